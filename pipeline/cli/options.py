@@ -9,7 +9,7 @@ import argparse
 import dataclasses
 import importlib.util
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from transforms.rows.columns import check_kept_columns
 from transforms.rows.preference_options import check_preference, of_preference
 from transforms.steps.row_options import CorpusOptions, KeepOptions, PackOptions, WriteOptions
 
-REWRITTEN = ("refuse", "append", "replace")
+ON_CHANGED_FILE = ("error", "append")
 PREFERENCE_ADVICE = (
     "--schema preference --overwrite writes both answers, for DPO and reward models, and --schema chosen --overwrite "
     "trains on the chosen ones"
@@ -162,18 +162,21 @@ class Options(RowOptions, _WhichInput):
         False,
         common=True,
     )
-    rewritten: str = option(
+    every: int | None = option(
         "Output",
-        "with --append, what to do with a file that changed after it was added; refuse: fail; append: add it again; "
-        "replace: rebuild what came from it, and from the files that were built with it",
-        kinds.one_of(REWRITTEN),
-        "refuse",
+        "with --append, add what is new again and again, so many seconds apart, until SIGTERM; files are added when "
+        "their size and version are those of the look before",
+        kinds.positive,
+        None,
+        "SECONDS",
+        "append once",
     )
-    retry_failed: bool = option(
+    on_changed_file: str = option(
         "Output",
-        "with --append, try the files of failed increments again, in one increment that replaces these",
-        kinds.flag,
-        False,
+        "with --append, what to do with a file that changed after it was added; error: fail; append: add it again, so "
+        "that records which it still has are there twice",
+        kinds.one_of(ON_CHANGED_FILE),
+        "error",
     )
     max_reject_fraction: float = option(
         "Output",
@@ -277,38 +280,6 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
             "      --output gs://shards/chats --validation_fraction 0.02",
         ],
     )
-    return parse_build("build", parser, arguments)[:2]
-
-
-def command_line_fields() -> list[dataclasses.Field[Any]]:
-    """The fields of Options that are options of the command line."""
-    fields = [field for field in dataclasses.fields(Options) if field.metadata["group"]]
-    return sorted(fields, key=lambda field: (_GROUPS.index(field.metadata["group"]), not field.metadata["common"]))
-
-
-def parse_build(
-    command: str,
-    parser: CommandParser,
-    arguments: Sequence[str],
-    settings: Mapping[str, Kind] | None = None,
-    fixed: Mapping[str, Any] | None = None,
-) -> tuple[Options, list[str], dict[str, Any]]:
-    """Parse the options of a build, of the command line and of its recipe, and check them.
-
-    Args:
-        command: its name, for errors.
-        parser: of the command, with its own options.
-        arguments: what follows the command.
-        settings: the kinds of the command's own options, by name, which a recipe may have, too.
-        fixed: values of fields that the command sets itself.
-
-    Returns:
-        The options of the build, the arguments that are options of Beam, and the values of the command's own options.
-
-    Raises:
-        UserError, Unavailable: as parse_options does.
-    """
-    settings = settings or {}
     _add_options(parser, shows_all=[*arguments[:2]] == ["--help", "all"])
     if arguments and not arguments[0].startswith("-"):
         if not arguments[0].endswith((".yaml", ".yml", ".json")):
@@ -322,26 +293,31 @@ def parse_build(
     if "input" in given:
         given["input"] = tuple(given["input"])
     fields = {option_name(field.name): field for field in dataclasses.fields(Options)}
-    names = [*fields, *settings]
     of_recipe: list[str] = []
     if "recipe" in given:
         from pipeline.cli.recipe_file import read_recipe
 
-        all_kinds = {name: field.metadata["kind"] for name, field in fields.items()} | dict(settings)
-        values, of_recipe = read_recipe(given["recipe"], all_kinds)
-        given = {fields[name].name if name in fields else name: value for name, value in values.items()} | given
+        values, of_recipe = read_recipe(
+            given["recipe"], {name: field.metadata["kind"] for name, field in fields.items()}
+        )
+        given = {fields[name].name: value for name, value in values.items()} | given
         options_given = {word.partition("=")[0] for word in rest}
         of_recipe = [word for word in of_recipe if word.partition("=")[0] not in options_given]
-    own = {name: given.pop(name) for name in settings if name in given}
-    options = Options(**given | dict(fixed or {}))
+    options = Options(**given)
     try:
-        check_beam_flags(command, of_recipe, names, options.runner)
+        check_beam_flags("build", of_recipe, [*fields], options.runner)
     except UserError as error:
         raise UserError(f"{options.recipe}: {error}") from None
-    check_beam_flags(command, rest, names, options.runner)
+    check_beam_flags("build", rest, [*fields], options.runner)
     options = for_consumer(options)
     check_options(options)
-    return options, [*of_recipe, *rest], own
+    return options, [*of_recipe, *rest]
+
+
+def command_line_fields() -> list[dataclasses.Field[Any]]:
+    """The fields of Options that are options of the command line."""
+    fields = [field for field in dataclasses.fields(Options) if field.metadata["group"]]
+    return sorted(fields, key=lambda field: (_GROUPS.index(field.metadata["group"]), not field.metadata["common"]))
 
 
 def _add_options(parser: CommandParser, shows_all: bool) -> None:
@@ -471,10 +447,11 @@ def check_options(options: Options) -> None:
         raise UserError("--append adds to a dataset, and --overwrite replaces it. Leave one of the two out.")
     if options.expire_replaced and (options.detach or not options.overwrite):
         raise UserError("--expire_replaced needs --overwrite, without --detach.")
-    if options.rewritten != "refuse" and not options.append:
-        raise UserError(f"--rewritten {options.rewritten} needs --append.")
-    if options.retry_failed and not options.append:
-        raise UserError("--retry_failed needs --append.")
+    if options.every and options.detach:
+        raise UserError("--every goes on until it is stopped, without --detach.")
+    for name in ("every", "on_changed_file"):
+        if getattr(options, name) != Options.__dataclass_fields__[name].default and not options.append:
+            raise UserError(f"--{name} {getattr(options, name)} needs --append.")
     check_row_options(options)
 
 

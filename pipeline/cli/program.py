@@ -16,7 +16,6 @@ from transforms.base.checks import did_you_mean
 # Each is a module of pipeline.commands: its arguments, and what it does.
 _COMMANDS = {
     "build": ("[RECIPE] OPTIONS", "build a dataset"),
-    "watch": ("[RECIPE] OPTIONS", "append the files that arrive to a dataset"),
     "masks": ("OPTIONS", "show what is trained on under a chat template"),
     "diff": ("A B [OPTIONS]", "show what differs between two datasets"),
     "inspect": ("OUT [OPTIONS]", "show rows of a dataset, or its rejects"),
@@ -34,7 +33,6 @@ _DEFAULT = "build"
 _ADVICE = {
     "build": "Run the same command again, without --overwrite, to go on from here.",
     "export": "Run the same command again to go on from here.",
-    "watch": "What is committed is kept: run the same command again to go on.",
 }
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,8 +22,9 @@ from transforms.chat.config import RenderOptions
 from transforms.inputs.hub.names import hub_name, in_full
 from transforms.inputs.hub.repository import Commits
 from transforms.inputs.input_options import ParseOptions
-from transforms.inputs.listing import InputFile, files_of_sources, list_inputs, shared_files
+from transforms.inputs.listing import Accepts, InputFile, files_of_sources, list_arriving, list_inputs, shared_files
 from transforms.storage.files import join
+from transforms.storage.hub.urls import without_commit
 from transforms.storage.same_files import Places
 
 # The options that a source may have of its own.
@@ -83,15 +85,18 @@ class Source:
             value = shortened(as_typed(error.value))
             raise UserError(f"{self.option(error.parameter)} {value}: {error.problem}") from None
 
-    def list_files(self, commits: Commits) -> list[InputFile]:
-        """List the input files. Raises UserError or Unavailable, as list_inputs does.
+    def list_files(self, commits: Commits, accepts: Callable[[str, str], bool] | None = None) -> list[InputFile]:
+        """List the input files. Raises UserError or Unavailable, as list_inputs and list_arriving do.
 
         Args:
             commits: that revisions on the Hub stand for, of all sources.
+            accepts: as of list_arriving; None to list all files.
         """
         options = self.options
         with self.named_in_errors():
-            return list_inputs(options.input, options.input_format, "input", options.split, commits)
+            if accepts is None:
+                return list_inputs(options.input, options.input_format, "input", options.split, commits)
+            return list_arriving(options.input, accepts, options.input_format, "input", options.split, commits)
 
 
 def read_sources(options: Options) -> list[Source]:
@@ -198,30 +203,30 @@ def render_options_of(options: Mapping[str, Any]) -> dict[str, Any]:
     return {field.name: options[field.name] for field in options_in(RenderOptions) if field.name in options}
 
 
-def files_of(sources: Sequence[Source], known: Mapping[int, list[InputFile]] | None = None) -> list[InputFile]:
+def files_of(
+    sources: Sequence[Source],
+    known: Mapping[int, list[InputFile]] | None = None,
+    accepts: Accepts | None = None,
+) -> list[InputFile]:
     """List the input files of all sources, each with the number of its source.
 
     Args:
         sources: of the build.
         known: the files of sources that are not to be listed again, by the number of the source.
+        accepts: which files are listed, if some may be still to come; None if all are there.
 
     Raises:
         UserError: if a source has none, or lists a file of an earlier source although it may not.
         Unavailable: if a store does not answer.
     """
     commits, known = Commits(), known or {}
-    files = files_of_sources([known.get(number) or source.list_files(commits) for number, source in enumerate(sources)])
-    check_repeated(files, sources)
-    return files
 
+    def list_files(number: int, source: Source) -> list[InputFile]:
+        if accepts is None:
+            return known.get(number) or source.list_files(commits)
+        return source.list_files(commits, lambda url, version: accepts((number, without_commit(url)), version))
 
-def check_repeated(files: Iterable[Any], sources: Sequence[Source]) -> None:
-    """Raise UserError if a source lists a file of an earlier source although it may not.
-
-    Args:
-        files: of all sources; each with its url and the number of its source.
-        sources: by their numbers.
-    """
+    files = files_of_sources([*itertools.starmap(list_files, enumerate(sources))])
     for first, again in shared_files(files):
         source = sources[again.source]
         if not source.may_repeat:
@@ -229,22 +234,26 @@ def check_repeated(files: Iterable[Any], sources: Sequence[Source]) -> None:
                 f"{source.option('input')} {again.url}: the source {sources[first.source].name} lists this file, too. "
                 f"To read it twice, write {_MAY_REPEAT}: true in the source {source.name}."
             )
+    return files
 
 
 def inputs_of(
-    sources: Sequence[Source], folder: Folder, known: Mapping[int, list[InputFile]] | None = None
+    sources: Sequence[Source],
+    folder: Folder,
+    known: Mapping[int, list[InputFile]] | None = None,
+    accepts: Accepts | None = None,
 ) -> list[InputFile]:
     """List the input files of all sources, which must not be a part of the dataset that is built.
 
     Args:
         sources: of the build.
         folder: of the dataset.
-        known: as of files_of.
+        known, accepts: as of files_of.
 
     Raises:
         UserError, Unavailable: as for files_of, and if a file is one of the dataset.
     """
-    files = files_of(sources, known)
+    files = files_of(sources, known, accepts)
     dataset = Places([join(folder.output, part) for part in PARTS])
     for file in files:
         if dataset.have(file.url):

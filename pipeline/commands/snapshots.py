@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # A pipe or a file has no width: no cell is cut there.
 _WIDE = 1_000
 _NUMBERS = ("version", "replaces", "inputs", "records", "rows", "tokens")
-_COLUMNS = ("version", "kind", "increment", "replaces", "inputs", "records", "rows", "tokens", "time", "status")
+_COLUMNS = ("version", "kind", "increment", "replaces", "inputs", "records", "rows", "tokens", "time")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -25,7 +25,7 @@ def run(arguments: Sequence[str]) -> int:
         arguments: what follows the command.
 
     Returns:
-        0; 1 if the newest build or append failed.
+        0.
 
     Raises:
         UserError: if an option is wrong, or there is no dataset.
@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
 
         console = Console(highlight=False)
         _print(console if console.is_terminal else Console(highlight=False, width=_WIDE), entries)
-    return int(any(entry.add.status == "failed" for entry in entries[-1:]))
+    return 0
 
 
 def _described(entry: Entry) -> dict[str, Any]:
@@ -74,16 +74,11 @@ def _described(entry: Entry) -> dict[str, Any]:
         "rows": add.sums["rows"],
         "tokens": add.sums["tokens"],
         "time": entry.time or None,
-        "status": add.status,
-        "error": add.error,
     }
 
 
 def _print(console: Console, entries: Sequence[Entry]) -> None:
     from rich.table import Table
-    from rich.text import Text
-
-    from pipeline.viewing.view import visible
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for name in _COLUMNS:
@@ -94,11 +89,5 @@ def _print(console: Console, entries: Sequence[Entry]) -> None:
         texts = [f"{cell:,}" if isinstance(cell, int) else cell or "-" for cell in cells]
         if console.is_terminal:
             texts[_COLUMNS.index("increment")] = texts[_COLUMNS.index("increment")][:8]
-        table.add_row(*texts, style="red" if entry.add.status == "failed" else "")
+        table.add_row(*texts)
     console.print(table)
-    for entry in entries:
-        if entry.add.error:
-            console.print(Text(f"version {entry.version} failed: {visible(entry.add.error)}", "red"))
-    replaced = {id for entry in entries for id in entry.remove}
-    if any(entry.add.status == "failed" and entry.add.id not in replaced for entry in entries):
-        console.print("chatmill build --append --retry_failed, with the same options, takes their files again.")

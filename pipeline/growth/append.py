@@ -14,7 +14,7 @@ from pipeline.cli.claims import claim_of, take
 from pipeline.cli.console import show, show_phase
 from pipeline.cli.options import Options
 from pipeline.cli.sources import Source, inputs_of, with_all_inputs
-from pipeline.growth.increments import Selected, forget, planned_files, select
+from pipeline.growth.increments import forget, planned_files, select
 from pipeline.job.beam_import import import_beam
 from pipeline.job.job_json import Job
 from pipeline.job.pinning import check_appendable, pin
@@ -25,7 +25,7 @@ from transforms.base.phrases import counted
 from transforms.catalog.layout import Folder
 from transforms.catalog.log import Log
 from transforms.catalog.snapshot import Increment, Snapshot
-from transforms.inputs.listing import InputFile
+from transforms.inputs.listing import Accepts, InputFile, Key
 from transforms.publish.derived import derive, is_stale
 from transforms.publish.increment_commit import Change
 from transforms.storage.claim import Claim
@@ -39,13 +39,12 @@ class Appended(NamedTuple):
 
     status: done, nothing_new, or, if the job does not end in this process, submitted or dry_run.
     manifest: of the newest snapshot; None if there is none, or if the job does not end in this process.
-    increments: those that were added. replaced: how many are not there any more, since these took their place.
+    increments: those that were added.
     """
 
     status: str
     manifest: dict[str, Any] | None
     increments: tuple[Increment, ...] = ()
-    replaced: int = 0
 
 
 def append(
@@ -53,6 +52,7 @@ def append(
     sources: Sequence[Source],
     beam_flags: Sequence[str] = (),
     server: ForkServer | None = None,
+    accepts: Accepts | None = None,
 ) -> Appended:
     """Add what is new in the inputs to a dataset; if there is none yet, it begins. A dry run only says what is new.
 
@@ -61,17 +61,25 @@ def append(
         sources: of read_sources.
         beam_flags: options of Beam, as arguments.
         server: forks the workers, if the launcher cannot.
+        accepts: which files may be added, if some may be still to come: then one increment is built, and the others
+            later; None if all are there.
 
     Raises:
-        UserError: if the options cannot be met, or are not those of the dataset; or if a file was rewritten.
+        UserError: if the options cannot be met, or are not those of the dataset; or if a file changed.
         InputError: if an input cannot be read, or a budget is exceeded. What was committed before stays.
         Unavailable: if a store or a cluster does not answer.
     """
     folder = Folder(full_url(options.output))
     snapshot = check_appendable(folder, options, sources)
-    show_phase("listing the input")
-    listed = inputs_of(sources, folder)
-    new = select(listed, snapshot, options.rewritten, sources, options.retry_failed).files
+    if accepts is None:
+        show_phase("listing the input")
+    taken = snapshot.taken()
+
+    def is_to_add(key: Key, version: str) -> bool:
+        return accepts is not None and accepts(key, version) and version not in taken.get(key, ())
+
+    listed = inputs_of(sources, folder, accepts=accepts and is_to_add)
+    new = select(listed, snapshot, options.on_changed_file, sources)
     if not (new or is_unclean(folder, snapshot)):
         return Appended("nothing_new", _manifest(snapshot))
     for_runner = with_all_inputs(options, sources)
@@ -87,8 +95,10 @@ def append(
     job = runner.job_name(parse_beam_options(for_runner, beam_flags))
     with claim_of(folder.claims, options.output, job) as claim:
         if take(claim, runner.finds_running_job, waits=True):
-            listed = inputs_of(sources, folder)  # what another one took meanwhile may have been rewritten since
-        return _Growth(options, sources, beam_flags, server, folder, claim, listed).run()
+            # What another one took meanwhile may have changed since.
+            listed = inputs_of(sources, folder, accepts=accepts and is_to_add)
+        growth = _Growth(options, sources, beam_flags, server, folder, claim, listed)
+        return growth.run(builds_one=accepts is not None)
 
 
 class _Growth:
@@ -113,23 +123,25 @@ class _Growth:
         self._listed = listed
         self._log = Log(folder)
 
-    def run(self) -> Appended:
+    def run(self, builds_one: bool) -> Appended:
+        """Build the next increment, or all of them."""
         before = snapshot = check_appendable(self._folder, self._options, self._sources)
         self._repair(before)
         job = None
-        while (selected := self._selected(self._listed, snapshot)).files:
-            job = job or self._pinned(selected.files, snapshot)
-            status = self._build(job, self._unfinished(job, snapshot) or selected, snapshot)
+        while new := self._new(self._listed, snapshot):
+            job = job or self._pinned(new, snapshot)
+            status = self._build(job, self._unfinished(job, snapshot) or new, snapshot)
             if status != "done":
                 return Appended(status, None)
             snapshot = self._log.newest() or Snapshot()
+            if builds_one:
+                break
         forget(self._folder, self._folder.begun())
         added = tuple(each for each in snapshot.increments if not before.has(each.id))
-        replaced = len(before.increments) + len(added) - len(snapshot.increments)
-        return Appended("done" if job else "nothing_new", _manifest(snapshot), added, replaced)
+        return Appended("done" if job else "nothing_new", _manifest(snapshot), added)
 
-    def _selected(self, files: Sequence[InputFile], snapshot: Snapshot) -> Selected:
-        return select(files, snapshot, self._options.rewritten, self._sources, self._options.retry_failed)
+    def _new(self, files: Sequence[InputFile], snapshot: Snapshot) -> list[InputFile]:
+        return select(files, snapshot, self._options.on_changed_file, self._sources)
 
     def _repair(self, snapshot: Snapshot) -> None:
         """Complete what one that was killed did not, after its commit or before."""
@@ -141,8 +153,8 @@ class _Growth:
     def _pinned(self, new: Sequence[InputFile], snapshot: Snapshot) -> Job:
         return pin(self._options, self._sources, new, self._server, self._folder, snapshot)
 
-    def _unfinished(self, job: Job, snapshot: Snapshot) -> Selected | None:
-        """An increment that was begun, and would be built now if there were no other files."""
+    def _unfinished(self, job: Job, snapshot: Snapshot) -> list[InputFile]:
+        """The files of an increment that was begun, if they are all there unchanged, and new; none if there is none."""
         from pipeline.job.increment_plan import increment_of
 
         listed = {file.key: file.version for file in self._listed}
@@ -151,22 +163,22 @@ class _Growth:
             if any(listed.get(file.key) != file.version for file in files):
                 continue
             try:
-                selected = self._selected(files, snapshot)
+                new = self._new(files, snapshot)
             except UserError:
                 continue
-            if files and selected.files == files and increment_of(job, *selected)[0] == id:
-                return selected
-        return None
+            if files and new == files and increment_of(job, files)[0] == id:
+                return files
+        return []
 
-    def _build(self, job: Job, selected: Selected, snapshot: Snapshot) -> str:
-        """Build an increment. Returns the status of its run. snapshot: the newest one."""
+    def _build(self, job: Job, files: list[InputFile], snapshot: Snapshot) -> str:
+        """Build an increment of some files. Returns the status of its run. snapshot: the newest one."""
         from pipeline.job.increment_plan import begin_increment, increment_of
         from pipeline.job.run import parse_beam_options, run_job
 
-        id, of_increment = increment_of(job, *selected)
+        id, of_increment = increment_of(job, files)
         folder = Folder(self._folder.output, id)
         forget(self._folder, [other for other in self._folder.begun() if other != id])
-        begin_increment(folder, of_increment, selected.files)
+        begin_increment(folder, of_increment, files)
         for_runner = with_all_inputs(self._options, self._sources)
         status, message = run_job(
             of_increment,
@@ -175,7 +187,7 @@ class _Growth:
             for_runner,
             self._server,
             self._claim,
-            Change(snapshot.version, replaces=selected.replaces),
+            Change(snapshot.version),
         )
         if message:
             print(f"chatmill: {message}", file=sys.stderr)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -18,64 +17,34 @@ from transforms.storage.files import read_bytes
 from transforms.storage.writing import remove
 
 
-class Selected(NamedTuple):
-    """The input of the next increment.
-
-    files: in the order in which they were listed; none if there is nothing new.
-    replaces: the ids of the increments that it takes the place of.
-    """
-
-    files: list[InputFile]
-    replaces: tuple[str, ...] = ()
-
-
 def select(
-    files: Sequence[InputFile],
-    snapshot: Snapshot,
-    rewritten: str,
-    sources: Sequence[Source],
-    retry_failed: bool = False,
-) -> Selected:
+    files: Sequence[InputFile], snapshot: Snapshot, on_changed_file: str, sources: Sequence[Source]
+) -> list[InputFile]:
     """Select what a dataset does not have yet.
 
     Args:
         files: the inputs, as they are listed now.
         snapshot: the newest one.
-        rewritten: what to do with a file of which the dataset has another version; one of REWRITTEN.
+        on_changed_file: what to do with a file of which the dataset has another version; one of ON_CHANGED_FILE.
         sources: of the build, for errors.
-        retry_failed: whether the files of failed increments are to be taken again, in the place of these.
+
+    Returns:
+        The files of the next increment, in the order in which they were listed; none if there is nothing new.
 
     Raises:
-        UserError: if a file was rewritten, and is to be refused; or if what its increment has of other files cannot be
-            built again.
+        UserError: if a file changed, and that is to be an error.
     """
-    failed = [each for each in snapshot.increments if retry_failed and each.status == "failed"]
-    taken = snapshot.taken(without=[each.id for each in failed])
-    new = {file.key for file in files if file.version not in taken.get(file.key, ())}
-    again = [file for file in files if file.key in new and file.key in taken]
-    replaces: tuple[str, ...] = ()
-    if again and rewritten == "refuse":
-        more = len(again) - 1
+    taken = snapshot.taken()
+    new = [file for file in files if file.version not in taken.get(file.key, ())]
+    changed = [file for file in new if file.key in taken]
+    if changed and on_changed_file == "error":
+        more = len(changed) - 1
         others = f", and so did {counted(more, 'other')}" if more else ""
         raise UserError(
-            f"{sources[again[0].source].option('input')} {again[0].url}: it changed since it was added{others}. "
-            "--rewritten replace rebuilds what came from it; --rewritten append adds it again."
+            f"{sources[changed[0].source].option('input')} {changed[0].url}: it changed since it was added{others}. "
+            "--on_changed_file append adds it again; --overwrite builds all inputs again."
         )
-    if again and rewritten == "replace":
-        rewritten_files = {file.key for file in again}
-        listed = {file.key: file.version for file in files}
-        replaced = [each for each in snapshot.increments if any(file.key in rewritten_files for file in each.inputs)]
-        for file in (file for each in replaced for file in each.inputs if file.key not in rewritten_files):
-            if listed.get(file.key) != file.version:
-                raise UserError(
-                    f"--rewritten replace: {again[0].url} was built together with {file.url}, which "
-                    f"{'has changed' if file.key in listed else 'is no longer an input'}. List it as it was, or "
-                    "give --rewritten append."
-                )
-            new.add(file.key)
-        replaces = tuple(each.id for each in replaced)
-    retried = [each.id for each in failed if any(file.key in new for file in each.inputs)]
-    return Selected([file for file in files if file.key in new], tuple(dict.fromkeys((*replaces, *retried))))
+    return new
 
 
 def left_out(snapshot: Snapshot, files: Iterable[InputFile], output: str) -> str | None:

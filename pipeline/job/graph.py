@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -83,17 +83,15 @@ def build_splits(
     job: Job,
     folder: Folder,
     engine: str,
-    on_error: Callable[[Split, Exception], None] | None = None,
     examples: str | None = None,
 ) -> beam.PCollection:
-    """Build shards of splits, of one increment or of several.
+    """Build shards of the splits of an increment.
 
     Args:
         splits: PCollection[Split].
         job: what decides the rows.
-        folder: of the dataset, or of an increment.
+        folder: of the increment.
         engine: one of ENGINES.
-        on_error: as WriteShards has it.
         examples: as of build_graph.
 
     Returns:
@@ -123,10 +121,10 @@ def build_splits(
         )
     else:
         parts |= "pack" >> pack
-    return (parts | "write" >> _write(job, folder, on_error), skipped.finished) | "all" >> beam.Flatten()
+    return (parts | "write" >> _write(job, folder), skipped.finished) | "all" >> beam.Flatten()
 
 
-def _write(job: Job, folder: Folder, on_error: Callable[[Split, Exception], None] | None = None) -> WriteShards:
+def _write(job: Job, folder: Folder) -> WriteShards:
     return WriteShards(
         folder.output,
         **values_of(WriteOptions, job.options),
@@ -134,7 +132,6 @@ def _write(job: Job, folder: Folder, on_error: Callable[[Split, Exception], None
         tokenizer=folder.tokenizer(job.tokenizer),
         keep_columns=job.options.keep_columns,
         found_columns=_found_columns(job),
-        on_error=on_error,
     )
 
 

@@ -77,8 +77,8 @@ def increment_of(job: Job, files: Sequence[InputFile], taken: Collection[str] = 
     Args:
         job: of the dataset.
         files: the input of the increment.
-        taken: ids of increments that are there. The same files that are built again have another one, so that what is
-            there stays as it is until the commit.
+        taken: ids of increments that are there. If the same files are built again, in their place, they have another
+            one, so that what is there stays as it is until the commit.
     """
     of_increment = msgspec.structs.replace(job, **plan_of(job.options, job.sources, files))
     sources = tuple(msgspec.structs.replace(source, input=()) for source in job.sources)

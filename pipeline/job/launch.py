@@ -29,8 +29,9 @@ from transforms.base.phrases import counted
 from transforms.catalog.consumers import RowLayout, title_of, warnings
 from transforms.catalog.layout import Folder, check_free, check_no_links, increment_of
 from transforms.catalog.log import Log
-from transforms.catalog.snapshot import Snapshot
+from transforms.catalog.snapshot import Increment, Snapshot
 from transforms.exports import EXPORTS
+from transforms.inputs.listing import Accepts
 from transforms.publish.claimed import repair
 from transforms.publish.derived import is_stale
 from transforms.storage.files import check_reachable, exists, full_url
@@ -159,25 +160,32 @@ def _append(
     options: Options, folder: Folder, sources: Sequence[Source], beam_flags: Sequence[str], server: ForkServer | None
 ) -> dict[str, Any]:
     """Add what is new to the dataset. Returns what the summary has of it."""
-    from pipeline.growth.append import append
+    from pipeline.growth.append import Appended, append
+    from pipeline.growth.every import append_every
+
+    def add(accepts: Accepts | None = None) -> Appended:
+        _, manifest, added = appended = append(options, sources, beam_flags, server, accepts)
+        if manifest and added and not options.every:
+            print_summary(folder, manifest, options.max_reject_fraction)
+        if manifest and (added or not options.every):
+            _print_added(manifest["snapshot"]["version"], added)
+        return appended
 
     _warn_of_layout(options)
-    status, manifest, added, replaced = append(options, sources, beam_flags, server)
+    status, manifest, added = append_every(options.every, folder, add) if options.every else add()
     if manifest is None:
         return {"status": status}
+    return {"status": status} | sums(manifest) | {"appended": appended_sums(added)}
+
+
+def _print_added(version: int, added: Sequence[Increment]) -> None:
+    new, what = appended_sums(added), "nothing is new in the inputs"
     if added:
-        print_summary(folder, manifest, options.max_reject_fraction)
-    version, new = manifest["snapshot"]["version"], appended_sums(added)
-    what = "nothing is new in the inputs"
-    if added:
-        place = f" in place of {counted(replaced, 'increment')}" if replaced else ""
         what = (
             f"{counted(new['files'], 'file')} with {counted(new['records'], 'record')} "
-            f"{'were' if new['files'] != 1 else 'was'} added{place}: {counted(new['rows'], 'row')}, "
-            f"{new['tokens']:,} tokens"
+            f"{'were' if new['files'] != 1 else 'was'} added: {counted(new['rows'], 'row')}, {new['tokens']:,} tokens"
         )
-    print(f"Version {version}: {what}.")
-    return {"status": status} | sums(manifest) | {"appended": new}
+    print(f"Version {version}: {what}.", flush=True)
 
 
 def _finished_manifest(options: Options, folder: Folder, sources: Sequence[Source]) -> dict[str, Any] | None:

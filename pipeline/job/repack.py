@@ -21,7 +21,6 @@ from pipeline.runners import runner_of
 from pipeline.viewing.summary import print_summary
 from transforms.base.declaring import options_in, values_of
 from transforms.base.errors import UserError
-from transforms.base.phrases import counted
 from transforms.catalog.consumers import columns_for
 from transforms.catalog.layout import Folder, check_free
 from transforms.catalog.log import Log
@@ -154,14 +153,12 @@ def _kept_of(dataset: Dataset) -> _Kept:
     snapshot = dataset.snapshot
     if snapshot is None:
         raise UserError(f"{dataset.name}: there is no finished dataset. Build one with --keep_examples.")
-    job, increments = job_of(dataset.folder, snapshot), [each for each in snapshot.increments if each.status == "done"]
+    job, increments = job_of(dataset.folder, snapshot), [*snapshot.increments]
     if not job.options.keep_examples:
         raise UserError(f"{dataset.name}: it does not keep its examples. Build it with --keep_examples.")
     for each in increments:
         if each.sums["records"]["read"] and not names_in(examples_of(dataset.folder.output, each.id)):
             raise UserError(f"{dataset.name}: the increment {each.id} has no examples. Build the records again.")
-    if failed := len(snapshot.increments) - len(increments):
-        show(f"{dataset.name}: {counted(failed, 'increment')} that failed, without rows, will not be in the output.")
     return _Kept(dataset, job, increments)
 
 

@@ -83,8 +83,4 @@ class _DataflowRunner(Runner):
         return ClusterJob(lambda result: f"job {result.job_id()} on Dataflow")
 
 
-RUNNERS = (
-    _DataflowRunner(
-        "DataflowRunner", streams=True, has_dry_run=True, options_are_known=True, detached_by="DataflowRunner"
-    ),
-)
+RUNNERS = (_DataflowRunner("DataflowRunner", has_dry_run=True, options_are_known=True, detached_by="DataflowRunner"),)

@@ -41,5 +41,5 @@ RUNNERS = (
     _DirectRunner("DirectRunner", is_local=True, has_our_workers=True, options_are_known=True),
     Runner("FnApiRunner", is_local=True, is_in_process=True, options_are_known=True),
     Runner("BundleBasedDirectRunner", is_local=True, is_in_process=True, options_are_known=True),
-    Runner("PrismRunner", is_local=True, streams=True, options_are_known=True),
+    Runner("PrismRunner", is_local=True, options_are_known=True),
 )

@@ -219,9 +219,7 @@ class _FlinkRunner(Runner):
 RUNNERS = (
     _FlinkRunner(
         "FlinkRunner",
-        streams=True,
         finds_running_job=True,
-        defers=False,  # it resumes at once what is deferred, and keeps something of each resumption (ticks.py)
         detached_by="FlinkRunner with --flink_master",
     ),
 )

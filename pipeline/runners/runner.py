@@ -56,11 +56,9 @@ class Runner:
         is_local: its workers end with this process.
         is_in_process: its workers are threads of this process.
         has_our_workers: this machine alone runs the job, with worker processes that Chatmill starts itself.
-        streams: it runs `chatmill watch`.
         has_dry_run: it checks a job without running it, with Beam's --dry_run.
         options_are_known: Beam's Python SDK knows all of its options; others may be those of its job server.
         finds_running_job: `cluster_job` raises Unavailable if a job of the same name is running.
-        defers: what a splittable DoFn defers waits until its time.
         detached_by: how a job is submitted to a cluster, on the command line after --runner; empty if it cannot be.
     """
 
@@ -68,11 +66,9 @@ class Runner:
     is_local: bool = False
     is_in_process: bool = False
     has_our_workers: bool = False
-    streams: bool = False
     has_dry_run: bool = False
     options_are_known: bool = False
     finds_running_job: bool = False
-    defers: bool = True
     detached_by: str = ""
 
     def beam_options(self, options: Options, flags: Sequence[str], parse: Parse) -> PipelineOptions:

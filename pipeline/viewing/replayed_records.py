@@ -226,7 +226,6 @@ def _inputs_of(dataset: Dataset) -> tuple[list[InputFile], set[str]]:
     assert dataset.snapshot
     increments = dataset.snapshot.increments
     left_out = {url for (_, url), versions in dataset.snapshot.taken().items() if len(versions) > 1}
-    left_out |= {file.key[1] for each in increments if each.status == "failed" for file in each.inputs}
     files = [file for each in increments for file in each.inputs if file.key[1] not in left_out]
     return sorted(files, key=lambda file: file.source), left_out  # those of a source together, as splits are
 

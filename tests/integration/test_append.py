@@ -299,39 +299,32 @@ def test_a_first_append_that_was_begun_is_replaced_by_another_build_only_with_ov
     assert [path for path in files_of(output) if "rejects/" in path] == manifest_of(output)["rejects"]
 
 
-def test_a_rewritten_file_is_refused_appended_or_replaces_what_it_gave(build, corpus, tmp_path):
+def test_a_file_that_changed_is_an_error_or_is_added_again(build, corpus, tmp_path):
     output = tmp_path / "out"
     arrive(corpus, 1)
     arrive(corpus, 2)
     assert build(*append_to(output, corpus)).code == 0
-    arrive(corpus, 3)
-    assert build(*append_to(output, corpus)).code == 0
     before = files_of(output)
-    rewritten = write_jsonl(corpus / "day-02.jsonl", day(50, 30))
+    write_jsonl(corpus / "day-01.jsonl", day(50, 30))
+    changed = write_jsonl(corpus / "day-02.jsonl", day(51, 30))
     arrive(corpus, 4)
 
     ended = build(*append_to(output, corpus))
-    assert ended.code == 2 and str(rewritten) in ended.err and ended.err.count("\n") == 1
+    assert ended.code == 2
+    assert ended.err == (
+        f"chatmill: --input {corpus}/day-01.jsonl: it changed since it was added, and so did 1 other. "
+        "--on_changed_file append adds it again; --overwrite builds all inputs again.\n"
+    )
     assert files_of(output) == before
 
-    ended = build(*append_to(output, corpus), "--rewritten=replace")
+    ended = build(*append_to(output, corpus), "--on_changed_file=append")
     assert ended.code == 0, ended.err
-    assert "3 files with 110 records were added in place of 1 increment: " in ended.out
-    manifest = manifest_of(output)
-    assert manifest["records"]["kept"] == 40 + 30 + 40 + 40 and manifest["snapshot"]["increments"] == 2
-    assert segments(output) == segments(built(build, corpus, tmp_path / "plain"))
-    assert sum(segments(f"{output}@2").values()) == 120
+    assert "3 files with 100 records were added: " in ended.out
+    assert manifest_of(output)["records"]["kept"] == 80 + 30 + 30 + 40
+    assert sum(segments(output).values()) == 180 and sum(segments(f"{output}@1").values()) == 80
 
-    write_jsonl(rewritten, day(60, 20))
-    ended = build(*append_to(output, corpus), "--rewritten=append")
-    assert ended.code == 0, ended.err
-    assert manifest_of(output)["records"]["kept"] == 40 + 30 + 40 + 40 + 20
-
-    write_jsonl(rewritten, day(70, 10))
-    (corpus / "day-04.jsonl").unlink()
-    ended = build(*append_to(output, corpus), "--rewritten=replace")
-    assert ended.code == 2 and ended.err.count("\n") == 1
-    assert f"{rewritten} was built together with {corpus}/day-04.jsonl, which is no longer an input" in ended.err
+    write_jsonl(changed, day(60, 20))
+    assert build(*append_to(output, corpus)).code == 2
 
 
 def built(build: Callable[..., Any], corpus: Path, output: Path) -> Path:
@@ -460,7 +453,7 @@ def test_after_sixty_random_kills_the_dataset_is_as_without_them(build, corpus, 
     assert kills >= 40
 
 
-def test_append_after_which_no_row_is_left_is_committed_and_shown(corpus, tmp_path, capfd):
+def test_append_without_a_row_is_committed_and_shown(corpus, tmp_path, capfd):
     options = [
         f"--input={corpus}",
         f"--tokenizer={TOKENIZER}",
@@ -469,12 +462,12 @@ def test_append_after_which_no_row_is_left_is_committed_and_shown(corpus, tmp_pa
     ]
     arrive(corpus, 1)
     assert main([*options, "--append"]) == 0
-    write_jsonl(corpus / "day-01.jsonl", [{"messages": [user("Hi")]}])  # without an answer
-    assert main([*options, "--append", "--rewritten=replace"]) == 0
-    assert (manifest_of(tmp_path / "out")["rows"], Dataset(str(tmp_path / "out")).version) == (0, 2)
-    assert "It has no rows." in capfd.readouterr().out
-    assert main(options) == 0 and main(["inspect", str(tmp_path / "out")]) == 2
-    assert "no rows, not packed" in capfd.readouterr().out
+    rows = manifest_of(tmp_path / "out")["rows"]
+    write_jsonl(corpus / "day-02.jsonl", [{"messages": [user("Hi")]}])  # without an answer
+    capfd.readouterr()
+    assert main([*options, "--append"]) == 0
+    assert (manifest_of(tmp_path / "out")["rows"], Dataset(str(tmp_path / "out")).version) == (rows, 2)
+    assert "Version 2: 1 file with 1 record was added: 0 rows, 0 tokens." in capfd.readouterr().out
 
 
 def test_append_to_a_dataset_with_a_damaged_shard_is_committed_and_derived_without_a_report(

@@ -137,10 +137,6 @@ WRITES: dict[str, Callable[[Path, Made], list[str]]] = {
 }
 
 
-def WATCH(output: Path, made: Made) -> list[str]:
-    return ["watch", *OPTIONS, made.input(DAYS), f"--output={output}", "--every=1s", "--settle=1s"]
-
-
 def run(capfd: pytest.CaptureFixture[str], command: list[str]) -> tuple[int, str, str]:
     capfd.readouterr()
     code = main(command)
@@ -241,7 +237,7 @@ def is_chosen(command: str, dataset: str, name: str) -> bool:
 
 
 @pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
-@pytest.mark.parametrize("command", [name for name in (*READS, "watch", *WRITES) if name not in NO_LOG])
+@pytest.mark.parametrize("command", [name for name in (*READS, *WRITES) if name not in NO_LOG])
 def test_log_that_is_not_whole_is_named_by_every_command_and_nothing_is_changed(capfd, made, tmp_path, harm, command):
     """No version of `grown` has expired, so that each of its entries is needed."""
     for number, name in enumerate(name for name in files_of(made.folder / "grown") if name.startswith(LOG)):
@@ -252,7 +248,7 @@ def test_log_that_is_not_whole_is_named_by_every_command_and_nothing_is_changed(
         if command in READS:
             line = READS[command](output, folder, made.folder / "grown")
         else:
-            line = (WATCH if command == "watch" else WRITES[command])(output, made)
+            line = WRITES[command](output, made)
         ended = run(capfd, line)
         check_is_named(changed, ended)
         assert contents(output) == before

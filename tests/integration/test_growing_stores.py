@@ -1,4 +1,4 @@
-"""Appendable datasets in buckets: appends that race, are killed or meet failed requests; expiry, watch."""
+"""Appendable datasets in buckets: appends that race, are killed or meet failed requests; expiry; every."""
 
 from __future__ import annotations
 
@@ -121,25 +121,24 @@ def test_failed_requests_do_not_change_a_dataset_that_grows_is_built_again_and_e
 
 
 @pytest.mark.slow
-def test_watch_adds_what_arrives_in_a_bucket(store, folder):
+def test_what_arrives_in_a_bucket_is_appended_again_and_again(store, folder):
     options, output = options_of(store, folder), store.url(f"{folder}/out")
-    when = ["--every=1s", "--settle=1s", "--max_delay=1s"]
-    command = [sys.executable, "-m", "pipeline", "watch", *options, *when]
-    watch = subprocess.Popen(
-        command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=with_default_signals
+    command = [sys.executable, "-m", "pipeline", "build", "--append", "--every=1", *options]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=-1, stderr=-1, text=True, start_new_session=True, preexec_fn=with_default_signals
     )
     try:
         for day in range(2):
             arrive(store, folder, day)
             deadline = time.monotonic() + 120
             while records_in_log(output) < 40 * (day + 1):
-                assert watch.poll() is None and time.monotonic() < deadline
+                assert process.poll() is None and time.monotonic() < deadline
                 time.sleep(0.2)
-        watch.send_signal(signal.SIGTERM)
-        _, stderr = watch.communicate(timeout=60)
+        process.send_signal(signal.SIGTERM)
+        stdout, stderr = process.communicate(timeout=60)
     finally:
-        if watch.poll() is None:
-            os.killpg(watch.pid, signal.SIGKILL)
-            watch.wait()
-    assert watch.returncode == 0 and "stopped; 2 files, 80 records" in stderr, stderr
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert process.returncode == 0 and stdout.count(": 1 file with 40 records was added: ") == 2, (stdout, stderr)
     assert records_of(output) == 80

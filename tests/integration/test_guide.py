@@ -14,7 +14,6 @@ import yaml
 
 from pipeline.cli.options import parse_options
 from pipeline.cli.program import main
-from pipeline.commands import watch
 from support.hub import Hub
 from support.paths import CHATS, ROOT, TOKENIZER
 
@@ -24,7 +23,7 @@ PAGES = ["README.md", *(f"docs/guide/{name}.md" for name in ("first_dataset", "t
                                                             "appending", "cluster", "trainers"))]  # fmt: skip
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # What a test cannot run: it would run all tests, needs a cluster, ends only at Ctrl-C, or needs a trainer.
-ELSEWHERE = ("tests/run.sh", "chatmill watch")
+ELSEWHERE = ("tests/run.sh", "chatmill build --append --every")
 TRAINERS = ("trl", "transformers")
 
 
@@ -143,10 +142,8 @@ def test_recipe_in_the_guide_is_the_example():
 def test_commands_that_are_not_run_have_options_that_exist(page):
     for language, code in blocks(page):
         for command in commands(code) if language == "bash" else []:
-            if is_on_a_cluster(command):
+            if is_on_a_cluster(command) or "--every" in command:
                 parse_options(arguments(command))
-            elif command.startswith("chatmill watch"):
-                watch.parse(arguments(command))
 
 
 def test_each_page_of_the_guide_is_run():

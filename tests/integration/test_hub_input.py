@@ -193,9 +193,9 @@ def test_append_takes_what_a_push_changed_and_nothing_twice(hub, home, tmp_path)
     repo.commit({"data/train_sft-00003-of-00003.jsonl": as_lines(records(3000, 3200))})
     ended = build(hub, home, *options)
     assert ended.returncode == 2 and "it changed since it was added" in ended.stderr
-    ended = build(hub, home, *options, "--rewritten=replace")
+    ended = build(hub, home, *options, "--on_changed_file=append")
     assert ended.returncode == 0, ended.stderr
-    assert manifest_of(output)["records"]["read"] == 2200
+    assert manifest_of(output)["records"]["read"] == 2300
 
 
 def test_sources_of_a_recipe_on_the_hub(hub, home, tmp_path):

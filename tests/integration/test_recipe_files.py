@@ -14,7 +14,6 @@ import yaml
 from pipeline.cli.options import Options, RowOptions, parse_options
 from pipeline.cli.program import main
 from pipeline.cli.sources import SOURCE_OPTIONS, read_sources, with_all_inputs
-from pipeline.commands import watch
 from pipeline.job.graph import build_graph
 from pipeline.job.prepare import prepare
 from support.datasets import digests, manifest_of, name_in_increment, rows_of, write_jsonl
@@ -372,7 +371,7 @@ RECIPE_ERRORS = [
     ("input: a\nmax_lenght: 9", "unknown option --max_lenght. Did you mean --max_length?"),
     ("input: a\nmax_lenght: {a: 1}", 'max_lenght {"a": 1}: this is no option. Did you mean max_length?'),
     ("datasets: [{input: a}]", "unknown option datasets. Did you mean sources?"),
-    ("input: a\nevery: 60s", "unknown option --every."),
+    ("input: a\nevery: 60s", "every 60s: expected a whole number above 0"),
     ("input: a\nsources: [{input: b}]", "has sources, which name their inputs, so that input does not go with it"),
 ]
 
@@ -393,12 +392,6 @@ def test_the_recipes_of_the_documentation_can_be_read(tmp_path):
         options, beam_flags = parse_options([f"{tmp_path}/recipe.yaml", "--output=o"])
         assert (options.max_length, options.packing, beam_flags) == (4096, "bfd", [])
         assert [source.name for source in read_sources(options)] in (["input"], ["support", "general", "3-faq"])
-
-
-def test_a_recipe_has_the_options_of_a_watch_too(tmp_path):
-    url = recipe_with(tmp_path, input="in/*.jsonl", tokenizer="t", output="o", every="5s", max_delay="1m")
-    options, settings, beam_flags = watch.parse([str(url), "--max_delay=2m"])
-    assert (options.append, settings.every, settings.max_delay, beam_flags) == (True, 5, 120, [])
 
 
 def data_of(output: Path) -> dict[str, str]:

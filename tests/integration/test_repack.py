@@ -12,7 +12,6 @@ import pytest
 from pipeline.cli.program import main
 from support.chats import assistant, user
 from support.datasets import digests, manifest_of, stopped_before_the_commit, write_jsonl
-from support.increments import grow
 from support.paths import CHATS, TOKENIZER
 from transforms.reading.reader import Dataset
 from transforms.rows.parts import PART_COLUMNS as COLUMNS
@@ -161,16 +160,6 @@ def test_other_parts_of_turns_are_those_of_a_build(parted, tmp_path, options):
         of_each = [sorted(map(Path.read_bytes, examples_of(each))) for each in (kept, *tmp_path.iterdir())]
         assert of_each[0] and of_each == [of_each[0]] * 3
     assert run("verify", tmp_path / "repacked", "--replay=0.2") == 0
-
-
-def test_failed_increments_are_left_out(grown, tmp_path, capfd):
-    kept, built = grown
-    copy, output = tmp_path / "copy", tmp_path / "repacked"
-    shutil.copytree(kept, copy)
-    grow(copy, kept, "f" * 16, error="a worker was ended")
-    assert run("repack", copy, "--output", output, *OF_GROWN, "--direct_num_workers=1") == 0
-    assert f"{copy}@3: 1 increment that failed, without rows, will not be in the output." in capfd.readouterr().err
-    assert digests(output) == digests(built)
 
 
 def test_repack_that_was_stopped_goes_on_with_its_shards(kept, tmp_path, monkeypatch):

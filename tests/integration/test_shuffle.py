@@ -200,11 +200,6 @@ def test_what_is_appended_is_shuffled_on_its_own(recipe, tmp_path):
     ("command", "options", "message"),
     [
         ("build", ("--shards=3",), "--shards 3: it needs shuffle global."),
-        (
-            "watch",
-            ("--shuffle=global", "--runner=FlinkRunner", "--every=5s"),
-            "--shuffle global: with --runner, shards",
-        ),
     ],
 )
 def test_what_does_not_go_together_is_one_line(recipe, tmp_path, capfd, command, options, message):

@@ -58,13 +58,6 @@ def submitted(corpus, tmp_path_factory) -> Path:
     return submit(tmp_path_factory.mktemp("submitted"), f"--input={corpus}", "--output=memory://shards/2026-11")
 
 
-@pytest.fixture(scope="module")
-def submitted_stream(corpus, tmp_path_factory) -> Path:
-    """The folder of a watch that was submitted."""
-    folder = tmp_path_factory.mktemp("stream")
-    return submit(folder, "watch", "--input=memory://corpus/*", "--output=memory://shards/all", "--detach")
-
-
 def submit(folder: Path, *options: str) -> Path:
     """Write a job to a folder, as the launcher of a template does: template/job.json and staging/pipeline.pb."""
     for name in ("temp", "staging", "template"):
@@ -102,25 +95,6 @@ def test_summary_of_a_launcher_that_only_submits_has_the_status_submitted(submit
     assert not fsspec.filesystem("memory").exists("/shards/2026-11/manifest.json")
 
 
-def test_a_watch_is_a_streaming_job_that_defers_its_ticks_and_groups_nothing(submitted_stream):
-    job = json.loads((submitted_stream / "template" / "job.json").read_text())
-    assert job["type"] == "JOB_TYPE_STREAMING"
-    assert re.fullmatch("chatmill-all-[0-9a-f]{8}", job["name"])
-    pipeline = beam_runner_api_pb2.Pipeline.FromString((submitted_stream / "staging" / "pipeline.pb").read_bytes())
-    names = {transform.unique_name: transform.spec for transform in pipeline.components.transforms.values()}
-    ticks = beam_runner_api_pb2.ParDoPayload.FromString(names["ticks/tick"].payload)
-    assert ticks.restriction_coder_id
-    assert names["skip/Reshuffle"].urn == "beam:transform:reshuffle:v1"
-    grouped = {name for name, spec in names.items() if spec.urn == "beam:transform:group_by_key:v1"}
-    assert all(name.startswith("skip/Reshuffle/") for name in grouped)
-    for spec in names.values():
-        if spec.urn == "beam:transform:pardo:v1":
-            payload = beam_runner_api_pb2.ParDoPayload.FromString(spec.payload)
-            assert not payload.state_specs and not payload.timer_family_specs
-    summary = json.loads((submitted_stream / "summary.json").read_text())
-    assert (summary["status"], summary["watch"]["increments"]) == ("watching", 0)
-
-
 # Read a pipeline's proto and load each function in it, as a worker does.
 LOAD = """
 import sys
@@ -140,9 +114,7 @@ print(sys.modules["transforms.steps.base"].__file__)
 """
 
 
-@pytest.mark.parametrize("kind", ["submitted", "submitted_stream"])
-def test_workers_need_only_the_package(kind, request, tmp_path):
-    submitted = request.getfixturevalue(kind)
+def test_workers_need_only_the_package(submitted, tmp_path):
     installed = tmp_path / "installed"
     with zipfile.ZipFile(build_wheel(tmp_path)) as wheel:
         wheel.extractall(installed)

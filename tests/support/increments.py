@@ -22,7 +22,7 @@ from transforms.publish.derived import derive
 from transforms.storage.writing import write_atomically
 
 
-def increment_of(output: Path, built: Path, id: str, error: str | None = None) -> Increment:
+def increment_of(output: Path, built: Path, id: str) -> Increment:
     """Copy the files of a dataset of one build into another one, as those of an increment of it."""
     increment = Log(Folder(str(built))).versions()[-1].add
     for path in Folder(str(built), increment.id).files(*PUBLISHED):
@@ -32,17 +32,15 @@ def increment_of(output: Path, built: Path, id: str, error: str | None = None) -
     renamed = msgspec.json.decode(
         msgspec.json.encode(increment).replace(f"-{increment.id}-".encode(), f"-{id}-".encode()), type=Increment
     )
-    files = msgspec.structs.replace(renamed.files, shards=[] if error else renamed.files.shards)
-    status: Any = "failed" if error else "done"
-    return msgspec.structs.replace(renamed, id=id, files=files, status=status, error=error)
+    return msgspec.structs.replace(renamed, id=id)
 
 
-def grow(output: Path, built: Path, id: str, error: str | None = None, replaces: bool = False) -> Snapshot:
+def grow(output: Path, built: Path, id: str, replaces: bool = False) -> Snapshot:
     """Append a dataset to another one, or to nothing; or let it take the place of all that is there."""
     folder = Folder(str(output))
     before, of_build = Log(folder).newest() or Snapshot(), Log(Folder(str(built))).newest()
     assert of_build
-    increment = increment_of(output, built, id, error)
+    increment = increment_of(output, built, id)
     if not before.version:
         shutil.copytree(built / "_chatmill" / "tokenizers", output / "_chatmill" / "tokenizers")
     kind: Kind = "build" if replaces or not before.version else "append"
@@ -61,12 +59,11 @@ def increment_by_hand(
     inputs: Sequence[InputFile] = (),
     shards: Sequence[dict[str, Any]] = (),
     rejects: Sequence[dict[str, Any]] = (),
-    error: str | None = None,
 ) -> Increment:
     """Return an increment of which only the files exist that it is given: the sums are those of a manifest by hand."""
     sums = {name: value for name, value in manifest_by_hand().items() if name not in _NOT_SUMS}
-    files = Files([] if error else [*shards], [*rejects], [])
-    return Increment(id, files, [*inputs], sums, "failed" if error else "done", error)
+    files = Files([*shards], [*rejects], [])
+    return Increment(id, files, [*inputs], sums)
 
 
 _NOT_SUMS = {"format", "snapshot", "layout", "shards", "rejects", "ledger", "job"}

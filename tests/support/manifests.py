@@ -32,8 +32,6 @@ def manifest_by_hand(**changes: Any) -> dict[str, Any]:
         "snapshot": {
             "version": 1,
             "increments": 1,
-            "failed": 0,
-            "failed_records": {"read": 0, "kept": 0, "truncated": 0, "dropped": {}, "rejected": {}},
         },
         "records": records,
         "rows": 3,

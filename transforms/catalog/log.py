@@ -168,8 +168,7 @@ class Log:
         )
         if entries_alone != [newest]:
             yield "its checkpoint is not what its entries add up to"
-        done = [each for each in newest.increments if each.status == "done"]
-        total = add_sums(self.sums(done), [source["name"] for source in newest.total["sources"]])
+        total = add_sums(self.sums(newest.increments), [source["name"] for source in newest.total["sources"]])
         if msgspec.json.encode(total) != msgspec.json.encode(newest.total):
             yield "the sums of its increments do not add up to its total"
 
@@ -183,16 +182,14 @@ class Log:
 
     def _total(self, before: Snapshot, add: Increment, remove: Sequence[str]) -> dict[str, Any] | None:
         """The sums after a commit; None if they are those of what it adds. What is removed cannot be subtracted."""
-        done = [each for each in before.increments_with(add, remove) if each.status == "done"]
-        if done == [add]:
+        after = before.increments_with(add, remove)
+        if after == (add,):
             return None
         if remove:
-            others = iter(self.sums([each for each in done if each is not add]))
-            parts = [add.sums if each is add else next(others) for each in done]
+            others = iter(self.sums([each for each in after if each is not add]))
+            parts = [add.sums if each is add else next(others) for each in after]
         else:
-            parts = [before.total] * (before.version > 0) + [add.sums] * (add.status == "done")
-            if parts == [before.total]:
-                return before.total
+            parts = [before.total, add.sums]
         return add_sums(parts, [source["name"] for source in add.sums["sources"]])
 
     def _has_committed(self, id: str, base: int, before: Snapshot) -> bool:

@@ -15,7 +15,6 @@ import msgspec
 from transforms.catalog.consumers import RowLayout
 from transforms.catalog.description import Description
 from transforms.catalog.manifest import FORMAT, sums_of_receipts
-from transforms.catalog.sums import add_records
 from transforms.inputs.listing import InputFile
 from transforms.model.receipts import Receipt
 
@@ -44,8 +43,6 @@ class Increment(msgspec.Struct, frozen=True):
         files: those that it names.
         inputs: whose records are in it.
         sums: of `sums_of_receipts`. In a snapshot only the outcomes of the records and the numbers of rows and tokens.
-        status: whether its rows count. Those of a failed increment are not there; its inputs count as taken.
-        error: why it failed.
         version: of the commit that added it.
     """
 
@@ -53,19 +50,10 @@ class Increment(msgspec.Struct, frozen=True):
     files: Files
     inputs: list[InputFile]
     sums: dict[str, Any]
-    status: Literal["done", "failed"] = "done"
-    error: str | None = None
     version: int = 0
 
     @classmethod
-    def of(
-        cls,
-        id: str,
-        job: Description,
-        receipts: Sequence[Receipt],
-        inputs: list[InputFile],
-        error: str | None = None,
-    ) -> Increment:
+    def of(cls, id: str, job: Description, receipts: Sequence[Receipt], inputs: list[InputFile]) -> Increment:
         """Make an increment of its receipts.
 
         Args:
@@ -73,7 +61,6 @@ class Increment(msgspec.Struct, frozen=True):
             job: that it was built by.
             receipts: of all its splits, in order.
             inputs: whose records are in it, or are rejected.
-            error: why it failed, so that it has no rows; None if it did not.
 
         Raises:
             ValueError: if the receipts do not add up.
@@ -86,7 +73,7 @@ class Increment(msgspec.Struct, frozen=True):
             for shard in receipt.shards
         ]
         files = Files(
-            shards=[] if error else sorted(shards, key=lambda shard: shard["path"]),
+            shards=sorted(shards, key=lambda shard: shard["path"]),
             rejects=[msgspec.structs.asdict(receipt.rejects) for receipt in receipts if receipt.rejects],
             ledger=[
                 {
@@ -101,7 +88,7 @@ class Increment(msgspec.Struct, frozen=True):
                 if receipt.ledger
             ],
         )
-        return cls(id, files, inputs, sums_of_receipts(job, receipts), "failed" if error else "done", error)
+        return cls(id, files, inputs, sums_of_receipts(job, receipts))
 
     def in_brief(self) -> Increment:
         """Return it with those sums alone that a snapshot has, since the others are some kilobytes for each."""
@@ -140,7 +127,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         increments: in order; one that replaced others is where the first of them was.
         job: of the build that it began with.
         entry: the sha256 of the entry of the version.
-        total: the sums of the increments that did not fail.
+        total: the sums of the increments.
     """
 
     version: int = 0
@@ -168,17 +155,12 @@ class Snapshot(msgspec.Struct, frozen=True):
         """Return whether an increment is in it."""
         return any(each.id == id for each in self.increments)
 
-    def taken(self, without: Sequence[str] = ()) -> Mapping[tuple[int, str], set[str]]:
-        """Return the versions of each input, by its source and url, of which the records are here.
-
-        Args:
-            without: the ids of increments that do not count.
-        """
+    def taken(self) -> Mapping[tuple[int, str], set[str]]:
+        """Return the versions of each input, by its source and url, of which the records are here."""
         versions: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
         for increment in self.increments:
-            if increment.id not in without:
-                for file in increment.inputs:
-                    versions[file.key].add(file.version)
+            for file in increment.inputs:
+                versions[file.key].add(file.version)
         return versions
 
     def shards(self) -> list[dict[str, Any]]:
@@ -187,20 +169,13 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     def manifest(self) -> dict[str, Any]:
         """Return the manifest."""
-        done = [each for each in self.increments if each.status == "done"]
-        failed = [each for each in self.increments if each.status == "failed"]
         return {
             "format": FORMAT,
-            "snapshot": {
-                "version": self.version,
-                "increments": len(self.increments),
-                "failed": len(failed),
-                "failed_records": add_records(each.sums["records"] for each in failed),
-            },
+            "snapshot": {"version": self.version, "increments": len(self.increments)},
             **self.total,
             "layout": RowLayout.of(self.job["options"]).described(),
             "shards": self.shards(),
             "rejects": [file["path"] for each in self.increments for file in each.files.rejects],
-            "ledger": [file for each in done for file in each.files.ledger],
+            "ledger": [file for each in self.increments for file in each.files.ledger],
             "job": self.job,
         }

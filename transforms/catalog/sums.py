@@ -51,8 +51,3 @@ def add_sums(parts: Iterable[Mapping[str, Any]], sources: Sequence[str]) -> dict
         The sums of all of them, as one build of the same rows has them.
     """
     return Sums.total(msgspec.convert(part, Sums) for part in parts).as_json(sources)
-
-
-def add_records(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Add up the outcomes of records, as `records` of a manifest has them."""
-    return msgspec.to_builtins(RecordCounts.total(msgspec.convert(part, RecordCounts) for part in parts))

@@ -6,9 +6,9 @@ import functools
 import logging
 import os
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -45,6 +45,11 @@ _COMPRESSION_RATIO = 5
 _WORTH_SAMPLING, _SAMPLED = 1 << 18, 1 << 20
 
 
+Key = tuple[int, str]
+# Whether a file is taken, by its key and its version.
+Accepts = Callable[[Key, str], bool]
+
+
 class InputFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """An input file.
 
@@ -67,7 +72,7 @@ class InputFile(msgspec.Struct, frozen=True, omit_defaults=True):
     unpacked: int = 0
 
     @property
-    def key(self) -> tuple[int, str]:
+    def key(self) -> Key:
         """What it is known by in all its versions: the source that lists it, and its url, without a commit."""
         return self.source, without_commit(self.url)
 
@@ -107,6 +112,37 @@ def list_inputs(
     entries = find_files(patterns, parameter, splits=splits, commits=commits)
     if not entries:
         raise ParameterError(parameter, ",".join(patterns), "all files are empty.")
+    return _input_files(entries, format, parameter)
+
+
+def list_arriving(
+    patterns: Sequence[str],
+    accepts: Callable[[str, str], bool],
+    format: str = "auto",
+    parameter: str = "patterns",
+    splits: Sequence[str] | None = (),
+    commits: Commits | None = None,
+) -> list[InputFile]:
+    """List some of the files that patterns name, which may be still to come. Others are not read.
+
+    Args:
+        patterns, format, parameter, splits, commits: as of list_inputs.
+        accepts: whether a file is listed, by its url and its version. It is asked again after the file was looked at,
+            which takes time.
+
+    Raises:
+        ParameterError, Unavailable: as list_inputs does, but not if there is no file.
+    """
+    accepted = {}
+    for url, entry in find_files(patterns, parameter, True, splits, commits).items():
+        with suppress(OSError):  # it has just vanished
+            if accepts(url, listed_version(url, entry)):
+                accepted[url] = entry
+    return [file for file in _input_files(accepted, format, parameter) if accepts(file.url, file.version)]
+
+
+def _input_files(entries: Mapping[str, Mapping[str, Any]], format: str, parameter: str) -> list[InputFile]:
+    """Make input files of what find_files found."""
     make = functools.partial(input_file, format=format, parameter=parameter)
     # A store takes some 30 ms for the first bytes of a file, and there may be thousands of files.
     seen = look_at_first(entries, _suffixes, make)

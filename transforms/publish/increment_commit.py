@@ -5,7 +5,7 @@ Repeating it changes nothing: the files of an increment and its entry are a func
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from transforms.base.errors import InputError, RejectsError, Unavailable
@@ -29,14 +29,10 @@ class Change:
     Args:
         base: the version that it was planned on; 0 if there was none.
         is_build: whether it takes the place of all that is there. The first commit does so in any case.
-        replaces: the ids of the increments that an append takes the place of.
-        commits_failed: whether an increment that exceeds a budget is committed as failed, so that its inputs are taken.
     """
 
     base: int = 0
     is_build: bool = False
-    replaces: Sequence[str] = ()
-    commits_failed: bool = False
 
 
 def is_committed(folder: Folder) -> bool:
@@ -74,21 +70,9 @@ def commit_increment(
     if not problem and not any(receipt.shards for receipt in receipts) and (change.is_build or not change.base):
         problem = nothing_left(receipts, folder)
         kind = RejectsError if any(receipt.rejected for receipt in receipts) else InputError
-    if problem and not change.commits_failed:
+    if problem:
         raise kind(problem)
-    return _commit(folder, job, receipts, report, change, problem or None)
-
-
-def commit_failed(folder: Folder, error: str, report: str, base: int) -> Snapshot:
-    """Commit an increment as failed, so that its inputs are not tried again. Raises as commit_increment does.
-
-    Args:
-        folder: of the increment.
-        error: why.
-        report: one of REPORTS.
-        base: the version that it was planned on.
-    """
-    return _commit(folder, read_description(folder.job), (), report, Change(base), error)
+    return _commit(folder, job, receipts, report, change)
 
 
 def _check_engines(receipts: Sequence[Receipt]) -> None:
@@ -101,16 +85,15 @@ def _check_engines(receipts: Sequence[Receipt]) -> None:
         )
 
 
-def _commit(
-    folder: Folder, job: Description, receipts: Sequence[Receipt], report: str, change: Change, error: str | None
-) -> Snapshot:
-    increment = Increment.of(folder.increment, job, receipts, decode_plan(read_bytes(folder.plan)), error)
-    # What earlier attempts left, and rows of one that failed: the card names increments, and not each of their files.
-    remove_files(folder, but={*increment.files.paths()})
+def _commit(folder: Folder, job: Description, receipts: Sequence[Receipt], report: str, change: Change) -> Snapshot:
+    increment = Increment.of(folder.increment, job, receipts, decode_plan(read_bytes(folder.plan)))
+    # What earlier attempts left: the card names increments, and not each of their files.
+    for path in {*folder.files(*PUBLISHED)} - {*increment.files.paths()}:
+        remove(join(folder.output, path))
     begins = change.is_build or not change.base
     try:
         snapshot = Log(folder).commit(
-            "build" if begins else "append", increment, change.base, change.replaces, job.job if begins else None
+            "build" if begins else "append", increment, change.base, job=job.job if begins else None
         )
     except Conflict as conflict:
         raise Unavailable(f"{folder.output}: {conflict}. Run the same command again.") from None
@@ -118,18 +101,3 @@ def _commit(
     remove(folder.work)
     remove_if_empty(folder.increments)
     return snapshot
-
-
-def remove_files(folder: Folder, but: Collection[str] = ()) -> None:
-    """Remove the files of an increment that is not committed. What no build gives such names stays.
-
-    Args:
-        folder: of the increment.
-        but: the paths of files to keep, relative to the folder of the dataset.
-
-    Raises:
-        StoreError: if the store fails.
-    """
-    for path in folder.files(*PUBLISHED):
-        if path not in but:
-            remove(join(folder.output, path))

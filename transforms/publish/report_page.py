@@ -118,7 +118,7 @@ def make_report(manifest: Mapping[str, Any], excerpts: Sequence[Excerpt]) -> byt
 
 @functools.cache
 def _page() -> jinja2.Template:
-    """The page, compiled once for each process: a watch writes a report at each commit."""
+    """The page, compiled once for each process: with every, a report is written at each commit."""
     environment = jinja2.Environment(
         autoescape=True, finalize=_finalized, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )

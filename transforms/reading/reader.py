@@ -26,7 +26,6 @@ from transforms.catalog.layout import SPLITS, Folder
 from transforms.catalog.log import Log
 from transforms.catalog.schema import schema_of
 from transforms.catalog.snapshot import Snapshot
-from transforms.model.counts import sum_counts
 from transforms.outputs import OUTPUT_FORMATS, ShardEntry, ShardReader, most_readable, output_format
 from transforms.storage.files import exists, join, mapped, open_file, read_bytes
 
@@ -250,9 +249,8 @@ class Dataset:
             yield from _batches(pq.ParquetFile(pa.BufferReader(pa.py_buffer(content))))
 
     def rejected(self) -> dict[str, int]:
-        """Return how many records were rejected, by reason, also of increments that failed."""
-        failed = self.manifest.get("snapshot", {}).get("failed_records", {})
-        return sum_counts([self.manifest["records"]["rejected"], failed.get("rejected", {})])
+        """Return how many records were rejected, by reason."""
+        return dict(self.manifest["records"]["rejected"])
 
     def rejects(self) -> Iterator[pa.RecordBatch]:
         """Read the rejected records: source, position, reason, detail, record. Raises as `rows` does."""

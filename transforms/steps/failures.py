@@ -17,22 +17,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from transforms.base.errors import (
-    InputError,
-    ParameterError,
-    RejectsError,
-    StoreError,
-    Unavailable,
-    UserError,
-    WorkerDied,
-)
+from transforms.base.errors import InputError, ParameterError, RejectsError, StoreError, Unavailable, UserError
 from transforms.storage.files import join, read_bytes
 from transforms.storage.walking import names_below
 from transforms.storage.writing import write_atomically
 
 _KINDS = {
-    kind.__name__: kind
-    for kind in (InputError, ParameterError, RejectsError, StoreError, Unavailable, UserError, WorkerDied)
+    kind.__name__: kind for kind in (InputError, ParameterError, RejectsError, StoreError, Unavailable, UserError)
 }
 
 _folder: ContextVar[str | None] = ContextVar("failures_folder", default=None)
@@ -95,27 +86,9 @@ def _write(folder: str, error: Exception) -> None:
         return  # the store that the file would be written to has just failed for half a minute
     name = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}.json"
     with suppress(Exception):  # the error itself must reach the runner in any case
-        write_failure(join(folder, name), error)
-
-
-def write_failure(url: str, error: Exception) -> None:
-    """Write an error to a file.
-
-    Args:
-        url: of the file.
-        error: if it is not meant for the user, it becomes Unavailable if it is of a machine, InputError otherwise.
-    """
-    if type(error) not in _KINDS.values():
-        kind = Unavailable if isinstance(error, OSError) else InputError
-        error = kind(f"{type(error).__name__}: {error}")
-    make, arguments = cast("tuple[Any, ...]", error.__reduce__())[:2]
-    write_atomically(url, msgspec.json.encode(Failure(make.__name__, str(error), list(arguments)), enc_hook=repr))
-
-
-def read_failure(url: str) -> Exception:
-    """Read an error that write_failure wrote: one of the same kind, with the same message."""
-    failure = _decode(read_bytes(url))
-    return _KINDS[failure.kind](*failure.arguments)
+        make, arguments = cast("tuple[Any, ...]", error.__reduce__())[:2]
+        failure = Failure(make.__name__, str(error), list(arguments))
+        write_atomically(join(folder, name), msgspec.json.encode(failure, enc_hook=repr))
 
 
 def last_failure(folder: str) -> Exception | None:
@@ -129,5 +102,6 @@ def last_failure(folder: str) -> Exception | None:
     """
     with suppress(Exception):  # the runner's own error is raised then
         if names := names_below(folder):
-            return read_failure(join(folder, names[-1]))
+            failure = _decode(read_bytes(join(folder, names[-1])))
+            return _KINDS[failure.kind](*failure.arguments)
     return None

@@ -343,8 +343,6 @@ class WriteShards(Step):
         tokenizer: the folder of the tokenizer, by which it is counted what trained spans end with; None not to count.
         keep_columns: the columns of records that are carried along, for the ledger.
         found_columns: of the ledger, as LedgerWriter takes them.
-        on_error: is called with a split and its error, which then is not raised: for a stream, in which a bundle that
-            fails is tried for ever.
         {options}
 
     Raises:
@@ -361,32 +359,25 @@ class WriteShards(Step):
         tokenizer: str | None = None,
         keep_columns: Sequence[str] = (),
         found_columns: Sequence[str] = (),
-        on_error: Callable[[Split, Exception], None] | None = None,
         **options: Any,
     ):
         options |= {"folder": folder, "about": about, "tokenizer": tokenizer}
         options |= {"keep_columns": keep_columns, "found_columns": found_columns}
         WriteConfig(**options)  # checks them here, not on a worker
         super().__init__(ShardWriter, **options)
-        self._on_error = on_error
         self.with_output_types(Receipt)
 
     def expand(self, parts: beam.PCollection) -> beam.PCollection:
         return (
             parts
-            | beam.ParDo(_WriteParts(self._make, self._on_error)).with_output_types(Receipt)
+            | beam.ParDo(_WriteParts(self._make)).with_output_types(Receipt)
             | "count" >> beam.ParDo(CountReceipts()).with_output_types(Receipt)
         )
 
 
 class _WriteParts(beam.DoFn):
-    def __init__(
-        self,
-        make: Callable[[], Callable[[Rows], Receipt | None]],
-        on_error: Callable[[Split, Exception], None] | None = None,
-    ):
+    def __init__(self, make: Callable[[], Callable[[Rows], Receipt | None]]):
         self._make = make
-        self._on_error = on_error
         self._failures = FailureWriter()
         self._reports = ReportWriter()
         self._keeper = ClaimKeeper()
@@ -399,10 +390,5 @@ class _WriteParts(beam.DoFn):
             self._reports.write(part)
             return receipt
 
-        try:
-            with self._keeper.keeping():
-                yield from filter(None, map(write_and_report, parts))
-        except Exception as error:
-            if self._on_error is None:
-                raise
-            self._on_error(parts.split, error)
+        with self._keeper.keeping():
+            yield from filter(None, map(write_and_report, parts))

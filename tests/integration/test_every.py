@@ -1,0 +1,249 @@
+"""Append again and again: files that arrive are in the dataset once, whatever happens to the process."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli.program import main
+from support.datasets import build_in_process, manifest_of, rows_of, work_in
+from support.killed import kill_before_the_commit
+from support.paths import ROOT, TOKENIZER
+from support.signals import with_default_signals
+from transforms.catalog.layout import Folder
+from transforms.catalog.log import Log
+
+FILES, SECONDS, KILLS = (1_000, 600, 12) if "TEST_SLOW" in os.environ else (30, 20, 3)
+
+
+def lines(name: str, count: int) -> bytes:
+    texts = (f"{name}, record {number}" for number in range(count))
+    return b"".join(json.dumps({"prompt": text, "completion": text}).encode() + b"\n" for text in texts)
+
+
+class Dropper:
+    """Writes files into a folder at random times within some seconds, each in one of several ways."""
+
+    def __init__(self, folder: Path, files: int, seconds: float, seed: int):
+        moments = random.Random(seed)
+        self._folder = folder
+        self._threads = [
+            threading.Timer(moments.uniform(0, seconds), self._drop, (f"{number:04d}.jsonl", number))
+            for number in range(files)
+        ]
+
+    def __enter__(self) -> Dropper:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for thread in self._threads:
+            thread.join()
+
+    def _drop(self, name: str, number: int) -> None:
+        path, content = self._folder / name, lines(name, 1 + number % 7)
+        if number % 3 == 1:  # slowly, with a pause within a record, and longer than it takes to look
+            with path.open("wb") as file:
+                for start in range(0, len(content), 40):
+                    file.write(content[start : start + 40])
+                    file.flush()
+                    time.sleep(0.4)
+        elif number % 3 == 2:  # late: others that came before it are newer
+            path.with_suffix(".part").write_bytes(content)
+            os.utime(path.with_suffix(".part"), (1_000_000_000, 1_000_000_000))
+            path.with_suffix(".part").rename(path)
+        else:
+            path.write_bytes(content)
+
+
+def options_of(folder: Path, output: Path) -> list[str]:
+    return [f"--input={folder}/*.jsonl", f"--tokenizer={TOKENIZER}", f"--output={output}"]
+
+
+@contextmanager
+def every_second(folder: Path, output: Path, *more: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that appends each second, which is killed in the end if it still runs. `log` next to the output has
+    what it prints.
+    """
+    command = [sys.executable, "-m", "pipeline", "build", "--append", "--every=1", *options_of(folder, output), *more]
+    with output.with_name("log").open("w") as log:
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True, preexec_fn=with_default_signals
+        )
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def wait_until(condition: Callable[[], object], process: subprocess.Popen[bytes], output: Path) -> None:
+    end = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None and time.monotonic() < end, output.with_name("log").read_text()
+        time.sleep(0.1)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+
+
+def taken_of(output: Path) -> Counter[str]:
+    """The names of the files that a dataset has, each as often as it was added."""
+    snapshot = Log(Folder(str(output))).newest()
+    increments = snapshot.increments if snapshot else ()
+    return Counter(Path(file.url).name for each in increments for file in each.inputs)
+
+
+def increments_of(output: Path) -> list[str]:
+    """The letters of the files of each increment."""
+    snapshot = Log(Folder(str(output))).newest()
+    assert snapshot
+    return ["".join(Path(file.url).stem for file in each.inputs) for each in snapshot.increments]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    return tmp_path / "in"
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.mark.slow
+def test_files_that_arrive_and_are_still_being_written_are_there_once_although_it_is_killed(folder, output, tmp_path):
+    moments = random.Random(FILES)
+    names = Counter(f"{number:04d}.jsonl" for number in range(FILES))
+    with Dropper(folder, FILES, SECONDS, seed=FILES):
+        for _ in range(KILLS):
+            with every_second(folder, output):
+                time.sleep(moments.uniform(0.5, 1.5) * (SECONDS / KILLS))
+    with every_second(folder, output, "--summary_json=-") as process:
+        wait_until(lambda: taken_of(output) == names, process, output)
+        end(process)
+    *_, stops, summary = (tmp_path / "log").read_text().splitlines()
+    assert stops == "chatmill: stopping after the current increment"
+    assert json.loads(summary)["records"]["read"] == sum(1 + number % 7 for number in range(FILES))
+
+    batch = build_in_process(*options_of(folder, tmp_path / "batch"))
+    assert batch.returncode == 0, batch.stderr
+    rows = [Counter(json.dumps(row) for row in rows_of(dataset)) for dataset in (output, tmp_path / "batch")]
+    assert rows[0] == rows[1] and rows[0].total() == sum(1 + number % 7 for number in range(FILES))
+
+
+def test_sigterm_ends_it_after_the_increment_that_is_being_built(folder, output):
+    with every_second(folder, output) as process:
+        (folder / "a.jsonl").write_bytes(lines("a", 20_000))
+        wait_until(lambda: [*output.glob("_chatmill/increments/*/job.json")], process, output)
+        (folder / "b.jsonl").write_bytes(lines("b", 1))
+        end(process)
+    assert increments_of(output) == ["a"]
+    assert manifest_of(output)["records"]["kept"] == 20_000
+
+
+@pytest.mark.parametrize("more", [["--every=1"], []])
+def test_an_increment_that_was_begun_is_finished_first_with_its_own_files(folder, output, more):
+    (folder / "b.jsonl").write_bytes(lines("b", 3))
+    (folder / "c.jsonl").write_bytes(lines("c", 3))
+    kill_before_the_commit("--append", *options_of(folder, output))
+    begun = work_in(output).name
+    (folder / "a.jsonl").write_bytes(lines("a", 3))
+    if more:
+        with every_second(folder, output) as process:
+            wait_until(lambda: len(taken_of(output)) == 3, process, output)
+            end(process)
+        shown = output.with_name("log").read_text()
+        assert "Version 1: 2 files with 6 records were added: 6 rows, " in shown
+        assert "Version 2: 1 file with 3 records was added: 3 rows, " in shown
+    else:
+        assert main(["build", "--append", *options_of(folder, output)]) == 0
+    assert increments_of(output) == ["bc", "a"]
+    assert Log(Folder(str(output))).newest().increments[0].id == begun
+    assert not (output / "_chatmill/increments").exists()
+
+
+def test_an_increment_that_was_begun_is_not_finished_if_a_file_of_it_changed(folder, output):
+    for name in "ab":
+        (folder / f"{name}.jsonl").write_bytes(lines(name, 3))
+    kill_before_the_commit("--append", *options_of(folder, output))
+    (folder / "a.jsonl").write_bytes(lines("changed", 4))
+    with every_second(folder, output) as process:
+        wait_until(lambda: len(taken_of(output)) == 2, process, output)
+        end(process)
+    assert manifest_of(output)["records"]["kept"] == 7
+    assert len(rows_of(output)) == 7
+
+
+def test_an_append_that_fails_ends_it_with_its_line_and_what_was_committed_stays(folder, output):
+    (folder / "a.jsonl").write_bytes(lines("a", 3))
+    with every_second(folder, output) as process:
+        wait_until(lambda: taken_of(output), process, output)
+        (folder / "b.jsonl").write_bytes(b'{"neither": "a conversation"}\n')
+        assert process.wait(60) == 1
+    shown = output.with_name("log").read_text()
+    assert "\nchatmill: 1 of 1 records were rejected, more than max_reject_fraction 0.01." in shown
+    assert f"unknown_schema (1): {folder}/b.jsonl, byte 0: " in shown
+    assert increments_of(output) == ["a"]
+
+
+@pytest.mark.parametrize("what", ["error", "append"])
+def test_a_file_that_changed_after_it_was_added_ends_it_or_is_added_again(folder, output, what):
+    (folder / "a.jsonl").write_bytes(lines("a", 3))
+    with every_second(folder, output, f"--on_changed_file={what}") as process:
+        wait_until(lambda: taken_of(output), process, output)
+        (folder / "a.jsonl").write_bytes(lines("a", 4))
+        if what == "error":
+            assert process.wait(60) == 2
+        else:
+            wait_until(lambda: taken_of(output)["a.jsonl"] == 2, process, output)
+            end(process)
+    assert manifest_of(output)["records"]["kept"] == (3 if what == "error" else 7)
+    if what == "error":
+        assert output.with_name("log").read_text().splitlines()[-1] == (
+            f"chatmill: --input {folder}/a.jsonl: it changed since it was added. --on_changed_file append adds it "
+            "again; --overwrite builds all inputs again."
+        )
+
+
+def test_the_input_may_be_empty_or_not_there_yet(tmp_path, output):
+    with every_second(tmp_path / "later", output) as process:
+        time.sleep(3)
+        (tmp_path / "later").mkdir()
+        (tmp_path / "later" / "empty.jsonl").touch()
+        (tmp_path / "later" / "a.jsonl").write_bytes(lines("a", 1))
+        wait_until(lambda: taken_of(output), process, output)
+    assert taken_of(output) == {"a.jsonl": 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--every=5"], "--every 5 needs --append."),
+        (["--every=0", "--append"], "--every 0: expected a whole number above 0"),
+        (["--on_changed_file=append"], "--on_changed_file append needs --append."),
+        (["--append", "--on_changed_file=replace"], "--on_changed_file replace: expected error, append"),
+    ],
+)
+def test_an_option_that_does_not_go_with_the_others_is_refused_in_one_line(folder, output, capsys, options, message):
+    assert main(["build", *options_of(folder, output), *options]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert not output.exists()
