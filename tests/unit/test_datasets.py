@@ -15,7 +15,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from support.chats import SPLIT, assistant, render_config, system, user
-from support.paths import TOKENIZER
+from support.paths import ROOT, TOKENIZER
 from transforms.model.batches import Records
 from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
@@ -106,6 +106,10 @@ def openai_calls(i: int, q: str, a: str) -> list[dict[str, Any]]:
 
 HERMES = f"You are a function calling AI model. <tools> {json.dumps(TOOLS)} </tools>"
 PAIR = {"schema": "chosen"}
+
+
+def formatter(name: str) -> dict[str, Any]:
+    return {"formatter": f"examples/formatters.py:{name}"}
 
 
 def marked(q: str, a: str) -> str:
@@ -291,14 +295,8 @@ DATASETS = [
             "tools": json.dumps(TOOLS),
             "category": "Sums",
         },
-        lambda i, q, a: (
-            [
-                *(system(HERMES), user(q), assistant(f"<tool_call>\n{json.dumps(call(i))}\n</tool_call>")),
-                *(tool(f"<tool_response>\n{i + 1}\n</tool_response>"), assistant(a)),
-            ],
-            None,
-            {},
-        ),
+        lambda i, q, a: ([system(HERMES), *called(i, q, a)[0]], None, {}),
+        formatter("hermes"),
     ),
     Dataset(
         "Team-ACE/ToolACE",
@@ -434,6 +432,7 @@ DATASETS = [
             **{"deepseek_thinking_trajectory": f"Thought {i}.", "deepseek_attempt": a, "deepseek_grade": "Yes"},
         },
         reasoned,
+        formatter("s1k"),
     ),
     Dataset(
         "facebook/natural_reasoning",
@@ -442,6 +441,7 @@ DATASETS = [
             "responses": [{"response_model": "Llama3.3-70B-Instruct", "response": a}],
         },
         plain,
+        formatter("natural_reasoning"),
     ),
     Dataset(
         "GeneralReasoning/GeneralThought-430K",
@@ -474,6 +474,7 @@ DATASETS = [
             TOOLS,
             {},
         ),
+        formatter("glaive"),
     ),
     Dataset(
         "FreedomIntelligence/medical-o1-reasoning-SFT",
@@ -511,7 +512,7 @@ DATASETS = [
             },
         },
         plain,
-        PAIR,
+        formatter("helpsteer3"),
     ),
     Dataset(
         "lmarena-ai/arena-human-preference-140k",
@@ -520,7 +521,7 @@ DATASETS = [
             **{"conversation_a": in_parts(chat(q, a)), "conversation_b": in_parts(chat(q, "No."))},
         },
         plain,
-        PAIR,
+        formatter("arena"),
     ),
 ]
 RECORDS = 20
@@ -531,7 +532,8 @@ def records_of(dataset: Dataset) -> list[tuple[int, str, str]]:
 
 
 @pytest.mark.parametrize("dataset", DATASETS, ids=lambda dataset: dataset.name)
-def test_a_dataset_is_read_and_its_text_and_mask_are_those_of_transformers(dataset):
+def test_a_dataset_is_read_and_its_text_and_mask_are_those_of_transformers(dataset, monkeypatch):
+    monkeypatch.chdir(ROOT)
     given = records_of(dataset)
     records = [Record(i, json.dumps(dataset.record(i, q, a)).encode()) for i, q, a in given]
     batch = Records(SPLIT, 0, True, Outcomes(read=RECORDS), records)

@@ -11,7 +11,7 @@ from transforms.base.checks import check_flag
 from transforms.base.declaring import StepOptions, option
 from transforms.base.errors import ParameterError
 from transforms.inputs.formats import INPUT_FORMATS, MAX_RECORD_BYTES
-from transforms.inputs.reading import REPEATED_TOOLS, ROLE_NAMES, ROLES, TOOL_ARGUMENTS, ReadOptions
+from transforms.inputs.reading import ROLE_NAMES, ROLES, TOOL_ARGUMENTS, ReadOptions
 from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS
 from transforms.inputs.traces import TRACE_BRANCHES
 from transforms.inputs.traces.tool_definitions import tool_definitions
@@ -125,14 +125,6 @@ class ParseOptions(StepOptions):
         "parse",
         of_source=True,
     )
-    repeated_tools: str = option(
-        "Input",
-        "what to do with tools that the text of the system message has, too: all their names, parameters and "
-        "descriptions; leave_out: do not give them to the template, which would print them again; print: give them",
-        kinds.one_of(REPEATED_TOOLS),
-        "leave_out",
-        of_source=True,
-    )
     formatter: str | None = option(
         "Input",
         "a Python function that turns each record (a dict) into a record of a known schema or a text, into a list of "
@@ -212,7 +204,6 @@ class ParseConfig(ParseOptions):
             message_fields=dict(self.message_fields or {}),
             train_field=self.train_field,
             tool_arguments=self.tool_arguments,
-            repeated_tools=self.repeated_tools,
             with_rejected=self.schema in (PREFERENCE, UNPAIRED),
             labelled=self.schema == UNPAIRED,
         )

@@ -31,7 +31,6 @@ ROLE_NAMES = {role: role for role in ROLES} | {
     "tool_results": "tool",
 }
 TOOL_ARGUMENTS = ("parse", "keep")
-REPEATED_TOOLS = ("leave_out", "print")
 # Whether the model is to reason, as NVIDIA's datasets say it.
 SWITCHES = {"on": True, "off": False}
 
@@ -44,7 +43,6 @@ class ReadOptions:
         roles: the role that each name stands for.
         message_fields: the name that messages have for a field, by our name for it.
         tool_arguments: one of TOOL_ARGUMENTS.
-        repeated_tools: one of REPEATED_TOOLS.
         train_field: the field of a message that says whether it is trained on, besides those that are known.
         as_chat: whether a prompt and completion that are strings are messages of a user and of the assistant.
         with_rejected: whether the rejected answer of a pair is read, too.
@@ -54,7 +52,6 @@ class ReadOptions:
     roles: Mapping[str, str]
     message_fields: Mapping[str, str] = field(default_factory=dict)
     tool_arguments: str = "parse"
-    repeated_tools: str = "leave_out"
     train_field: str | None = None
     as_chat: bool = False
     with_rejected: bool = False

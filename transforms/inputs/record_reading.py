@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
 from transforms.base.errors import RecordError
+from transforms.inputs.hints import hint_of_record
 from transforms.inputs.reading import Reading
 from transforms.inputs.schemas import (
     NO_PAIRS,
@@ -62,8 +63,15 @@ def read_record(
         for found_before in (reading.notes, reading.forms, reading.tools, reading.rejected, reading.desirable):
             found_before.clear()
         reading.notes.update(notes)
-        read = _read_by_shape(record, schema, reading, find_unread, error)
+        try:
+            read = _read_by_shape(record, schema, reading, find_unread, error)
+        except RecordError as of_shape:
+            if of_shape.reason == "not_read" and (hint := hint_of_record(record)):
+                raise RecordError("not_read", hint) from None
+            raise
         if read is None:
+            if error.reason in ("unknown_schema", "missing_column") and (hint := hint_of_record(record)):
+                raise RecordError(error.reason, hint) from None
             if error.reason == "unknown_schema" and (hint := _near_miss(record)):
                 raise RecordError("unknown_schema", f"{error.detail.rpartition('. ')[0]}. {hint}") from None
             raise

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from transforms.base.errors import RecordDropped, RecordError
 from transforms.inputs.cells import with_lists
+from transforms.inputs.hints import hint_of_tools
 from transforms.inputs.json_text import decode_json, kind_of
 from transforms.inputs.media import MEDIA_COLUMNS, check_no_media
 from transforms.inputs.messages import messages_of
@@ -30,7 +31,6 @@ from transforms.inputs.preference import (
 from transforms.inputs.reading import SWITCHES, Reading
 from transforms.inputs.token_rows import MASKS, OF_PACKED_ROWS, token_row
 from transforms.inputs.tool_calls import tools_of
-from transforms.inputs.tools_in_text import are_in_system_text
 from transforms.inputs.turns.marked import beginning_of
 from transforms.model.examples import (
     RESERVED_TEMPLATE_KWARGS,
@@ -445,9 +445,9 @@ def _conversation(
         if tools not in (None, in_turns):
             raise RecordError("bad_tools", "the record has tools, and its turns have others; expected one of them")
         tools = in_turns
-    if reading.options.repeated_tools == "leave_out" and are_in_system_text(tools, messages):
-        reading.notes["tools_in_system_text"] = None
-        tools = None
+    if hint := hint_of_tools(tools, messages):
+        found = "the system message has tools in its text, which a template would print again"
+        raise RecordError("bad_tools", f"{found}; {hint}")
     arguments = record.get("chat_template_kwargs")
     if isinstance(arguments, str):  # as tables have it if its type varies from row to row
         arguments = arguments.strip() and decode_json(arguments, "bad_template_kwargs", "chat_template_kwargs", reading)

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
+from transforms.inputs.hints import hint_of_tools
 from transforms.inputs.messages import messages_of
 from transforms.inputs.reading import Reading, ReadOptions
 from transforms.inputs.token_rows import MASKS, OF_PACKED_ROWS, token_row
 from transforms.inputs.tool_calls import known_tools
-from transforms.inputs.tools_in_text import are_in_system_text
 from transforms.inputs.turns.marked import beginning_of
 from transforms.model.examples import (
     RESERVED_TEMPLATE_KWARGS,
@@ -166,8 +166,8 @@ def _conversation(lazy_messages: Any, record: Any) -> Conversation:
     arguments = record.chat_template_kwargs or {}
     if not RESERVED_TEMPLATE_KWARGS.isdisjoint(arguments):
         raise ValueError("the record has arguments that the job sets")
-    if tools and are_in_system_text(tools, _first_message(lazy_messages)):
-        raise ValueError("there is something to note")
+    if tools and hint_of_tools(tools, _first_message(lazy_messages)):
+        raise ValueError("the system message has tools, too")
     return Conversation(lazy_messages, tools, arguments)
 
 

@@ -8,7 +8,6 @@ from transforms.inputs.names import ANSWERS, DIALOGS, QUESTIONS, REFERENCES
 from transforms.inputs.samples import Sample
 from transforms.inputs.shapes import Column, Shape, Values
 from transforms.inputs.shapes.columns import (
-    ANSWER,
     DIALOG,
     REASONING,
     SWITCH,
@@ -17,11 +16,9 @@ from transforms.inputs.shapes.columns import (
     assistant,
     decoded,
     further,
-    in_turn,
     is_dialog,
     is_open,
     is_text,
-    user,
 )
 from transforms.inputs.turns import is_message
 
@@ -64,15 +61,6 @@ def _answered(values: Values) -> dict[str, Any]:
 
 def _is_open_prompt(values: Values) -> bool:
     return is_open(values["prompt"])
-
-
-def _continued(values: Values) -> dict[str, Any]:
-    new = [user(values["question"]), assistant(values["answer"], values.get("reasoning"))]
-    return {**in_turn(values["history"], new), **further(values)}
-
-
-def _is_answered(values: Values) -> bool:
-    return not is_open(values["history"])
 
 
 SHAPES = (
@@ -128,28 +116,6 @@ SHAPES = (
         optional={**_OF_DIALOGS, "reasoning": REASONING},
         left=REFERENCES,
         fits=_is_open_prompt,
-    ),
-    Shape(
-        "history and question",
-        {
-            "history": Column(_HISTORY, is_dialog),
-            "question": Column((*QUESTIONS, "message"), is_text),
-            "answer": ANSWER,
-        },
-        _continued,
-        "a conversation",
-        "`chat_history`, `history` or `prev_messages`, a question (or `message`) and an answer",
-        Sample(
-            {
-                "chat_history": [{"role": "USER", "message": "Hi"}, {"role": "CHATBOT", "message": "Hello"}],
-                "message": "2+2?",
-                "response": "4",
-            },
-            "logs of Cohere's Chat API",
-            "https://docs.cohere.com/v1/reference/chat",
-        ),
-        optional={**_OF_DIALOGS, "system": Column((*SYSTEM.names, "preamble"), is_text), "reasoning": REASONING},
-        fits=_is_answered,
     ),
     Shape(
         "rollout of messages",

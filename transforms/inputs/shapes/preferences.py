@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from transforms.base.errors import RecordError
 from transforms.inputs.samples import Sample
 from transforms.inputs.shapes import Column, Shape, Values
 from transforms.inputs.shapes.columns import (
@@ -18,8 +17,6 @@ from transforms.inputs.shapes.columns import (
 )
 from transforms.inputs.turns import is_message
 from transforms.inputs.turns.marked import LINES, messages_in
-
-_WINNERS = ("model_a", "model_b", "tie", "tie (bothbad)", "both_bad", "bothbad")
 
 
 def _is_answer(value: Any) -> bool:
@@ -52,23 +49,6 @@ def _answered(values: Values) -> dict[str, Any]:
 
 def _marked(values: Values) -> dict[str, Any]:
     return {name: messages_in(values[name], LINES, name) for name in ("chosen", "rejected")}
-
-
-def _judged(values: Values) -> dict[str, Any]:
-    sides = {"model_a": values["a"], "model_b": values["b"]}
-    winner = values["winner"]
-    if winner not in sides:
-        raise RecordError("bad_preference", f"winner is {winner!r}, so none of the two conversations is the chosen one")
-    rejected = next(value for name, value in sides.items() if name != winner)
-    return {"chosen": decoded(sides[winner]), "rejected": decoded(rejected)}
-
-
-def _scored(values: Values) -> dict[str, Any]:
-    score, answers = values["preference"], (values["first"], values["second"])
-    if not score:
-        raise RecordError("bad_preference", "overall_preference is 0, so none of the two responses is the chosen one")
-    chosen, rejected = answers if score < 0 else answers[::-1]
-    return {"messages": decoded(values["messages"]), "chosen": chosen, "rejected": rejected}
 
 
 _FURTHER = {"tools": TOOL_LIST, "system": SYSTEM}
@@ -133,53 +113,6 @@ SHAPES = (
             {"chosen": "\n\nHuman: Hi\n\nAssistant: Hello", "rejected": "\n\nHuman: Hi\n\nAssistant: What"},
             "Anthropic/hh-rlhf",
             "https://huggingface.co/datasets/Anthropic/hh-rlhf",
-        ),
-        schema="preference",
-    ),
-    Shape(
-        "judged conversations",
-        {
-            "a": Column(("conversation_a",), is_dialog),
-            "b": Column(("conversation_b",), is_dialog),
-            "winner": Column(("winner",), lambda value: value in _WINNERS),
-        },
-        _judged,
-        "the winner is `chosen`",
-        "`conversation_a`, `conversation_b` and the `winner`",
-        Sample(
-            {
-                "model_a": "x",
-                "model_b": "y",
-                "winner": "model_b",
-                "conversation_a": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "What"}],
-                "conversation_b": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}],
-            },
-            "lmarena-ai/arena-human-preference-140k",
-            "https://huggingface.co/datasets/lmarena-ai/arena-human-preference-140k",
-        ),
-        schema="preference",
-        left=("full_conversation",),
-    ),
-    Shape(
-        "scored responses",
-        {
-            "messages": Column(("context",), is_dialog),
-            "first": Column(("response_1",), is_text),
-            "second": Column(("response_2",), is_text),
-            "preference": Column(("overall_preference",), lambda value: isinstance(value, int)),
-        },
-        _scored,
-        "below 0, `response1` is `chosen`; above 0, `response2`",
-        "`context`, `response1`, `response2`, `overall_preference`",
-        Sample(
-            {
-                "context": [{"role": "user", "content": "Hi"}],
-                "response1": "What",
-                "response2": "Hello",
-                "overall_preference": 2,
-            },
-            "nvidia/HelpSteer3",
-            "https://huggingface.co/datasets/nvidia/HelpSteer3",
         ),
         schema="preference",
     ),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from transforms.base.errors import RecordError
-from transforms.inputs.json_text import kind_of
 from transforms.inputs.names import REFERENCES
 from transforms.inputs.samples import Sample
 from transforms.inputs.shapes import Column, Shape, Values
@@ -41,32 +39,6 @@ def _calls(values: Values) -> dict[str, Any]:
 def _are_calls(value: Any) -> bool:
     calls = decoded(value)
     return isinstance(calls, list) and bool(calls) and all(isinstance(call, dict) and "name" in call for call in calls)
-
-
-def _one_of_responses(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, dict) and "response" in one for one in value)
-
-
-def _only_response(values: Values) -> dict[str, Any]:
-    responses = values["responses"]
-    if len(responses) > 1:
-        found = f"responses has {len(responses)} answers; expected one. Choose one of them with a formatter"
-        raise RecordError("bad_question_answer", found)
-    if not is_text(answer := responses[0]["response"]):
-        raise RecordError("bad_question_answer", f"the response is {kind_of(answer)}; expected a text")
-    return {"messages": [user(values["question"]), assistant(answer)]}
-
-
-def _first_thought(values: Values) -> dict[str, Any]:
-    thoughts = values["reasoning"]
-    if len(thoughts) != 1:
-        found = f"thinking_trajectories has {len(thoughts)} texts; expected one. Choose one of them with a formatter"
-        raise RecordError("bad_question_answer", found)
-    return _question({**values, "reasoning": thoughts[0]})
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(is_text, value))
 
 
 SHAPES = (
@@ -142,82 +114,5 @@ SHAPES = (
             "https://huggingface.co/datasets/Salesforce/xlam-function-calling-60k",
         ),
         optional={"system": SYSTEM},
-    ),
-    Shape(
-        "s1K-1.1",
-        {
-            "question": QUESTION,
-            "reasoning": Column(("deepseek_thinking_trajectory",), is_text),
-            "answer": Column(("deepseek_attempt",), is_text),
-        },
-        _question,
-        "a conversation of DeepSeek-R1; what Gemini wrote and the `solution` are counted",
-        "`question`, `deepseek_thinking_trajectory`, `deepseek_attempt`",
-        Sample(
-            {
-                "question": "What is 6*7?",
-                "solution": "42",
-                "cot_type": "math",
-                "gemini_thinking_trajectory": "Seven sixes.",
-                "gemini_attempt": "The answer is 42.",
-                "deepseek_thinking_trajectory": "6 times 7 is 42.",
-                "deepseek_attempt": "It is 42.",
-            },
-            "simplescaling/s1K-1.1",
-            "https://huggingface.co/datasets/simplescaling/s1K-1.1",
-        ),
-        optional=_FURTHER,
-        left=("solution", "gemini_thinking_trajectory", "gemini_attempt", "cot"),
-    ),
-    Shape(
-        "s1K",
-        {
-            "question": QUESTION,
-            "reasoning": Column(("thinking_trajectories",), _are_texts),
-            "answer": Column(("attempt",), is_text),
-        },
-        _first_thought,
-        "a conversation with the reasoning; the `solution` is counted",
-        "`question`, `thinking_trajectories` (a list of one text), `attempt`",
-        Sample(
-            {
-                "question": "What is 6*7?",
-                "solution": "42",
-                "thinking_trajectories": ["6 times 7 is 42."],
-                "attempt": "It is 42.",
-            },
-            "simplescaling/s1K",
-            "https://huggingface.co/datasets/simplescaling/s1K",
-        ),
-        left=("solution", "cot"),
-    ),
-    Shape(
-        "question and responses",
-        {"question": QUESTION, "responses": Column(("responses",), _one_of_responses)},
-        _only_response,
-        "a conversation; several responses reject the record. `reference_answer` is counted",
-        "`question`, `responses` with one `response`",
-        Sample(
-            {
-                "question": "What is 6*7?",
-                "reference_answer": "42",
-                "responses": [{"response_model": "Llama3.3-70B-Instruct", "response": "6*7 is 42."}],
-            },
-            "facebook/natural_reasoning",
-            "https://huggingface.co/datasets/facebook/natural_reasoning",
-        ),
-        left=REFERENCES,
-    ),
-    Shape(
-        "camel",
-        {"question": Column(("message_1",), is_text), "answer": Column(("message_2",), is_text)},
-        _question,
-        "a conversation",
-        "`message_1`, `message_2`",
-        Sample(
-            {"role_1": "Teacher", "topic": "Sums", "message_1": "What is 6*7?", "message_2": "It is 42."},
-            "camel-ai/math, camel-ai/physics",
-            "https://huggingface.co/datasets/camel-ai/math",
-        ),
     ),
 )

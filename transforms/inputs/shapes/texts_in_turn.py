@@ -73,18 +73,6 @@ SHAPES = (
         optional={"system": SYSTEM},
     ),
     Shape(
-        "data of texts",
-        {"messages": Column(("data",), _are_texts)},
-        _in_turn,
-        "messages of a user and of the assistant in turn; the user begins",
-        "`data`, a list of texts",
-        Sample(
-            {"id": "0", "data": ["How can cross training benefit runners?", "It strengthens them."]},
-            "stingning/ultrachat",
-            "https://huggingface.co/datasets/stingning/ultrachat",
-        ),
-    ),
-    Shape(
         "pairs of texts",
         {"messages": Column(_NAMES, _are_pairs)},
         _of_pairs,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from transforms.base.errors import RecordError
+from transforms.inputs.hints import hint_of_turns
 from transforms.inputs.samples import Sample
 
 # Of one message of a tree or a log, whose order a list does not say.
@@ -68,12 +69,14 @@ def form_of(turns: list[Any], column: str) -> TurnForm | None:
         column: that has them, for errors.
 
     Raises:
-        RecordError: if they have two forms, so that it is not certain what they say.
+        RecordError: if they have two forms, so that it is not certain what they say; or one that a formatter reads.
     """
     found = [form for form in turn_forms() if turns and form.recognizes(turns)]
     if len(found) > 1:
         names = " and ".join(form.name for form in found)
         raise RecordError("ambiguous", f"{column} has turns of {names}; expected one form. Give a formatter")
+    if not found and (hint := hint_of_turns(turns)):
+        raise RecordError("bad_message", f"{column}: {hint}")
     return found[0] if found else None
 
 

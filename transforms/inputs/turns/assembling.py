@@ -1,6 +1,6 @@
 """Assembles messages of pieces: reasoning, text, calls and their results, in the order in which they were said.
 
-The APIs of Anthropic, Google and Vercel, and OpenAI's Responses, have an answer as a list of such pieces. In a message,
+The APIs of Anthropic and Google, and OpenAI's Responses, have an answer as a list of such pieces. In a message,
 a template prints reasoning before text, and text before calls, so pieces in another order are rejected.
 """
 

@@ -63,20 +63,6 @@ def _message(role: str, text: str) -> dict[str, Any]:
     return {"role": role, "content": text}
 
 
-def _are_named_by_role(turns: list[Any]) -> bool:
-    """Whether each turn has one text, under the name of a role."""
-    return all(
-        isinstance(turn, dict)
-        and len(turn) == 1
-        and all(str(key).lower() in ROLE_NAMES and isinstance(text, str) for key, text in turn.items())
-        for turn in turns
-    )
-
-
-def _named_by_role(turns: list[Any], column: str) -> Messages:
-    return Messages([_message(ROLE_NAMES[str(key).lower()], text) for turn in turns for key, text in turn.items()])
-
-
 FORMS = (
     TurnForm(
         "exchanges",
@@ -94,18 +80,6 @@ FORMS = (
             },
             "YeungNLP/moss-003-sft-data (Firefly), LDJnr/Capybara and XTuner (input, output)",
             "https://xtuner.readthedocs.io/zh-cn/latest/training/multi_turn_conversation.html",
-        ),
-    ),
-    TurnForm(
-        "roles as keys",
-        "one text, under the name of a role: `user`, then `assistant`",
-        _are_named_by_role,
-        _named_by_role,
-        "messages",
-        Sample(
-            {"dialog": [{"user": "2+2?"}, {"assistant": "4"}]},
-            "dialogues that are written by hand",
-            "https://github.com/THUDM/ChatGLM3/tree/main/finetune_demo",
         ),
     ),
 )

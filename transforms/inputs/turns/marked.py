@@ -43,11 +43,6 @@ CHATML = Marks(
     {role: role for role in ("system", "user", "assistant", "tool")},
     "<|im_end|>",
 )
-GLAIVE = Marks(
-    "Glaive",
-    re.compile(r"(?:\A\s*|\n\n)(USER|ASSISTANT|FUNCTION RESPONSE): ?"),
-    {"USER": "user", "ASSISTANT": "assistant", "FUNCTION RESPONSE": "tool"},
-)
 # What texts that may be dialogs begin with, and what follows somewhere in them.
 BEGINNINGS = {"Human:": "\nAssistant:", "### Human:": "### Assistant:", "<|im_start|>": "<|im_start|>assistant\n"}
 _SPEAKER = re.compile(r"\s*(?:###\s*)?(human|user|assistant|gpt|ai|bot|system)\s*[:：]", re.IGNORECASE)
