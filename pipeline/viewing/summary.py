@@ -15,7 +15,6 @@ from transforms.base.phrases import counted, most_of
 from transforms.catalog.layout import Folder
 from transforms.catalog.manifest import described_source, records_compared, unread_events_text, unread_text
 from transforms.chat.parity.contexts import KINDS
-from transforms.chat.special_tokens.typed_tokens import FOREIGN_TOKENS
 from transforms.outputs import loading_code
 from transforms.publish.concerns import Concern, concerns
 from transforms.reading.reader import Dataset
@@ -128,7 +127,7 @@ def _table(manifest: dict[str, Any], with_warnings: Collection[str]) -> Table:
         share = padding / (padding + manifest["tokens"])
         table.add_row("padding left", f"{padding:,}", f"{share:.2%} of rows of {options['max_length']:,}")
     notes = manifest["notes"]
-    own_lines = {name for name in notes if name.startswith(f"{FOREIGN_TOKENS} ")} | _SHOWN_ELSEWHERE | {*with_warnings}
+    own_lines = _SHOWN_ELSEWHERE | {*with_warnings}
     others = {what.replace("_", " "): notes[what] for what in sorted(notes.keys() - own_lines)}
     for what in [*others][:_SHOWN]:
         table.add_row(what, f"{others[what]:,}")

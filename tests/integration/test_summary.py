@@ -13,7 +13,7 @@ from support.chats import assistant, user
 from support.datasets import manifest_of, write_jsonl
 from support.paths import CHATS, TOKENIZER
 from transforms.base.phrases import most_of
-from transforms.publish.concerns import Concern, concerns
+from transforms.publish.concerns import concerns
 
 WIDTH, HEIGHT = 80, 24
 TOOL = {"type": "function", "function": {"name": "search", "description": "word " * 300, "parameters": {}}}
@@ -91,8 +91,6 @@ EVERYTHING = manifest_with(
         "not_printed": COUNT,
         "last_reasoning_not_printed": COUNT,
         "records_with_special_tokens_in_content": COUNT,
-        "records_with_foreign_tokens_in_content": COUNT,
-        **{f"records_with_foreign_tokens_in_content <|{name}_OF_TURN_TOKEN|>": COUNT for name in ("START", "END")},
         "parity_turns_differing": COUNT,
         "parity_turns_context": COUNT,
         "parity_turns_default_added": COUNT,
@@ -115,30 +113,13 @@ EVERYTHING = manifest_with(
 def test_each_concern_is_one_line_that_says_where_to_read_more(parity):
     options = EVERYTHING["job"]["options"] | {"parity": parity}
     lines = lines_of(EVERYTHING | {"job": {"options": options}})
-    assert len(lines) == 11
+    assert len(lines) == 10
     assert all("\n" not in line and len(f"chatmill: {line}") <= 170 for line in lines), lines
     assert all("docs/" in line or "--max_length" in line or "manifest.json" in line for line in lines)
 
 
 def test_nothing_is_a_concern_of_a_dataset_without_notes():
     assert lines_of(manifest_with()) == []
-
-
-def test_text_that_another_template_rendered_is_a_concern_in_many_records(summary_of, tmp_path):
-    texts = [{"text": f"[INST] Hi {number} [/INST] Hello"} for number in range(3)]
-    out, err = summary_of(write_jsonl(tmp_path / "corpus.jsonl", texts))
-    assert err == (
-        "chatmill: warning: 3 records with control tokens of other templates as plain text: [/INST] 3 and 1 more "
-        "(docs/records.md)\n"
-        "chatmill: first_examples in manifest.json has the first record of each, and report.html shows it.\n"
-    )
-    assert "[INST]" not in out.partition("near its first trained token")[0]
-    few = {"records_with_foreign_tokens_in_content": 1, "records_with_foreign_tokens_in_content [INST]": 1}
-    found = "1 record with control tokens of other templates as plain text: [INST] 1"
-    name = "records_with_foreign_tokens_in_content"
-    # The report has it, too, and the summary counts it.
-    assert [*concerns(manifest_with(notes=few))] == [Concern("checks", found, "docs/records.md", True, name)]
-    assert lines_of(manifest_with(notes=few)) == []
 
 
 def test_turns_that_differ_in_a_sample_are_those_of_a_sample():

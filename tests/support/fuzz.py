@@ -460,8 +460,7 @@ def _by_record(texts: Texts) -> dict[int, Any]:
 def _counts(texts: Texts) -> Counter[str]:
     """What is counted of a batch, but for the paths that the engines took."""
     outcomes = texts.outcomes
-    # Control tokens of other tokenizers are searched for in a sample of each batch.
-    counts = Counter({name: count for name, count in outcomes.notes.items() if "_foreign_" not in name})
+    counts = Counter(outcomes.notes)
     for name, unread in outcomes.statistics.unread.items():
         counts[f"unread {name}"] += unread.characters
     return counts

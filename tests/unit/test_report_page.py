@@ -129,8 +129,6 @@ def test_what_stands_out_is_listed_first():
     assert "4 trained turns of 10 of 198 records not as at inference: context 4 (--parity expand writes" in page
     lost = "8 records with a last answer whose reasoning the template does not print: a model does not learn to"
     assert lost in _Texts(page_of(notes={"reasoning_not_printed": 9, "last_reasoning_not_printed": 8})).text
-    foreign = "8 records with control tokens of other templates as plain text (docs/records.md)."
-    assert foreign in _Texts(page_of(notes={"records_with_foreign_tokens_in_content": 8})).text
     nothing = {"read": 10, "kept": 10, "truncated": 0, "dropped": {}, "rejected": {}}
     notes = {"reasoning_not_printed": 9}
     fine = page_of(records=nothing, trained_tokens_lost=0, notes=notes, rendered_by_reference={})

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from transforms.base.phrases import counted, most_of
 from transforms.catalog.manifest import records_compared
 from transforms.chat.parity.contexts import KINDS
-from transforms.chat.special_tokens.typed_tokens import FOREIGN_TOKENS
 from transforms.model.receipts import DIFFERS
 from transforms.rows.packing import PAIRS, longer_of
 
@@ -110,7 +109,6 @@ _NOTES = {
     "not_compared_with_evaluations": _Note(
         "record", "of token ids, which are not compared with evaluation sets", "docs/corpus.md", is_grave=True
     ),
-    FOREIGN_TOKENS: _Note("record", "with control tokens of other templates as plain text", "docs/records.md"),
     "empty_answers": _Note("record", "with an empty turn of which only the end is trained on", "docs/masks.md"),
     "train_flags_not_understood": _Note(
         "record",
@@ -159,7 +157,8 @@ def _of_notes(manifest: Mapping[str, Any]) -> Iterator[Concern]:
         )
     for name, (noun, found, advice, is_grave) in _NOTES.items():
         if count := notes.get(name):
-            which = most_of(_which(name, manifest), 1)
+            tokens = manifest["special_tokens_in_content"] if name == "records_with_special_tokens_in_content" else {}
+            which = most_of(tokens, 1)
             found = f"{counted(count, noun)} {found}" + f": {which}" * bool(which)
             yield Concern("checks", found, advice, not is_grave and count <= _MANY * read, name)
     if turns := notes.get("parity_turns_differing"):
@@ -169,16 +168,6 @@ def _of_notes(manifest: Mapping[str, Any]) -> Iterator[Concern]:
         advice = "" if options.get("packing") == PAIRS else _AFTER_PARITY.get(options.get("parity"), "")
         advice += "docs/masks.md"
         yield Concern("checks", found, advice, name="parity_records_differing")
-
-
-def _which(name: str, manifest: Mapping[str, Any]) -> Mapping[str, int]:
-    """The tokens that a note is about, if it is about tokens, with their counts."""
-    if name == "records_with_special_tokens_in_content":
-        counts: Mapping[str, int] = manifest["special_tokens_in_content"]
-        return counts
-    prefix = f"{name} "
-    of_name = {each: count for each, count in manifest["notes"].items() if each.startswith(prefix)}
-    return {each.removeprefix(prefix): count for each, count in of_name.items()}
 
 
 def _of_max_length(manifest: Mapping[str, Any]) -> Iterator[Concern]:

@@ -23,7 +23,7 @@ from transforms.chat.spans.loss import loss_of, trained_turns
 from transforms.chat.spans.stop_tokens import load_turn_rules
 from transforms.chat.spans.template_facts import TemplateFacts
 from transforms.chat.spans.turns import TurnFinder
-from transforms.chat.special_tokens.typed_tokens import FOREIGN_TOKENS, Typed, TypedTokens, described
+from transforms.chat.special_tokens.typed_tokens import Typed, TypedTokens, described
 from transforms.chat.traced.compiled import SlowPath
 from transforms.chat.traced.trace_cache import TraceCache
 from transforms.model.batches import Examples, Texts
@@ -393,20 +393,7 @@ def _checked(texts: Texts, typed_tokens: TypedTokens) -> Texts:
         outcomes = outcomes.note("records_with_special_tokens_in_content", records, (position, described(typed)))
         counts = Counter(f"{content.role} {token}" for _, (content, tokens) in found for token in tokens)
         outcomes = outcomes.count_special_tokens_in_content(counts)
-    return replace(texts, texts=kept, outcomes=_noted_foreign(outcomes, typed_tokens.foreign(kept)))
-
-
-def _noted_foreign(outcomes: Outcomes, foreign: Sequence[tuple[int, Typed]]) -> Outcomes:
-    """Count the records with control tokens that the tokenizer does not have, in all and for each token."""
-    if not foreign:
-        return outcomes
-    position, typed = foreign[0]
-    records = len({position for position, _ in foreign})
-    outcomes = outcomes.note(FOREIGN_TOKENS, records, (position, described(typed)))
-    by_token = {(token, position) for position, (_, tokens) in foreign for token in tokens}
-    for token, count in sorted(Counter(token for token, _ in by_token).items()):
-        outcomes = outcomes.note(f"{FOREIGN_TOKENS} {token}", count)
-    return outcomes
+    return replace(texts, texts=kept, outcomes=outcomes)
 
 
 def _encodable(text: Text) -> Text:

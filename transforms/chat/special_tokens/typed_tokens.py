@@ -1,8 +1,7 @@
 """Special tokens that were typed: those in the contents of a record, which the chat template did not print.
 
 Most records have none, which the first characters of the tokens show for all contents at once. Where the template
-printed the contents is needed only to encode typed tokens as plain text. Control tokens that the tokenizer does not
-have are found as well: text that the template of another model rendered is plain text for this one.
+printed the contents is needed only to encode typed tokens as plain text.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, groupby, islice
+from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -20,19 +19,13 @@ from transforms.base.errors import RecordError, UserError
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.stop_tokens import TurnRules
-from transforms.chat.special_tokens.control_tokens import CONTROL_TOKENS
 from transforms.chat.special_tokens.turn_tokens import find_turn_tokens
 from transforms.inputs.unread import strings_in
 from transforms.model.examples import Conversation, PlainText, PromptCompletion, Span, Text
 from transforms.tokens.plain import check_stand_ins
 from transforms.tokens.strings import longest_of
 
-# The note of records with control tokens that the tokenizer does not have. With one of these after it, of that alone.
-FOREIGN_TOKENS = "records_with_foreign_tokens_in_content"
 _ADVICE = "with special_tokens_in_content plain it would be encoded as plain text"
-# The sample that is searched for control tokens of others: the first texts of a batch, and one in this many others; of
-# it the first contents, and of each the characters at both ends.
-_FIRST, _ONE_OF, _CONTENTS, _SEEN = 16, 64, 32, 512
 # The most lists of tools for which the tokens that were found in them are kept.
 _KEPT = 1024
 
@@ -121,25 +114,6 @@ class TypedTokens:
                 text = msgspec.structs.replace(text, added_tokens=added)
         return text, typed
 
-    def foreign(self, texts: Sequence[Text]) -> list[tuple[int, Typed]]:
-        """Find control tokens of chats that neither the tokenizer nor the template has.
-
-        Text that another template rendered is seldom alone. So if a sample of the texts has none, no other is searched.
-
-        Args:
-            texts: of a batch.
-
-        Returns:
-            The position of each record, and a content of it that has some.
-        """
-        sample = chain(texts[:_FIRST], texts[_FIRST::_ONE_OF])
-        contents = (islice(_contents_of(text.example.content), _CONTENTS) for text in sample)
-        seen = (f"{one.text[:_SEEN]}\n{one.text[-_SEEN:]}" for one in chain.from_iterable(contents))
-        if not any(map(self._foreign.are_in, seen)):
-            return []
-        found = ((text, _found(_contents_of(text.example.content), self._foreign)) for text in texts)
-        return [(text.example.position, one) for text, of_text in found for one in of_text]
-
     def _check_answers(self, typed: Sequence[Typed]) -> None:
         """Raise RecordError if a message of the assistant ends or begins a turn."""
         for content, tokens in typed:
@@ -183,16 +157,6 @@ class TypedTokens:
     def _in_json(self) -> _Strings:
         """The same strings, as they are and as they are written in JSON."""
         return _Strings({*self._strings.strings, *(_json(string)[1:-1] for string in self._strings.strings)})
-
-    @functools.cached_property
-    def _foreign(self) -> _Strings:
-        """Control tokens that neither the tokenizer nor the template has."""
-        try:
-            source = self._template.source(Conversation([])) + self._template.source(Conversation([], []))
-        except (RecordError, UserError):  # there is none
-            source = ""
-        own = self._added | self._strings.strings
-        return _Strings(token for token in CONTROL_TOKENS - own if token not in source)
 
     # What follows is needed for plain text alone.
 
