@@ -115,7 +115,6 @@ _NAVIGATION = {
             "docs/corpus",
             "docs/masks",
             "docs/output",
-            "docs/exports",
             "docs/inspect",
             "docs/verify",
             "docs/growing",

@@ -25,14 +25,12 @@ _COMMANDS = {
     "recipe": ("OUT", "print the recipe of a dataset"),
     "repack": ("OUT --output URL OPTIONS", "make other rows of the examples that a build kept"),
     "report": ("OUT", "write the report of a dataset again"),
-    "export": ("OUT --for NAME --output URL", "write a dataset in the layout of a trainer"),
     "push": ("OUT ORG/NAME", "upload a dataset to the Hugging Face Hub"),
     "expire": ("OUT --older_than DURATION", "drop old versions of a dataset, and their files"),
 }
 _DEFAULT = "build"
 _ADVICE = {
     "build": "Run the same command again, without --overwrite, to go on from here.",
-    "export": "Run the same command again to go on from here.",
 }
 
 

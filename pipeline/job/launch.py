@@ -6,7 +6,6 @@ Beam is imported only if there is something to build.
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -26,11 +25,10 @@ from pipeline.viewing.advice import advice
 from pipeline.viewing.summary import print_summary
 from transforms.base.errors import ParameterError, RejectsError, StoreError, Unavailable, UserError
 from transforms.base.phrases import counted
-from transforms.catalog.consumers import RowLayout, title_of, warnings
+from transforms.catalog.consumers import RowLayout, warnings
 from transforms.catalog.layout import Folder, check_free, check_no_links, increment_of
 from transforms.catalog.log import Log
 from transforms.catalog.snapshot import Increment, Snapshot
-from transforms.exports import EXPORTS
 from transforms.inputs.listing import Accepts
 from transforms.publish.claimed import repair
 from transforms.publish.derived import is_stale
@@ -146,10 +144,6 @@ def _launch(
 
         expire(folder.output, older_than=0)
     print_summary(folder, manifest, options.max_reject_fraction)
-    if options.consumer in EXPORTS:
-        output = options.output.rstrip("/")
-        words = ["chatmill", "export", output, "--for", options.consumer, "--output", f"{output}-{options.consumer}"]
-        print(f"{title_of(options.consumer)} reads an export: {shlex.join(words)}")
     if status == "done" and (rejected := manifest["records"]["rejected"]):
         of_build = Folder(folder.output, increment_of(manifest["rejects"][0]) or "")
         print(f"chatmill: {advice(of_build, options, sources, arguments, rejected)}", file=sys.stderr)

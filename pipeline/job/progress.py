@@ -65,8 +65,6 @@ class Expected:
         receipts: the url of their folder.
         unit_of: the unit of a receipt, from its name; empty if the file is another one.
         read: a receipt, from its name; None if it is damaged, so that its unit is done again.
-        unit, record: what they are, for people, in the plural.
-        is_reported: whether workers on this machine also report each part.
     """
 
     units: int
@@ -74,9 +72,6 @@ class Expected:
     receipts: str
     unit_of: Callable[[str], str]
     read: Callable[[str], Counts | None]
-    unit: str = "splits"
-    record: str = "records"
-    is_reported: bool = True
 
 
 def expected_of(job: Job, folder: Folder) -> Expected:
@@ -117,8 +112,7 @@ class ReportProgress:
         self._before = set(names_below(expected.receipts))
         if begun := set(filter(None, map(expected.unit_of, self._before))):
             print(
-                f"chatmill: resuming: {len(begun):,} of {expected.units:,} {expected.unit} were finished or begun "
-                "before.",
+                f"chatmill: resuming: {len(begun):,} of {expected.units:,} splits were finished or begun before.",
                 file=sys.stderr,
             )
             self._bytes -= self._bytes * len(begun) // expected.units  # reports are of what is done now
@@ -150,11 +144,11 @@ class ReportProgress:
     def _sums(self) -> str:
         """What is done of what, and how fast."""
         expected = self._expected
-        done = f"{self._done:,} of {expected.units:,} {expected.unit}"
+        done = f"{self._done:,} of {expected.units:,} splits"
         if self._reports:
             done = f"{decimal(self._done)} of {decimal(self._bytes)}"
         speed = (self._tokens - self._tokens_before) / max(time.monotonic() - self._began, 1e-9)
-        return f"{done}, {self._records:,} {expected.record}, {self._tokens:,} tokens, {speed:,.0f} tokens/s"
+        return f"{done}, {self._records:,} records, {self._tokens:,} tokens, {speed:,.0f} tokens/s"
 
     def _read(self) -> float:
         """Read what is done. Returns the seconds it took. If the store fails, the next call retries."""

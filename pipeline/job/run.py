@@ -157,21 +157,19 @@ def run_pipeline(
     options: Options,
     server: ForkServer | None,
     claim: Claim,
-    advice: str = _ADVICE,
 ) -> tuple[str, str]:
     """Run a pipeline until it ends, or until it is submitted.
 
     Args:
         build: adds what is to be run to the pipeline.
         work: what the runner must know of it.
-        folder: of the increment, or of the export.
+        folder: of the increment.
         failures: the url of the folder to which workers write their failures.
         expected: what is to be done, for progress.
         beam_options: of parse_beam_options.
         options: of this run: runner, detach.
         server: forks the workers of a local runner, if the launcher cannot.
         claim: of the output, kept while the pipeline runs, and left to a job that goes on without this process.
-        advice: what to do if the run was stopped.
 
     Returns:
         The status and a message, as run_job.
@@ -186,8 +184,8 @@ def run_pipeline(
     with (
         TemporaryDirectory() if runner.has_our_workers else nullcontext() as reports,
         runner.started(work, folder, beam_options, options, server, reports) as beam_runner,
-        stopping_all_processes(cluster_job.cancel if cluster_job else None, claim, advice=advice) as handle_signals,
-        nullcontext() if is_left else ReportProgress(expected, reports if expected.is_reported else None),
+        stopping_all_processes(cluster_job.cancel if cluster_job else None, claim) as handle_signals,
+        nullcontext() if is_left else ReportProgress(expected, reports),
         claim.kept(end_without_claim),
     ):
         pipeline = beam.Pipeline(beam_runner, beam_options)

@@ -119,7 +119,7 @@ class Runner:
 
         Args:
             work: what it is to do.
-            folder: of the increment, or of the export.
+            folder: of the increment.
             beam_options: of this run; what depends on the size of the job is set in them.
             options: ours.
             server: forks the workers of a runner that has ours, if this process cannot.

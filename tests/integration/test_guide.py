@@ -23,8 +23,8 @@ PAGES = ["README.md", *(f"docs/guide/{name}.md" for name in ("first_dataset", "t
                                                             "appending", "cluster", "trainers"))]  # fmt: skip
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # What a test cannot run: it would run all tests, needs a cluster, ends only at Ctrl-C, or needs a trainer.
-ELSEWHERE = ("tests/run.sh", "chatmill build --append --every")
-TRAINERS = ("trl", "transformers")
+ELSEWHERE = ("tests/run.sh", "chatmill build --append --every", "llamafactory-cli", "swift", "python -m skyrl")
+TRAINERS = re.compile(r"^(?:from|import) (?:trl|transformers|megatron|torch|torchdata|grain)\b", re.MULTILINE)
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
@@ -104,7 +104,7 @@ def printed(clone) -> dict[str, list[str]]:
 def program_of(language: str, code: str) -> list[str]:
     """The process that runs a piece of code of a page; one that does nothing for what is not run here."""
     code = code.replace("Qwen/Qwen3-8B", str(TOKENIZER))
-    if language == "python" and not any(f"from {trainer} import" in code for trainer in TRAINERS):
+    if language == "python" and not TRAINERS.search(code) and "out/mine" not in code:
         return [sys.executable, "-c", code]
     run = [command for command in commands(code) if not command.startswith(ELSEWHERE) and not is_on_a_cluster(command)]
     return ["bash", "-euo", "pipefail", "-c", "\n".join(run) if language == "bash" else ""]

@@ -33,10 +33,6 @@ COMBINATIONS = {
     "without duplicates, mixed": (
         *("--dedup=exact", "--shuffle=global", "--epochs=1.5", "--mix_tokens=9000", "--max_length=128"),
     ),
-    "with room for padding": (
-        *("--for=megatron_bridge", "--max_length=100", "--truncation=windows", "--packing=bfd"),
-        "--pad_to_multiple_of=16",
-    ),
     "for a trainer": ("--for=trl", "--max_length=128", "--packing=bfd_split", "--ledger=exceptions"),
 }
 

@@ -1,4 +1,4 @@
-"""Training that begins again at step k with another number of ranks, as docs/exports.md shows: no row twice."""
+"""Training that begins again at step k with another number of ranks, as docs/guide/trainers.md shows: no row twice."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from support.paths import ROOT
 
 ROWS = 101
-PAGE = (ROOT / "docs/exports.md").read_text()
-CODE = next(code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "used" in code)
+PAGE = (ROOT / "docs/guide/trainers.md").read_text()
+CODE = next(code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "used, rank, ranks" in code)
 
 
 @pytest.fixture(scope="module")

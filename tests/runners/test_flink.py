@@ -98,21 +98,6 @@ def test_detached_job_is_finished_by_the_cluster_and_all_its_taskmanagers(cluste
     assert sum(written.values()) == manifest_of(output)["job"]["splits"]
 
 
-def test_detached_export_is_finished_by_the_cluster(cluster, local, tmp_path):
-    output, here = tmp_path / "out", tmp_path / "here"
-    job = ["export", str(local), "--for=skyrl"]
-    submitted = build_in_process(*job, f"--output={output}", *FLINK, f"--flink_master={cluster.address}", "--detach")
-    assert submitted.returncode == 0, submitted.stderr
-    assert f"The export is complete when {output}/export.json exists." in submitted.stderr
-    elsewhere = build_in_process(*job, f"--output={output}")
-    done_before = "was exported already for skyrl." in elsewhere.stdout  # it may wait for the job to begin
-    assert done_before or "another run is writing to it: " in elsewhere.stderr, elsewhere.stderr
-    wait_until((output / "export.json").exists)
-    wait_until(lambda: {path.name for path in output.iterdir()} == {"export.json", "train"}, seconds=30)
-    assert build_in_process(*job, f"--output={here}").returncode == 0
-    assert digests(output) == digests(here)
-
-
 def test_appends_on_a_cluster_are_those_of_the_local_runner_also_if_they_are_detached(cluster, tmp_path):
     arrived, output, local = tmp_path / "in", tmp_path / "out", tmp_path / "local"
     job = ["--append", f"--input={arrived}", *JOB]

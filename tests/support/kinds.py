@@ -51,9 +51,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "windows": _CHATS | {"max_length": 48, "truncation": "windows", "provenance": True, "ledger": "all"},
     "windows_and_pack": _CHATS | {
         "max_length": 64, "truncation": "windows", "window_overlap": 8, "packing": "bfd", "shift_labels": True,
-        "pad_to_multiple_of": 12, "provenance": True, "validation_fraction": 0.3,
+        "provenance": True, "validation_fraction": 0.3,
     },
-    "turns": _CHATS | {"max_length": 60, "truncation": "turns", "packing": "ffd", "pad_to_multiple_of": 8},
+    "turns": _CHATS | {"max_length": 60, "truncation": "turns", "packing": "ffd"},
     "completion": {"input": "completion.jsonl", "loss_on": "all"},
     "token_rows": {"input": "token_rows.jsonl", "max_length": 6},
     "weights": {"input": "weights.jsonl", "write_columns": ALL_COLUMNS, "packing": "bfd", "max_length": 300},

@@ -1,4 +1,4 @@
-"""The loaders of docs/exports.md: ranks are killed, and another number of them goes on. No row twice, none missing."""
+"""The loaders of docs/guide/trainers.md: ranks are killed, and others go on, more or fewer. Each row is used once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.trainers import HERE, environment_in, needs_trainers, python_of
 
 pytestmark = needs_trainers
 ROWS = 500
-BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/exports.md").read_text(), re.DOTALL)
+BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guide/trainers.md").read_text(), re.DOTALL)
 DATASETS = next(code for code in BLOCKS if "used, rank, ranks" in code)
 TORCHDATA, GRAIN = (next(code for code in BLOCKS if f"{name}" in code) for name in ("StatefulDataLoader", "grain"))
 LOADERS = {

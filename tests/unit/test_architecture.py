@@ -32,10 +32,10 @@ LAYERS = [
     {"transforms.chat"},
     {"transforms.steps"},
     {"transforms.exchange"},
-    {"transforms.catalog", "transforms.exports"},
+    {"transforms.catalog"},
     {"transforms.reading"},
     {"transforms.publish"},
-    {"transforms.audit", "transforms.exporting", "transforms.pushing", "transforms.upkeep"},
+    {"transforms.audit", "transforms.pushing", "transforms.upkeep"},
     {"pipeline"},
 ]
 STEPS = ["read", "parse", "render", "parity", "tokenize", "label", "pack", "write"]

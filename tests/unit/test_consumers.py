@@ -12,7 +12,6 @@ from pipeline.cli.options import parse_options
 from support.paths import ROOT, TOKENIZER
 from transforms.base.errors import UserError
 from transforms.catalog.consumers import CONSUMERS, RowLayout, problems, recipe, warnings
-from transforms.exports import EXPORTS, export_of
 from transforms.publish.card import dataset_card
 
 REQUIRED = ["--input=chats/", "--tokenizer=Qwen/Qwen3-8B", "--output=out/mine"]
@@ -51,6 +50,7 @@ def manifest_of(options: dict[str, Any], tokenizer: str = "Qwen/Qwen3-8B") -> di
         (["--for=trl", *PACKED], ("input_ids", "labels", "seq_lengths")),
         (["--for=trainer"], ("input_ids", "labels")),
         (["--for=axolotl", "--max_length=4096"], ("input_ids", "attention_mask", "labels")),
+        (["--for=skyrl"], ("input_ids", "loss_mask")),
         (PACKED, None),
     ],
 )
@@ -70,6 +70,13 @@ def test_a_trainer_gets_the_columns_that_it_reads(arguments, columns):
         (["trainer", "--write_columns=input_ids,labels,position_ids"], "Seq2Seq does not pad position_ids"),
         (["axolotl", *PACKED], "--packing bfd: Axolotl overwrites the position_ids"),
         (["axolotl"], "--max_length none: Axolotl drops rows that are longer"),
+        (["skyrl", *PACKED], "--packing bfd: SkyRL reads each row as one example"),
+        (["skyrl", "--shift_labels"], "--shift_labels true: SkyRL shifts labels itself"),
+        (["skyrl", "--output_format=tfrecord"], "--output_format tfrecord: SkyRL loads Parquet"),
+        (
+            ["skyrl", "--write_columns=input_ids,labels"],
+            "SkyRL needs loss_mask, too",
+        ),
         (["axolotl", "--max_length=9", "--provenance"], "--provenance true: Axolotl's collator fails .* here source"),
         (["axolotl", "--max_length=9", "--keep_columns=id"], "--keep_columns id: Axolotl's collator fails .* here id"),
         (
@@ -117,16 +124,11 @@ def test_recipes_of_the_guide_are_those_that_are_run_with_the_trainers():
         "trl": PACKED_ROWS,
         "trainer": UNPACKED_ROWS,
         "axolotl": dataclasses.replace(UNPACKED_ROWS, columns=("input_ids", "attention_mask", "labels")),
+        "skyrl": dataclasses.replace(UNPACKED_ROWS, columns=("input_ids", "loss_mask")),
     }
     for consumer, layout in layouts.items():
         assert problems(consumer, layout) == []
         assert recipe(consumer, "out/mine", "Qwen/Qwen3-8B", layout) in guide
-
-
-@pytest.mark.parametrize("consumer", EXPORTS)
-def test_recipes_of_exports_are_in_the_documentation(consumer):
-    layout = PACKED_ROWS if export_of(consumer).packs else dataclasses.replace(UNPACKED_ROWS, max_length=4096)
-    assert recipe(consumer, "out/mine", "Qwen/Qwen3-8B", layout) in (ROOT / "docs/exports.md").read_text()
 
 
 def test_card_has_the_recipe_of_the_chosen_trainer_alone():
@@ -136,15 +138,6 @@ def test_card_has_the_recipe_of_the_chosen_trainer_alone():
     assert "| for | trl |" in card
     assert "packed with `bfd`, of at most 4,096 tokens" in card
     assert "Axolotl" not in card and "Not for" not in card
-
-
-def test_card_and_recipe_have_the_multiple_that_rows_have_room_for():
-    options = {"packing": "bfd", "max_length": 4096, "pad_to_multiple_of": 16, "consumer": "megatron_bridge"}
-    card = dataset_card(manifest_of(options))
-    assert "Rows have no padding, and room to pad each example to a multiple of 16 tokens." in card
-    assert "\n        pad_seq_to_mult=16,\n    ),\n" in card
-    without = dataset_card(manifest_of(options | {"pad_to_multiple_of": 1}))
-    assert "padding" not in without and "pad_seq_to_mult" not in without
 
 
 def test_card_says_which_trainers_the_rows_are_not_for():

@@ -67,17 +67,15 @@ def records_of(draw: st.DrawFn, most: int = 14, longest: int = 20) -> list[RowOf
 def packers(draw: st.DrawFn, packings: tuple[str, ...] = OF_ANY_ROWS, shift: bool | None = None) -> Packer:
     packing = draw(st.sampled_from(packings))
     truncation = draw(st.sampled_from(("keep_start", "keep_end", "drop") if packing in CUT else TRUNCATIONS))
-    multiple = draw(st.integers(1, 5)) if packing != "wrapped" else 1
-    lengths = st.integers(max(2 if truncation == "windows" else 1, multiple), 24)
+    lengths = st.integers(2 if truncation == "windows" else 1, 24)
     max_length = draw(lengths if packing != "none" else st.one_of(st.none(), lengths))
     has_overlap = truncation == "windows" and max_length is not None
-    overlaps = st.integers(1, (max_length or 0) // multiple * multiple - 1)
+    overlaps = st.integers(1, (max_length or 0) - 1)
     return Packer(
         max_length=max_length,
         truncation=truncation,
         window_overlap=draw(st.one_of(st.none(), overlaps)) if has_overlap else None,
         packing=packing,
-        pad_to_multiple_of=multiple,
         shift_labels=draw(st.booleans()) if shift is None else shift,
     )
 
@@ -196,7 +194,7 @@ def predictable(segment: Segment, shift: bool) -> Segment:
 
 def naive_pieces(packer: Packer, whole: Segment) -> list[Segment]:
     """The parts of a record that are kept: all of it, one end of it, or (bfd_split) its pieces."""
-    length, most = len(whole.ids), naive_longest(packer)
+    length, most = len(whole.ids), packer.max_length
     if most is None or length <= most or packer.packing == "wrapped":
         return [whole]
     if packer.packing == "bfd_split":
@@ -252,21 +250,7 @@ def naive_rows(packer: Packer, segments: list[Segment]) -> list[list[Segment]]:
     if packer.packing == "wrapped":
         return naive_wrap(segments, capacity)
     pack = naive_ffd if packer.packing == "ffd" else naive_bfd
-    lengths = [naive_padded(len(segment.ids), packer.pad_to_multiple_of) for segment in segments]
-    return [[segments[i] for i in row] for row in pack(lengths, capacity)]
-
-
-def naive_longest(packer: Packer) -> int | None:
-    """How many tokens an example may have, so that it has no more than max_length with padding."""
-    if packer.max_length is None:
-        return None
-    return max(n for n in range(packer.max_length + 1) if n % packer.pad_to_multiple_of == 0)
-
-
-def naive_padded(length: int, multiple: int) -> int:
-    while length % multiple:
-        length += 1
-    return length
+    return [[segments[i] for i in row] for row in pack([len(segment.ids) for segment in segments], capacity)]
 
 
 def naive_wrap(segments: list[Segment], capacity: int) -> list[list[Segment]]:
@@ -387,32 +371,6 @@ def test_no_row_is_longer_than_max_length(packer: Packer, records: list[RowOf]):
 
 @BRIEFLY
 @given(packers(), records_of())
-def test_each_example_of_a_row_can_be_padded_to_the_multiple(packer: Packer, records: list[RowOf]):
-    for row in chain.from_iterable(tables_of(packer(batch_of(records)))):
-        lengths = [naive_padded(len(segment.ids), packer.pad_to_multiple_of) for segment in row]
-        assert packer.max_length is None or sum(lengths) <= packer.max_length
-
-
-@pytest.mark.parametrize(
-    ("options", "parameter", "problem"),
-    [
-        ({"packing": "wrapped", "max_length": 8}, "pad_to_multiple_of", "packing wrapped cuts examples"),
-        ({"max_length": 3}, "pad_to_multiple_of", "expected at most max_length 3"),
-        (
-            {"max_length": 11, "truncation": "windows", "window_overlap": 8},
-            "window_overlap",
-            "expected less than 8, the most tokens of an example that can be padded",
-        ),
-    ],
-)
-def test_examples_that_could_not_be_padded_are_refused(options, parameter, problem):
-    with pytest.raises(ParameterError, match=problem) as error:
-        Packer(pad_to_multiple_of=4, **options)
-    assert error.value.parameter == parameter
-
-
-@BRIEFLY
-@given(packers(), records_of())
 def test_lengths_of_the_segments_sum_to_their_row(packer: Packer, records: list[RowOf]):
     rows = packer(batch_of(records))
     for table in (rows.train, rows.validation):
@@ -522,7 +480,7 @@ def test_wrapped_rows_are_the_records_one_after_the_other_cut_at_max_length(pack
 @given(packers(packings=("none",), shift=False), records_of())
 def test_truncation_keeps_only_the_end_that_it_names(packer: Packer, records: list[RowOf]):
     assume(packer.truncation not in ("turns", "windows"))
-    most = naive_longest(packer) or 10**9
+    most = packer.max_length or 10**9
     cut = {
         "keep_start": lambda tokens: tokens[:most],
         "keep_end": lambda tokens: tokens[-most:],

@@ -86,7 +86,6 @@ def test_equal_pairs_are_found():
         (PAIRED | {"parity": "expand"}, PAIR_COLUMNS, "parity"),
         (PAIRED | {"truncation": "windows"}, PAIR_COLUMNS, "truncation"),
         (PAIRED | {"shift_labels": True}, PAIR_COLUMNS, "shift_labels"),
-        (PAIRED | {"pad_to_multiple_of": 8}, PAIR_COLUMNS, "pad_to_multiple_of"),
         (PAIRED | {"loss_on": "assistant"}, PAIR_COLUMNS, "loss_on"),
         (PAIRED, ("input_ids",), "write_columns"),
         (PAIRED, ("prompt_ids", "chosen_ids"), "write_columns"),

@@ -1,18 +1,14 @@
 """Consumers: the trainers that read a dataset, what each needs of its rows, and how it reads them.
 
-Those that read another layout are in transforms/exports, one file each.
-
 Each statement about a trainer is checked against the trainer itself by tests/trainers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from transforms.catalog.consumer import Consumer, Problem
-from transforms.exports import EXPORTS, Export, export_of, export_problems, no_problems
 from transforms.outputs import output_format
 from transforms.rows.answers import COLUMNS_OF, PREFERENCE, UNPAIRED
 from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS, default_columns
@@ -31,8 +27,6 @@ class RowLayout:
         max_length: tokens in a row at most; None for any number.
         shift_labels: whether labels are shifted.
         schema: of the records, if they are preference data; otherwise empty.
-        pad_to_multiple_of: tokens to a multiple of which each example can be padded, so that no row is then longer than
-            max_length.
     """
 
     columns: tuple[str, ...]
@@ -41,7 +35,6 @@ class RowLayout:
     max_length: int | None = None
     shift_labels: bool = False
     schema: str = ""
-    pad_to_multiple_of: int = 1
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RowLayout:
@@ -57,7 +50,6 @@ class RowLayout:
             max_length=options.get("max_length"),
             shift_labels=options.get("shift_labels", False),
             schema=options["schema"] if options.get("schema") in COLUMNS_OF else "",
-            pad_to_multiple_of=options.get("pad_to_multiple_of", 1),
         )
 
     @property
@@ -82,9 +74,39 @@ class RowLayout:
             "packing": self.packing,
             "max_length": self.max_length,
             "shift_labels": self.shift_labels,
-            **({"pad_to_multiple_of": self.pad_to_multiple_of} if self.pad_to_multiple_of > 1 else {}),
             **({"part_kinds": list(KINDS)} if "part_kinds" in self.columns else {}),
         }
+
+
+class Problem(NamedTuple):
+    """Why rows of a layout are not trained on as they should be.
+
+    option: the option of the job that has to be another. text: what would happen, and what to do.
+    """
+
+    option: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """What is known of a trainer.
+
+    Attributes:
+        title: its name.
+        columns: the columns that it reads, by whether rows are packed.
+        problems: finds what is wrong with a layout, beyond what is wrong for each trainer.
+        recipe: makes the code that reads a dataset: of its path, of the name of a model, and of its layout.
+        language: of the recipe.
+        schema: of the preference data that it reads; empty if it reads other records.
+    """
+
+    title: str
+    columns: Callable[[bool], tuple[str, ...]]
+    problems: Callable[[RowLayout], Iterator[Problem]]
+    recipe: Callable[[str, str, RowLayout], str]
+    language: str = "python"
+    schema: str = ""
 
 
 def about_rows(options: Mapping[str, Any], tokenizer: str) -> dict[str, Any]:
@@ -107,14 +129,12 @@ def problems(consumer: str, layout: RowLayout) -> list[Problem]:
     Returns:
         The problems; none if the recipe of the consumer holds.
     """
-    known = _known(consumer)
+    known = _CONSUMERS[consumer]
     if layout.schema != known.schema:
         text = f"{known.title} reads records of the schema {known.schema}."
         if not known.schema:
             text = f"{known.title} would train on rejected answers. Schema chosen leaves them out."
         return [Problem("schema", text)]
-    if isinstance(known, Export):
-        return [*export_problems(known, layout)]
     found = []
     if layout.shift_labels:
         found.append(Problem("shift_labels", f"{known.title} shifts labels itself: they would be shifted twice."))
@@ -155,7 +175,7 @@ def columns_for(consumer: str, packed: bool) -> tuple[str, ...]:
         consumer: one of CONSUMERS.
         packed: whether a row may hold several examples.
     """
-    return _known(consumer).columns(packed)
+    return _CONSUMERS[consumer].columns(packed)
 
 
 def consumers_of(schema: str) -> list[str]:
@@ -165,7 +185,7 @@ def consumers_of(schema: str) -> list[str]:
 
 def title_of(consumer: str) -> str:
     """Return the name of a trainer. consumer: one of CONSUMERS."""
-    return _known(consumer).title
+    return _CONSUMERS[consumer].title
 
 
 def recipe(consumer: str, path: str, model: str, layout: RowLayout) -> str:
@@ -177,12 +197,8 @@ def recipe(consumer: str, path: str, model: str, layout: RowLayout) -> str:
         model: the name of a model.
         layout: of the rows.
     """
-    known = _known(consumer)
+    known = _CONSUMERS[consumer]
     return f"```{known.language}\n{known.recipe(path, model, layout)}\n```"
-
-
-def _known(consumer: str) -> Consumer:
-    return export_of(consumer) if consumer in EXPORTS else _CONSUMERS[consumer]
 
 
 def _of_trl(layout: RowLayout) -> Iterator[Problem]:
@@ -215,6 +231,15 @@ def _of_axolotl(layout: RowLayout) -> Iterator[Problem]:
             yield Problem(option, f"Axolotl's collator fails for a column that it does not know, here {name}.")
     if layout.max_length is None:
         yield Problem("max_length", "Axolotl drops rows that are longer than its sequence_len. Give the same length.")
+
+
+def _of_skyrl(layout: RowLayout) -> Iterator[Problem]:
+    if layout.packed:
+        yield Problem("packing", "SkyRL reads each row as one example, so each would attend to others. Do not pack.")
+
+
+def _skyrl_columns(packed: bool) -> tuple[str, ...]:
+    return ("input_ids", "loss_mask")
 
 
 def _axolotl_columns(packed: bool) -> tuple[str, ...]:
@@ -253,6 +278,16 @@ def _axolotl_recipe(path: str, model: str, layout: RowLayout) -> str:
 sequence_len: {layout.max_length}    # Axolotl drops longer rows
 datasets:
   - path: {path}      # without a type: the rows are tokenized"""
+
+
+def _skyrl_recipe(path: str, model: str, layout: RowLayout) -> str:
+    # One path with the split alone: SkyRL mixes several paths in equal shares, and data/ has all splits and versions.
+    return f"""python -c 'import datasets; datasets.load_dataset("{path}", split="train").save_to_disk("out/skyrl")'
+python -m skyrl.train.main_sft model.path={model} "pretokenized_dataset_paths=['out/skyrl']\""""
+
+
+def _no_problems(layout: RowLayout) -> Iterator[Problem]:
+    return iter(())
 
 
 def _dpo_columns(packed: bool) -> tuple[str, ...]:
@@ -327,9 +362,10 @@ _CONSUMERS: dict[str, Consumer] = {
     "trl": Consumer("TRL", default_columns, _of_trl, _trl_recipe),
     "axolotl": Consumer("Axolotl", _axolotl_columns, _of_axolotl, _axolotl_recipe, language="yaml"),
     "trainer": Consumer("transformers' Trainer", default_columns, _of_trainer, _trainer_recipe),
-    "trl_dpo": Consumer("TRL's DPOTrainer", _dpo_columns, no_problems, _dpo_recipe, schema=PREFERENCE),
-    "trl_kto": Consumer("TRL's KTOTrainer", _kto_columns, no_problems, _kto_recipe, schema=UNPAIRED),
-    "trl_reward": Consumer("TRL's RewardTrainer", _reward_columns, no_problems, _reward_recipe, schema=PREFERENCE),
+    "skyrl": Consumer("SkyRL", _skyrl_columns, _of_skyrl, _skyrl_recipe, language="bash"),
+    "trl_dpo": Consumer("TRL's DPOTrainer", _dpo_columns, _no_problems, _dpo_recipe, schema=PREFERENCE),
+    "trl_kto": Consumer("TRL's KTOTrainer", _kto_columns, _no_problems, _kto_recipe, schema=UNPAIRED),
+    "trl_reward": Consumer("TRL's RewardTrainer", _reward_columns, _no_problems, _reward_recipe, schema=PREFERENCE),
 }
 
-CONSUMERS: tuple[str, ...] = (*_CONSUMERS, *EXPORTS)
+CONSUMERS: tuple[str, ...] = tuple(_CONSUMERS)

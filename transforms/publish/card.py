@@ -10,7 +10,6 @@ from typing import Any
 from transforms.base.hidden import escaped
 from transforms.catalog.consumers import RowLayout, consumers_of, problems, recipe, title_of, warnings
 from transforms.catalog.manifest import contamination_text, described_source, unread_events_text, unread_text
-from transforms.exports import EXPORTS
 from transforms.outputs import ShardEntry, datasets_files, loading_code
 from transforms.publish.markdown import as_code, as_text
 from transforms.publish.rebuilding import recipe_text
@@ -192,9 +191,6 @@ def _rows(layout: RowLayout) -> list[str]:
         lines[0] = f"A row holds several examples, packed with `{layout.packing}`, {length}."
     if layout.packing == PAIRS:
         lines[0] = f"A row holds the chosen and the rejected answer of a record, each after its prompt, each {length}."
-    if layout.pad_to_multiple_of > 1:
-        multiple = layout.pad_to_multiple_of
-        lines.append(f"Rows have no padding, and room to pad each example to a multiple of {multiple} tokens.")
     if "labels" in layout.columns and not layout.shift_labels:
         lines.append("`labels` are the token ids where a token is trained on, and -100 for all others.")
     if "labels" in layout.columns and layout.shift_labels:
@@ -213,9 +209,6 @@ def _training(layout: RowLayout, consumer: str | None, model: str, folder: str) 
         found = problems(name, layout)
         lines += [f"{title_of(name)}:", "", recipe(name, folder, model, layout), ""] if not found else []
         lines += [f"Not for {title_of(name)}: {as_text(found[0].text)}", ""] if found else []
-    if consumer is None:
-        names = ", ".join(EXPORTS)
-        lines += [f"Others read another layout: `chatmill export {folder} --for NAME --output URL`, for {names}.", ""]
     return lines
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -68,27 +67,15 @@ def packing(name: str, longer: Longer = "truncate") -> Callable[[Pack], Pack]:
     return register
 
 
-def pack_segments(name: str, lengths: np.ndarray, capacity: int, multiple: int = 1) -> Packed:
+def pack_segments(name: str, lengths: np.ndarray, capacity: int) -> Packed:
     """Pack segments.
 
     Args:
         name: one of PACKINGS but `none`.
         lengths: int64, shape (segments,): tokens of each segment.
         capacity: tokens of a row.
-        multiple: tokens to a multiple of which each segment can be padded later, without a row above the capacity. If
-            it is above 1, the packing must not cut segments.
     """
-    pack = _PACKINGS[name].pack
-    if multiple == 1:
-        return pack(lengths, capacity)
-    packed = pack(padded(lengths, multiple), capacity)
-    of_rows = packed.segments.source
-    return packed._replace(segments=replace(packed.segments, length=lengths[of_rows]))
-
-
-def padded(lengths: np.ndarray, multiple: int) -> np.ndarray:
-    """Return lengths that are padded to a multiple, in the shape and type of the lengths."""
-    return -(-lengths // multiple) * multiple
+    return _PACKINGS[name].pack(lengths, capacity)
 
 
 def longer_of(name: str) -> Longer:

@@ -53,9 +53,6 @@ def check_preference(options: Mapping[str, Any], columns: Sequence[str] | None) 
     if schema in COLUMNS_OF:
         if packing not in ("none", PAIRS):
             raise ParameterError("packing", packing, f"the answers of the schema {schema} are never packed.")
-        if options.get("pad_to_multiple_of", 1) != 1:
-            problem = f"with records of the schema {schema}, no export pads the answers."
-            raise ParameterError("pad_to_multiple_of", options["pad_to_multiple_of"], problem)
         for name, value, reason in _REFUSED:
             if options.get(name) == value:
                 raise ParameterError(name, value, f"with records of the schema {schema}, {reason}.")

@@ -86,7 +86,7 @@ class Packer(PackOptions):
 
     def cut(self, batch: Labels) -> Segments:
         """Truncate or split the rows that are longer than max_length."""
-        lengths, longest = np.diff(batch.offsets), self.longest
+        lengths, longest = np.diff(batch.offsets), self.max_length
         longer = longer_of(self.packing)
         if longest is None or longer == "keep" or not (lengths > longest).any():
             return whole(lengths)
@@ -200,7 +200,7 @@ class Packer(PackOptions):
         if self.packing == "none":
             segment_offsets = np.arange(len(segments) + 1)
         else:
-            packed = pack_segments(self.packing, segments.length, self.max_length or 0, self.pad_to_multiple_of)
+            packed = pack_segments(self.packing, segments.length, self.max_length or 0)
             segments, segment_offsets = segments.cut(packed.segments), packed.offsets
         starts = batch.offsets[segments.source] + segments.start
         table = RowTable(

@@ -50,24 +50,12 @@ class PackOptions(StepOptions):
         "none",
         common=True,
     )
-    pad_to_multiple_of: int = option(
-        "Rows",
-        "leave room in rows to pad each example to a multiple of this number of tokens, for context parallelism: cut "
-        "and pack as if it was padded; `chatmill export` pads it, and the rows of the dataset have no padding",
-        kinds.positive,
-        1,
-    )
     shift_labels: bool = option(
         "Rows",
         "write input_ids[:-1] and labels[1:], for trainers that do not shift labels themselves",
         kinds.flag,
         False,
     )
-
-    @property
-    def longest(self) -> int | None:
-        """The maximum number of tokens of an example in a row: with padding, no more than max_length."""
-        return None if self.max_length is None else self.max_length - self.max_length % self.pad_to_multiple_of
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,23 +67,13 @@ class PackOptions(StepOptions):
         if self.truncation in ("turns", "windows") and longer_of(self.packing) != "truncate":
             problem = f"packing {self.packing} cuts longer rows in its own way."
             raise ParameterError("truncation", self.truncation, problem)
-        if self.pad_to_multiple_of > 1:
-            if longer_of(self.packing) == "keep":
-                problem = f"packing {self.packing} cuts examples where a row ends, so that none can be padded."
-                raise ParameterError("pad_to_multiple_of", self.pad_to_multiple_of, problem)
-            if self.longest == 0:
-                problem = f"expected at most max_length {self.max_length}."
-                raise ParameterError("pad_to_multiple_of", self.pad_to_multiple_of, problem)
         if self.truncation == "windows" and self.max_length is not None and self.max_length < 2:
             raise ParameterError("max_length", self.max_length, "expected at least 2 with truncation windows.")
         if self.window_overlap is not None:
             if self.truncation != "windows":
                 raise ParameterError("window_overlap", self.window_overlap, "it needs truncation windows.")
-            if self.longest is not None and self.window_overlap >= self.longest:
-                most = f"max_length {self.max_length}"
-                if self.longest != self.max_length:
-                    most = f"{self.longest}, the most tokens of an example that can be padded"
-                problem = f"expected less than {most}."
+            if self.max_length is not None and self.window_overlap >= self.max_length:
+                problem = f"expected less than max_length {self.max_length}."
                 raise ParameterError("window_overlap", self.window_overlap, problem)
 
 

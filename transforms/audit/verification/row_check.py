@@ -15,7 +15,7 @@ from transforms.reading.row_examples import Segments, flat_values, segments_of, 
 from transforms.rows import IGNORED
 from transforms.rows.answers import ANSWER_COLUMNS, with_tokens
 from transforms.rows.columns import PROVENANCE_COLUMNS
-from transforms.rows.packing import PAIRS, padded
+from transforms.rows.packing import PAIRS
 from transforms.rows.pairs import equal_pairs
 from transforms.rows.parts import KINDS, PART_COLUMNS, codes_of_tokens, count_parts, run_starts
 from transforms.rows.ragged import indices_of, offsets_of, sums_of
@@ -152,7 +152,6 @@ class _Checker:
         segments = segments_of(columns, self._layout.packed)
         starts = None
         if segments is not None:
-            self._check_room(segments)
             starts = offsets_of(segments.lengths)[:-1]
             self.found.examples = len(starts)
         if "input_ids" in values:
@@ -216,15 +215,6 @@ class _Checker:
             if len(bad := np.flatnonzero(lengths > limit)):
                 self._fault(bad, f"it has {lengths[bad[0]]:,} tokens; the job allows {limit:,}")
         return self._no_fault(lengths == 0, "it has no token")
-
-    def _check_room(self, segments: Segments) -> None:
-        """Check that each row has room to pad its examples."""
-        limit, multiple = self._layout.max_length, self._layout.pad_to_multiple_of
-        if limit is not None and multiple > 1:
-            lengths = sums_of(padded(segments.lengths, multiple), segments.offsets)
-            if len(bad := np.flatnonzero(lengths > limit)):
-                problem = f"with examples padded to multiples of {multiple}, it has {lengths[bad[0]]:,} tokens"
-                self._fault(bad, f"{problem}; the job allows {limit:,}")
 
     def _check_pairs(self, segments: Segments, ids: np.ndarray | None) -> None:
         """Check that each row has two answers, each with a trained token, which are not the same nor too long."""

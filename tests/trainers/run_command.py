@@ -1,6 +1,6 @@
-"""Run the command of a trainer on an export, and print the loss of each example. The Python of the trainer runs this.
+"""Run the command of a trainer on saved rows, and print the loss of each example. The Python of the trainer runs this.
 
-    run_export.py RESULT COMMAND ARGUMENT ..
+    run_command.py RESULT COMMAND ARGUMENT ..
 
 COMMAND is llamafactory-cli or swift, with its arguments. RESULT is a file, which gets JSON: `rows`, the ids of the rows
 of the trainer's dataset; `alone`, the loss of each in a forward pass of its own; `in_trainer`, its loss in the trainer,

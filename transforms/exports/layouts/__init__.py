@@ -1,1 +1,0 @@
-"""One module for each layout, with its EXPORT. The name of the module is what `--for` takes."""
