@@ -29,22 +29,20 @@ def run(arguments: Sequence[str]) -> int:
     options = _parse(arguments)
     show_phase(f"reading {options.dataset}")
 
-    from pipeline.job.temporary import temporary_folder
     from transforms.pushing.planning import NotReplaceable
     from transforms.pushing.push import push
 
     try:
-        with temporary_folder():
-            found = push(
-                options.dataset,
-                options.name,
-                branch=getattr(options, "revision", None),
-                private=options.private,
-                with_rejects=options.with_rejects,
-                with_ledger=options.with_ledger,
-                overwrite=options.overwrite,
-                progress=show_phase,
-            )
+        found = push(
+            options.dataset,
+            options.name,
+            branch=getattr(options, "revision", None),
+            private=options.private,
+            with_rejects=options.with_rejects,
+            with_ledger=options.with_ledger,
+            overwrite=options.overwrite,
+            progress=show_phase,
+        )
     except NotReplaceable as error:
         raise UserError(f"{error} --overwrite replaces what is there.") from None
     if not found.commits:

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from typing import Any, NoReturn
+from typing import Any
 
 from pipeline.cli.claims import claim_of
 from pipeline.cli.console import as_typed, error_text
@@ -63,8 +63,7 @@ def launch(
             check_summary_json(summary, options.summary_json, full_url(options.output))
         summary["status"] = "failed"
         try:
-            with _no_silent_exit():
-                summary |= _launch(options, sources, for_runner, beam_flags, arguments, server)
+            summary |= _launch(options, sources, for_runner, beam_flags, arguments, server)
         except BaseException as error:
             summary["error"] = error_text(error)
             raise
@@ -91,25 +90,6 @@ def environment(options: Options) -> Iterator[ForkServer | None]:
         fork_server(options) as server,  # before anything has a client of a store
     ):
         yield server
-
-
-@contextmanager
-def _no_silent_exit() -> Iterator[None]:
-    """Inside, `os._exit(0)` in this process is reported and ends it with 1: the planning calls formatters, too."""
-    launcher, end = os.getpid(), os._exit
-
-    def end_loudly(status: int) -> NoReturn:
-        if os.getpid() == launcher and status == 0:
-            message = "a formatter or a library ended the launcher by os._exit(0). The dataset is not complete."
-            print(f"chatmill: {message}", file=sys.stderr, flush=True)
-            status = 1
-        end(status)
-
-    os._exit = end_loudly
-    try:
-        yield
-    finally:
-        os._exit = end
 
 
 def _launch(

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from posixpath import dirname
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,7 +21,6 @@ from pipeline.growth.increments import forget, left_out, planned_files
 from pipeline.job.evaluation_sets import evaluations_of_job, read_evaluation_sets
 from pipeline.job.increment_plan import begin_increment, increment_of, plan_of, warn_of_large_shards
 from pipeline.job.job_json import Job, JobEvaluations, differences, job_sources, read_job, recipe_of, row_options_of
-from pipeline.job.temporary import temporary_folder
 from pipeline.job.tokenizer_source import (
     check_configured_stop_tokens,
     check_stop_tokens,
@@ -252,7 +252,7 @@ def resolve(
         UserError: if the options cannot be met.
         Unavailable: if a store does not answer.
     """
-    with temporary_folder() as folder:
+    with TemporaryDirectory() as folder:
         for name, content in materials.tokenizer.items():
             write_atomically(join(folder, name), content)
         tokenizer = check_tokenizer(folder, options.tokenizer)
@@ -374,9 +374,7 @@ def _check_first_records(source: Source, file: InputFile, tokenizer: Any, templa
     is no chat template.
     """
     options = source.options
-    parser = Parser(
-        **parse_options_of({name: getattr(options, name) for name in SOURCE_OPTIONS}),
-    )
+    parser = Parser(**parse_options_of({name: getattr(options, name) for name in SOURCE_OPTIONS}))
     first = next(splits_of([file], _PEEKED_BYTES))
     url, unit = file.url, input_format(file.format).position_unit
     is_warned = False

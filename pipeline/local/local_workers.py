@@ -11,6 +11,7 @@ them before this module is imported.
 
 from __future__ import annotations
 
+import faulthandler
 import functools
 import gc
 import logging
@@ -152,6 +153,7 @@ def _work(receiver: Connection, senders: Sequence[Connection] = ()) -> None:
     """The life of a worker. senders: copies of the connections that only the launcher should hold."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; the launcher ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    faulthandler.disable()  # the launcher reports in one line how this process ended, and where
     for sender in senders:
         sender.close()
     try:

@@ -52,7 +52,7 @@ def stop(folder, **code: str) -> tuple[int, str, float, bool]:
         process.send_signal(signal.SIGTERM)
         try:
             time.sleep(0.3)
-            process.send_signal(signal.SIGTERM)  # as the one that supervises it does after a second
+            process.send_signal(signal.SIGTERM)  # a scheduler may send it again
             _, message = process.communicate(timeout=30)
         finally:
             seconds, is_running = time.monotonic() - began, start_of_process(child) is not None

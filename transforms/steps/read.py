@@ -11,7 +11,6 @@ import apache_beam as beam
 
 from transforms.base.checks import check_count
 from transforms.base.errors import InputError, StoreError
-from transforms.base.places import note_place
 from transforms.inputs.formats import MAX_RECORD_BYTES, Part, input_format
 from transforms.model.batches import Records, Slice, Split
 from transforms.model.examples import Record
@@ -71,7 +70,6 @@ def _parts_of_slice(piece: Slice, part_bytes: int, max_record_bytes: int, is_loo
     is_cut = format.can_be_cut and piece.compression is None
     start, stop = (piece.start, piece.stop) if is_cut else piece.content
     reads = 0 if is_look else piece.stop - piece.start if is_cut else sys.maxsize
-    note_place(piece.url)
     with open_input(piece.url, piece.compression, piece.version, reads) as file:
         try:
             yield from format.read(file, start, stop, part_bytes, max_record_bytes)

@@ -12,7 +12,6 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
 
-from transforms.base.places import note_place
 from transforms.model.batches import Rows, Split
 from transforms.model.parts import PART_BYTES
 
@@ -77,11 +76,9 @@ class PlaceWriter:
 
     def write(self, split: Split, place: str) -> None:
         """Write that the process is at a place of a split: a file, and where in it."""
-        place = f"split {split.number}, {place}"
-        note_place(place)
         if self._folder is not None:
             with suppress(OSError):
-                Path(self._folder, f"{os.getpid()}{_PLACE}").write_text(place)
+                Path(self._folder, f"{os.getpid()}{_PLACE}").write_text(f"split {split.number}, {place}")
 
 
 def read_place(folder: str, process: int) -> str | None:
