@@ -5,7 +5,7 @@
 
 The corpora are the NAME.jsonl of a folder, the templates its NAME.jinja. For each pair a line is printed: how many
 records were kept, how many of these by the fast engine, how many texts are equal and how many are not, why the others
-were rejected. The exit code is 1 if a text differs, if the engines differ, or if a record is missing.
+were rejected. The exit code is 1 if a text or a compiled template differs, or if a record is missing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from support.transformers_text import TransformersText
 from transforms.chat.config import RenderConfig
 from transforms.model.batches import Slice, Split
 from transforms.model.parts import PART_BYTES
-from transforms.model.receipts import DIFFERS
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_split
 from transforms.steps.render import Renderer
@@ -75,8 +74,8 @@ def compare(corpus: Path, template: Path, tokenizer: Path, records: int | None) 
                 if text.text != wanted:
                     where = f"byte {text.example.position:,}"
                     first = first or f"{where}: {text.text!r}\n  transformers: {wanted!r}"
-            if DIFFERS in outcomes.notes:
-                first = first or f"the engines differ: {outcomes.first_examples[DIFFERS]}"
+            if found := outcomes.first_examples.get("compiled_template_differs"):
+                first = first or f"a compiled template differs: {found}"
     if counts["read"] != counts["kept"] + rejects.total():
         first = first or "the counts do not add up"
     return Compared(counts, rejects, first)

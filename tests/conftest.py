@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -34,6 +35,25 @@ SLOWEST = ("test_stores", "test_flink")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.stem not in SLOWEST)
+
+
+@pytest.fixture(autouse=True)
+def no_compiled_template_differs(monkeypatch):
+    """Fail if a compiled template is not as `apply_chat_template`.
+
+    Returns:
+        What compares them; a test in which one differs puts it back.
+    """
+    from transforms.chat.traced.compiled import TemplateCompiler
+
+    compare = TemplateCompiler.compare
+
+    def compared(self: TemplateCompiler, *given: Any) -> None:
+        differs = compare(self, *given)
+        assert differs is None, f"a compiled template differs: {differs.detail}"
+
+    monkeypatch.setattr(TemplateCompiler, "compare", compared)
+    return compare
 
 
 @dataclass(frozen=True)

@@ -213,8 +213,8 @@ class Options(RowOptions, _WhichInput):
     )
     engine: str = option(
         "Running",
-        "what renders and tokenizes, with the same output; auto: the fast engine, compared with transformers on a "
-        "sample, and transformers if they differ; fast: fail if they differ; reference: transformers only",
+        "what renders and tokenizes, with the same output; auto: compiled templates and gigatoken; reference: "
+        "transformers only",
         kinds.one_of(ENGINES),
         "auto",
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -24,8 +23,6 @@ from transforms.exchange.gather import Gather
 from transforms.exchange.receive import PlanBuckets, ReadBuckets, ShuffleRows
 from transforms.exchange.send import SendExamples
 from transforms.inputs.input_options import ParseOptions
-from transforms.model.batches import Split
-from transforms.model.receipts import FirstExample, Receipt
 from transforms.publish.commit import CommitDataset
 from transforms.publish.increment_commit import Change
 from transforms.steps.base import Step
@@ -71,8 +68,6 @@ def build_graph(
     """
     splits = pipeline | "plan" >> ReadPlan(folder, job)
     receipts = build_splits(splits, job, folder, engine, examples=examples)
-    if engine == "auto" and not examples:
-        receipts = (splits, receipts) | "by reference" >> _ByReferenceIfDiffering(job, folder)
     if job.options.is_exchanged:
         receipts = (splits, receipts) | "exchange" >> _Exchange(job, folder)
     receipts | "commit" >> CommitDataset(folder, budgets, report, change)
@@ -169,43 +164,6 @@ class _Exchange(beam.PTransform):
             parts |= "shuffle rows" >> ShuffleRows(options.seed)
         receipts = parts | "write" >> _write(self._job, self._folder)
         return (sent[1], receipts, skipped.finished) | "all" >> beam.Flatten()
-
-
-class _ByReferenceIfDiffering(beam.PTransform):
-    """Build all splits again, by the reference, if the engines differ in one of them.
-
-    (PCollection[Split], PCollection[Receipt] of them) -> PCollection[Receipt].
-    """
-
-    def __init__(self, job: Job, folder: Folder):
-        super().__init__()
-        self._job, self._folder = job, folder
-
-    def expand(self, built: tuple[beam.PCollection, beam.PCollection]) -> beam.PCollection:
-        splits, receipts = built
-        first = receipts | beam.FlatMap(_differing) | beam.CombineGlobally(_first).without_defaults()
-        differing = beam.pvalue.AsSingleton(first, default_value=None)
-        again = splits | beam.FlatMap(_by_reference, differing).with_output_types(Split)
-        trusted = receipts | beam.FlatMap(lambda receipt, differing: [] if differing else [receipt], differing)
-        return (trusted, build_splits(again, self._job, self._folder, "auto")) | beam.Flatten()
-
-
-# Of which the engines differ: the split, the part and the record.
-_Differing = tuple[int, int, FirstExample]
-
-
-def _differing(receipt: Receipt) -> Iterator[_Differing]:
-    if receipt.differing:
-        yield receipt.split, receipt.part, receipt.differing
-
-
-def _first(differing: Iterable[_Differing]) -> _Differing | None:
-    return min(filter(None, differing), key=lambda one: one[:2], default=None)
-
-
-def _by_reference(split: Split, differing: _Differing | None) -> Iterator[Split]:
-    if differing:
-        yield dataclasses.replace(split, differing=differing[2])
 
 
 def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:

@@ -112,8 +112,8 @@ def local_runner(
 def _load(work: Work, folder: Folder, options: Options) -> None:
     """Load what the workers of a build need."""
     load_tokenizer(folder.tokenizer(work.tokenizer))
-    if options.engine == "fast" or (options.engine == "auto" and work.input_bytes >= WORTH_LOADING):
-        load_fast_encoder(folder.tokenizer(work.tokenizer), options.engine)
+    if options.engine == "auto" and work.input_bytes >= WORTH_LOADING:
+        load_fast_encoder(folder.tokenizer(work.tokenizer))
 
 
 def _has_threads() -> bool:

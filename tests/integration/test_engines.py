@@ -74,7 +74,7 @@ def test_engines_write_the_same_bytes(
         (tmp_path / "template.jinja").write_text(template_of(template))
         options += [f"--chat_template={tmp_path}/template.jinja"]
     written = {}
-    for engine in ("reference", "fast"):
+    for engine in ("reference", "auto"):
         output = tmp_path / engine
         result = build(*options, f"--engine={engine}", f"--output={output}")
         if result.code:
@@ -89,4 +89,4 @@ def test_engines_write_the_same_bytes(
             outcomes = {name: manifest[name] for name in COUNTS}
             # These two count what the reference did.
             written[engine] = {**digests(output, "manifest.json", "report.html"), "outcomes": outcomes}
-    assert written["fast"] == written["reference"]
+    assert written["auto"] == written["reference"]

@@ -105,7 +105,7 @@ def job(request, tmp_path_factory) -> Job:
         pytest.skip("the template refuses all of these records")
     assert done.returncode == 0, done.stderr
     manifest = manifest_of(made.output)
-    assert "fast_engine_differs" not in manifest["notes"] and len(manifest["shards"]) > 10
+    assert "compiled_template_differs" not in manifest["notes"] and len(manifest["shards"]) > 10
     return made
 
 

@@ -11,8 +11,14 @@ from transforms.chat.traced.compiled import SlowPath
 from transforms.model.batches import Examples, Slice, Split, Texts
 from transforms.model.examples import Conversation, Example, PlainText, Span, Text
 from transforms.model.outcomes import Outcomes
+from transforms.tokens.fast_encoder import WORTH_LOADING
 
-SPLIT = Split(number=0, slices=(Slice(url="chats.jsonl", format="jsonl", compression=None, start=0, stop=1),))
+# Of an input for which it is worth while to load the fast encoder.
+SPLIT = Split(
+    number=0,
+    slices=(Slice(url="chats.jsonl", format="jsonl", compression=None, start=0, stop=1),),
+    input_bytes=WORTH_LOADING,
+)
 
 
 def user(content: Any) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def changed(folder: str, **parts: Any) -> str:
 
 def fast_encoder(folder: str) -> FastEncoder:
     """Load the fast encoder, which must support the tokenizer."""
-    encoder = load_fast_encoder(folder, "fast")
+    encoder = load_fast_encoder(folder)
     assert isinstance(encoder, FastEncoder)
     return encoder
 

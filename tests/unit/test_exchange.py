@@ -70,7 +70,7 @@ def exchanged(
     sent = {
         split.number: [sender(part) for part in parts][-1].sent for split, parts in zip(splits, batches, strict=True)
     }
-    buckets = buckets_of(splits, {number: file for number, file in sent.items() if file}, {}, None, None, INCREMENT)
+    buckets = buckets_of(splits, {number: file for number, file in sent.items() if file}, {}, None, INCREMENT)
     return [list(read_bucket(bucket, str(folder), seed)) for bucket in buckets]
 
 
@@ -160,7 +160,7 @@ def test_examples_that_are_missing_or_damaged_are_an_error_that_says_what_to_do(
     [file] = (tmp_path / "_chatmill/increments" / INCREMENT / "sent").iterdir()
     content = file.read_bytes()
     sent = Sender(output=str(tmp_path), seed=0, packing="none", index=False)(labels_of(splits[0], [1])).sent
-    [bucket] = buckets_of(splits, {0: sent}, {}, None, None, INCREMENT)
+    [bucket] = buckets_of(splits, {0: sent}, {}, None, INCREMENT)
     file.write_bytes(content[:-40] + bytes([content[-40] ^ 1]) + content[-39:])
     with pytest.raises(InputError, match="damaged"):
         list(read_bucket(bucket, str(tmp_path), 0))
@@ -170,7 +170,7 @@ def test_examples_that_are_missing_or_damaged_are_an_error_that_says_what_to_do(
 
 
 def test_bucket_to_which_nothing_was_sent_has_an_empty_part(tmp_path):
-    [bucket] = buckets_of(with_buckets(planned([0]), None, 0), {}, {}, None, None, INCREMENT)
+    [bucket] = buckets_of(with_buckets(planned([0]), None, 0), {}, {}, None, INCREMENT)
     [part] = read_bucket(bucket, str(tmp_path), 0)
     assert (len(part.ids), part.last, part.outcomes) == (0, True, Outcomes())
 

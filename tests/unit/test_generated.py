@@ -64,7 +64,7 @@ def trained(text: Text) -> str:
     return "\n".join(text.text[start:stop] for start, stop in text.spans)
 
 
-@pytest.mark.parametrize("engine", ["reference", "fast"])
+@pytest.mark.parametrize("engine", ["reference", "auto"])
 @pytest.mark.parametrize("name", TEMPLATES or [pytest.param("none", marks=pytest.mark.skip("../shared is absent"))])
 def test_generated_records_are_printed_and_masked_right_or_what_is_lost_is_counted(name: str, engine: str):
     generated = [generate(seed) for seed in range(RECORDS)]

@@ -193,7 +193,7 @@ def rendered(messages: list[dict[str, Any]], template: str, **options: Any) -> T
     return Renderer(render_config(template, **options))(Examples(SPLIT, 0, True, Outcomes(read=1), examples))
 
 
-@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
 @pytest.mark.parametrize("loss_on", LOSSES)
 @pytest.mark.parametrize("template", [CHATML, MARKED], ids=["without_markers", "with_markers"])
 def test_record_of_which_a_content_is_not_printed_is_rejected_or_counted(engine: str, loss_on: str, template: str):
@@ -215,7 +215,7 @@ def test_record_of_which_a_content_is_not_printed_is_rejected_or_counted(engine:
     assert not rejected.outcomes.notes
 
 
-@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
 def test_reasoning_that_is_not_printed_is_counted_and_never_rejects(engine: str):
     messages = [user("1?"), assistant("1", reasoning_content="I count."), user("2?"), assistant("2", thinking="On.")]
     outcomes = rendered(messages, CHATML, engine=engine).outcomes
@@ -224,7 +224,7 @@ def test_reasoning_that_is_not_printed_is_counted_and_never_rejects(engine: str)
     assert outcomes.first_examples["reasoning_not_printed"] == (0, found)
 
 
-@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
 def test_reasoning_that_is_printed_from_another_key_of_its_message_is_printed(engine: str):
     template = CHATML.replace("message.content +", "(message.reasoning_content or '') + message.content +")
     same = [user("1?"), assistant("1", reasoning_content="I count.", reasoning="I count.")]
@@ -238,7 +238,7 @@ LATER = [user("And 3+3?"), assistant("6")]
 CALL = assistant("", tool_calls=[{"type": "function", "function": {"name": "add", "arguments": {}}}], thinking="A sum.")
 
 
-@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
 @pytest.mark.parametrize(
     ("name", "messages", "lost", "of_last"),
     [
@@ -305,7 +305,7 @@ TEXT = [
 ]
 
 
-@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
 @pytest.mark.parametrize(
     ("role", "content", "gone", "expected"),
     [("assistant", f"{gone}Hello", gone, "reasoning_not_printed") for gone in REASONING]
@@ -325,7 +325,7 @@ def test_only_reasoning_of_the_assistant_may_be_left_out(role, content, gone, ex
     assert {name for name in notes if name.endswith("_printed")} - {"last_reasoning_not_printed"} == {expected} - {None}
 
 
-@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
 @pytest.mark.parametrize("cut", ["message.content[:20]", "message.content.split('<p>')[0]"])
 def test_content_that_is_cut_before_a_tag_is_not_reasoning(cut: str, engine: str):
     page = "Summarise this page: <p>the river rises in June</p>"
@@ -387,7 +387,7 @@ def as_parts(message: dict[str, Any], *texts: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("template", [ONLY_PARTS, REFUSES_STRINGS, BOTH, SYSTEM_STRINGS, PRINTS_LISTS, CHATML])
-@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
 def test_strings_and_parts_print_the_same_whichever_of_them_the_template_reads(template: str, engine: str):
     messages = [{"role": "system", "content": "Be kind."}, user("Hi"), assistant("Hello")]
     expected = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in messages)
@@ -431,7 +431,7 @@ TOOLS_AS_JSON = """
 """
 
 
-@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
 def test_a_string_that_is_printed_in_another_form_is_given_as_a_string(engine):
     messages = [user("2+2?"), CALL, {"role": "tool", "content": "4\n"}, assistant("4")]
     texts = rendered(messages, TOOLS_AS_JSON, engine=engine, unprinted="report")
@@ -444,27 +444,27 @@ JOINS_AND_WRITES_JSON = CHATML.replace(
 )
 
 
-@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
 def test_parts_that_are_printed_as_strings_are_in_another_form_are_given_as_parts(engine):
     texts = rendered([as_parts(user(""), "a", "b"), assistant("4")], JOINS_AND_WRITES_JSON, engine=engine)
     assert [text.text.count('"ab"') for text in texts.texts] == [1]
 
 
-@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
 def test_parts_are_one_string_if_the_template_prints_a_list_as_such(engine):
     writes_json = CHATML.replace("message.content", "(message.content | tojson)")
     texts = rendered([as_parts(user(""), "a", "b"), assistant("4")], writes_json, engine=engine)
     assert [text.text.count('"a\\nb"') for text in texts.texts] == [1]
 
 
-@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
 def test_parts_are_given_as_parts_if_their_text_alone_is_printed_in_whatever_form(engine):
     writes_json_of_json = JOINS_AND_WRITES_JSON.replace("message.content if", "message.content | tojson if")
     texts = rendered([as_parts(user(""), "a", "b"), assistant("4")], writes_json_of_json, engine=engine)
     assert [text.text.count('"ab"') for text in texts.texts] == [1]
 
 
-@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
 def test_a_text_that_is_cut_after_it_was_made_of_a_content_is_a_part_of_that(engine):
     cuts_json = CHATML.replace("message.content", "(message.content | tojson).split('</think>')[-1]")
     kept, cut = ([user(content), assistant("4")] for content in ("What is 2+2?", "What </think> is 2+2?"))

@@ -186,7 +186,7 @@ def test_only_turns_that_are_trained_on_count(loss_on, weights, differing):
 
 
 @pytest.mark.parametrize("template", [DROPS_EARLIER, MARKED_DROPS_EARLIER], ids=["unmarked", "marked"])
-@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
 def test_white_space_after_the_end_of_a_turn_is_no_difference_and_is_not_trained_in_expanded_rows(template, engine):
     options = {"engine": engine, "after_end": "mask"}
     as_usual = {"engine": engine, "after_end": "train"}
@@ -278,7 +278,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
 @pytest.mark.parametrize(("kind", "template"), KINDS.items())
 def test_kind_of_a_difference_is_counted_and_expand_makes_each_turn_right(kind, template, engine):
     kind = kind.partition(" ")[0]
@@ -310,7 +310,6 @@ def test_comparison_of_a_signature_holds_only_for_texts_that_are_printed_alike()
     notes = checked(TRIMS_HISTORY, *[plain] * 10, *[spaced] * 10, *[plain] * 10).outcomes.notes
     assert notes["parity_records_checked"] == 30
     assert notes["parity_records_differing"] == 10
-    assert "fast_engine_differs" not in notes
 
 
 # The text of each message begins with the last question: two conversations of one signature differ in other turns.
@@ -328,7 +327,7 @@ PROMPT_LOOKS_FOR_A_WORD = CHATML + "{%- if add_generation_prompt and 'lo' in mes
 def test_guards_hold_for_a_conversation_whose_beginning_was_traced_for_another(lengths):
     with_word = [user("hello"), *PLAIN[1:]]
     conversations = [messages[:length] for length in lengths for messages in (PLAIN, with_word)]
-    notes = parity_notes(checked(PROMPT_LOOKS_FOR_A_WORD, *conversations, engine="fast"))
+    notes = parity_notes(checked(PROMPT_LOOKS_FOR_A_WORD, *conversations, engine="auto"))
     assert notes == {
         "parity_records_checked": 6,
         "parity_turns_checked": 12,
@@ -366,13 +365,12 @@ def test_texts_are_pickled_with_their_signatures(printed):
     assert copies[0].signature.cut is texts[0].signature.cut
 
 
-@pytest.mark.parametrize("engine", ["auto", "fast", "reference"])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
 def test_texts_that_are_equal_make_turns_right_that_differ_with_other_texts_of_the_signature(engine):
     others = [[user(f"{n}?"), assistant("yes"), user(f"{n}!"), assistant("no")] for n in range(6)]
     same = [user("continue"), assistant("yes"), user("continue"), assistant("no")]
     notes = checked(REPEATS_THE_QUESTION, *others, same, engine=engine).outcomes.notes
     assert (notes["parity_records_checked"], notes["parity_records_differing"]) == (7, 6)
-    assert "fast_engine_differs" not in notes
     rejecting = checked(REPEATS_THE_QUESTION, *others, same, parity="reject", engine=engine)
     assert [text.example.position for text in rejecting.texts] == [6]
     assert len(rejecting.outcomes.rejects) == 6
@@ -387,7 +385,7 @@ ENDS_WITH_A_WORD = CHATML.replace(
 )
 
 
-@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
 def test_answer_that_is_the_word_of_the_template_makes_its_turn_right(engine):
     def answered(answer: str) -> list[dict[str, Any]]:
         return [user("2+2?"), assistant(answer), user("3+3?"), assistant("six")]
@@ -396,7 +394,7 @@ def test_answer_that_is_the_word_of_the_template_makes_its_turn_right(engine):
     assert [text.example.position for text in batch.texts] == [2]
 
 
-@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
 def test_kind_of_a_difference_is_that_of_the_texts_of_each_record(engine):
     def thought(reasoning: str) -> list[dict[str, Any]]:
         messages = [user("2+2?"), assistant("four", reasoning_content=reasoning), user("3+3?"), assistant("six")]
@@ -433,7 +431,7 @@ def test_turn_with_parts_that_are_not_trained_on_is_compared_as_a_whole(engine):
     assert not [span for span in spans if "think " in span or "B" in span]
 
 
-@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
 def test_only_keys_of_reasoning_hold_reasoning(engine):
     turns = [user("2+2?"), assistant("four", status="return"), user("3+3?"), assistant("six", status="return")]
     notes = checked(OTHER_END, turns, engine=engine).outcomes.notes
@@ -579,7 +577,7 @@ def test_engines_find_the_same_differences_under_real_templates(name):
                 now=case.get("now"),
                 unprinted="report",
             )
-            for engine in ("fast", "reference")
+            for engine in ("auto", "reference")
         )
         assert fast.texts == reference.texts
         assert fast.outcomes.rejects == reference.outcomes.rejects
@@ -612,7 +610,7 @@ def test_reasoning_is_compared_and_expanded_as_by_the_reference(name, parity):
         drawn = [[user("2+2?"), assistant(one), user("3+3?"), assistant(two)] for one, two in answers]
         fast, reference = (
             checked(case["chat_template"], usual, *drawn, parity=parity, engine=engine, **options)
-            for engine in ("fast", "reference")
+            for engine in ("auto", "reference")
         )
         assert fast.texts == reference.texts
         assert fast.outcomes.rejects == reference.outcomes.rejects

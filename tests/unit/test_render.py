@@ -551,7 +551,7 @@ def test_conversation_whose_template_prints_the_date_is_refused_if_now_is_not_gi
     folder = save_with_templates(tmp_path, CHATML, {"tool_use": CLOCK})
     tools = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
     examples = examples_of(PlainText("no template is needed"), Conversation(HELLO, tools))
-    for engine in ("reference", "fast"):
+    for engine in ("reference", "auto"):
         config = render_config(template, folder, engine=engine)
         renderer = Renderer(config)
         texts = renderer(dataclasses.replace(examples, examples=examples.examples[:1]))

@@ -37,7 +37,7 @@ TOKENIZERS = pytest.mark.parametrize(
     ],
     ids=lambda folder: folder.name,
 )
-ENGINES = pytest.mark.parametrize("engine", ["reference", "fast"])
+ENGINES = pytest.mark.parametrize("engine", ["reference", "auto"])
 TOOL = {"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {"type": "object"}}}
 
 
@@ -56,14 +56,14 @@ def rendered(
     batch: Examples,
     mode: str,
     folder: Path = TOKENIZER,
-    engine: str = "fast",
+    engine: str = "auto",
     template: str | None = None,
     **options: Any,
 ) -> Texts:
     return renderer(folder, mode, engine, template, tuple(options.items()))(batch)
 
 
-def encoded(texts: Texts, folder: Path = TOKENIZER, engine: str = "fast") -> Tokens:
+def encoded(texts: Texts, folder: Path = TOKENIZER, engine: str = "auto") -> Tokens:
     # With the size of a large input, so that the fast encoder is used.
     texts = dataclasses.replace(texts, split=dataclasses.replace(texts.split, input_bytes=1 << 30))
     return encoder(folder, engine)(texts)
@@ -214,7 +214,7 @@ def typed_texts(draw: st.DrawFn, folder: Path) -> str:
 def test_no_special_token_comes_from_any_content_with_either_engine(folder, data):
     text = data.draw(typed_texts(folder))
     results = []
-    for engine in ("fast", "reference"):
+    for engine in ("auto", "reference"):
         texts = rendered(
             examples_of(conversation(text), conversation("x")),
             "plain",

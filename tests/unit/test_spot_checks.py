@@ -1,4 +1,4 @@
-"""The fast engine gives the same texts, masks and ids as the reference, or nothing of it is published."""
+"""The fast engine gives the same texts, masks and ids as the reference. What is compared while a build runs."""
 
 from __future__ import annotations
 
@@ -17,31 +17,28 @@ from hypothesis import strategies as st
 
 from support.chats import SPLIT, assistant, batch_of, examples_of, render_config, text_of, user
 from support.datasets import digests, manifest_of, write_jsonl
-from support.increments import job_by_hand
 from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML
 from support.tokenizers import save_tokenizer
-from transforms.base.errors import InputError, ParameterError
-from transforms.catalog.budgets import Budgets
-from transforms.catalog.layout import Folder
-from transforms.catalog.log import Log
-from transforms.chat.rendering.omissions import NO_OMISSIONS, Omissions
-from transforms.chat.traced.compiled import CompiledTemplate
+from transforms.base.errors import InputError, RecordError
+from transforms.chat.parity import compiled_beginnings
+from transforms.chat.rendering.omissions import Omissions
+from transforms.chat.rendering.template import load_template
+from transforms.chat.spans.turns import TurnFinder
+from transforms.chat.traced.compiled import CompiledTemplate, SlowPath, TemplateCompiler
 from transforms.model.batches import Texts, Tokens
-from transforms.model.examples import PlainText, PromptCompletion
+from transforms.model.examples import Conversation, PlainText, PromptCompletion
 from transforms.model.outcomes import Outcomes
-from transforms.model.receipts import DIFFERS, FirstExample, Receipt, Shard
-from transforms.publish.increment_commit import Change, commit_increment
-from transforms.steps import render, tokenize
-from transforms.steps import write as write_step
+from transforms.steps import tokenize
 from transforms.steps.label import build_labels
 from transforms.steps.parity import ParityChecker
 from transforms.steps.render import Renderer
 from transforms.steps.spot_checks import sample
 from transforms.steps.tokenize import Encoder
-from transforms.storage.writing import write_atomically
 from transforms.tokens.fast_encoder import FastEncoder
+from transforms.tokens.ids import IdEncoder
 from transforms.tokens.reference import ReferenceEncoder
+from transforms.tokens.utf8 import Utf8
 
 REAL = [SHARED / "tokenizers" / name for name in ("llama3", "qwen", "mistral")]
 FOLDERS = pytest.mark.parametrize(
@@ -54,7 +51,7 @@ PLAIN = [user("2+2?"), assistant("4"), user("3+3?"), assistant("6")]
 
 @pytest.fixture(autouse=True)
 def always_fast(monkeypatch):
-    """Use the fast encoder for small batches too."""
+    """Use the fast encoder for small builds too."""
     monkeypatch.setattr(tokenize, "WORTH_LOADING", 0)
 
 
@@ -67,7 +64,7 @@ def rows_of(tokens: Tokens) -> tuple[list[list[int]], list[list[int]]]:
 
 def check(folder: Any, batch: Texts, strip_bos: bool = False) -> None:
     """Check that both engines give the same rows, rejects and notes."""
-    fast, reference = (Encoder(str(folder), strip_bos, engine)(batch) for engine in ("fast", "reference"))
+    fast, reference = (Encoder(str(folder), strip_bos, engine)(batch) for engine in ("auto", "reference"))
     assert rows_of(fast) == rows_of(reference)
     assert of_any_engine(fast.outcomes) == of_any_engine(reference.outcomes)
 
@@ -165,16 +162,14 @@ def test_hostile_input_gives_the_same_rows_with_both_engines(folder, content):
         pytest.param(PLAIN[:2] * 5_000, id="10,000 turns"),
     ],
 )
-def test_long_input_gives_the_same_rows_with_both_engines(content, monkeypatch):
-    # Otherwise the check would render the batch by the reference once more.
-    monkeypatch.setattr(render, "sample_conversations", lambda batch, texts: [])
+def test_long_input_gives_the_same_rows_with_both_engines(content):
     check_all(TOKENIZER, content)
 
 
 def check_all(folder: Any, content: Any) -> None:
     """Check that both engines render and tokenize a conversation to the same rows."""
     results = []
-    for engine in ("fast", "reference"):
+    for engine in ("auto", "reference"):
         texts = Renderer(render_config(folder=folder, chat_template=CHATML, engine=engine))(examples_of(content, PLAIN))
         texts = ParityChecker(render_config(folder=folder, chat_template=CHATML, engine=engine))(texts)
         tokens = Encoder(str(folder), engine=engine)(texts)
@@ -183,57 +178,115 @@ def check_all(folder: Any, content: Any) -> None:
     assert results[0] == results[1]
 
 
-def faulty(monkeypatch, change: Any) -> None:
-    """Change what compiled templates make of some texts: a function of the text, the spans and the omissions."""
-    render_compiled = CompiledTemplate.render
-
-    def changed(self: CompiledTemplate, *texts: Any) -> Any:
-        found = render_compiled(self, *texts)
-        return found and (change(*found) or found)
-
-    monkeypatch.setattr(CompiledTemplate, "render", changed)
-
-
-NOT_PRINTED = Omissions(("the tools",))
 FAULTS = {
     "other text": lambda text, spans, omissions: (text.replace("6", "7"), spans, omissions),
     "other spans": lambda text, spans, omissions: (text, spans[:1], omissions),
-    "it leaves out something else": lambda text, spans, _: (
-        (text, spans, Omissions(reasoning=("it",))) if "6" in text else None
-    ),
-    "it is rejected as not_printed, and by transformers it is kept": lambda text, spans, _: (
-        (text, spans, NOT_PRINTED) if "6" in text else None
+    "other omissions": lambda text, spans, _: (text, spans, Omissions(reasoning=("it",)) if "6" in text else _),
+    "other omissions, for which the record would be rejected": lambda text, spans, _: (
+        (text, spans, Omissions(("the tools",)) if "6" in text else _)
     ),
 }
 
 
-@pytest.mark.parametrize("difference", FAULTS)
-def test_first_record_of_each_signature_and_each_reject_are_compared(monkeypatch, difference):
-    batch = examples_of(*[PLAIN[:2]] * 3, PLAIN, PLAIN[:2])
-    faulty(monkeypatch, FAULTS[difference])
-    texts = Renderer(render_config(CHATML))(batch)
-    assert texts.outcomes.notes[DIFFERS] == 1
-    assert texts.outcomes.first_examples[DIFFERS] == (3, f"rendering: {difference}")
-    with pytest.raises(InputError, match=r"chats\.jsonl, 3: rendering by the fast engine differs"):
-        Renderer(render_config(CHATML, engine="fast"))(batch)
+def make_faulty(monkeypatch, fault: Any, compare: Any) -> None:
+    """Change what compiled templates make of texts. compare: how they are compared, which finds it."""
+    render = CompiledTemplate.render
+
+    def rendered(self: CompiledTemplate, *texts: Any) -> Any:
+        found = render(self, *texts)
+        return found and fault(*found)
+
+    monkeypatch.setattr(CompiledTemplate, "render", rendered)
+    monkeypatch.setattr(TemplateCompiler, "compare", compare)
 
 
-@pytest.mark.parametrize(("content", "plain"), [(" 6", "6"), ("é", "e")])
-def test_texts_of_one_signature_are_compared_for_white_space_and_other_characters(monkeypatch, content, plain):
-    batch = examples_of(*[[user("3+3?"), assistant(plain)]] * 40, [user("3+3?"), assistant(content)])
-    faulty(monkeypatch, lambda text, *found: (text.replace(content, content + "7"), *found))
-    assert Renderer(render_config(CHATML))(batch).outcomes.first_examples[DIFFERS] == (40, "rendering: other text")
-
-
-def test_texts_of_one_of_so_many_records_are_compared(monkeypatch):
-    batch = examples_of(*[[user("3+3?"), assistant("6" * (1 + number % 7 == 3))] for number in range(400)])
-    faulty(monkeypatch, lambda text, *found: (text.replace("6", "7"), *found))
-    monkeypatch.setattr(render, "sample_conversations", lambda batch, texts: [])
-    found = [
-        Renderer(render_config(CHATML))(dataclasses.replace(batch, part=part)).outcomes.notes.get(DIFFERS)
-        for part in range(20)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_compiled_template_that_differs_is_not_used_and_its_records_are_counted(
+    monkeypatch, fault, no_compiled_template_differs
+):
+    batches = [examples_of(*[PLAIN[:2]] * 3, PLAIN, PLAIN[:2], PLAIN), examples_of(PLAIN[:2], PLAIN)]
+    reference = [Renderer(render_config(CHATML, engine="reference"))(batch) for batch in batches]
+    make_faulty(monkeypatch, FAULTS[fault], no_compiled_template_differs)
+    renderer = Renderer(render_config(CHATML))
+    found = [renderer(batch) for batch in batches]
+    for texts, expected in zip(found, reference, strict=True):
+        assert [(text.text, text.spans) for text in texts.texts] == [(text.text, text.spans) for text in expected.texts]
+        assert not texts.outcomes.rejects and texts.outcomes.rendered_by_reference == {}
+    assert [dict(texts.outcomes.notes) for texts in found] == [
+        {"compiled_template_differs": 2},
+        {"compiled_template_differs": 1},
     ]
-    assert found == [1] * 20
+    firsts = [dict(texts.outcomes.first_examples) for texts in found]
+    assert firsts == [{"compiled_template_differs": (at, fault.partition(",")[0])} for at in (3, 1)]
+    signatures = [text.signature is None for texts in found for text in texts.texts]
+    assert signatures == [False, False, False, True, False, True, False, True]
+
+
+def test_compiled_template_is_compared_by_the_first_conversation_for_which_its_guards_hold(
+    monkeypatch, no_compiled_template_differs
+):
+    content = "(message.content | upper if 'x' in message.content else message.content)"
+    template = CHATML.replace("message.content", content)
+    batch = examples_of([user("3+3?"), assistant("x")], [user("3+3?"), assistant("6")])
+    expected = Renderer(render_config(template, engine="reference"))(batch).texts
+    assert "X" in expected[0].text
+    make_faulty(monkeypatch, FAULTS["other text"], no_compiled_template_differs)
+    texts = Renderer(render_config(template))(batch)
+    assert [text.text for text in texts.texts] == [text.text for text in expected]
+    assert texts.outcomes.first_examples["compiled_template_differs"] == (1, "other text")
+
+
+def test_compiled_template_that_the_reference_refuses_is_not_used(monkeypatch, no_compiled_template_differs):
+    def refused(*_: Any) -> Any:
+        raise RecordError("spans_not_established", "it is not known")
+
+    monkeypatch.setattr(TemplateCompiler, "compare", no_compiled_template_differs)
+    template = load_template(render_config(CHATML))
+    reference = TurnFinder(template)
+    monkeypatch.setattr(reference, "trained_spans", refused)
+    compiler = TemplateCompiler(template, None, reference)
+    compiled = compiler.compile(Conversation(PLAIN), "assistant")
+    assert isinstance(compiled, CompiledTemplate)
+    texts = [message["content"] for message in PLAIN]
+    rendered = compiled.render(texts, texts)
+    assert rendered
+    differs = compiler.compare(compiled, Conversation(PLAIN), "assistant", rendered)
+    assert differs == SlowPath("compiled_differs", "the reference refuses it: spans_not_established: it is not known")
+    assert not compiled.is_compared
+
+
+def test_parity_does_not_compare_by_a_compiled_template_that_differs(monkeypatch, no_compiled_template_differs):
+    thinks = "('<think></think>' if loop.last and message.role == 'assistant' else '') + message.content"
+    template = CHATML.replace("message.content", thinks)
+    batch = examples_of(PLAIN, [user("a"), assistant("b"), user("c"), assistant("6")])
+    texts = Renderer(render_config(template, engine="reference"))(batch)
+    expected = ParityChecker(render_config(template, engine="reference"), "expand")(texts)
+    assert len(expected.texts) == 4
+    make_faulty(monkeypatch, FAULTS["other spans"], no_compiled_template_differs)
+    monkeypatch.setattr(compiled_beginnings, "CompiledBeginnings", lambda *_: pytest.fail("it was used"))
+    assert ParityChecker(render_config(template), "expand")(texts) == expected
+
+
+def test_build_with_a_compiled_template_that_differs_has_the_right_rows_and_a_warning(
+    build, tmp_path, monkeypatch, no_compiled_template_differs
+):
+    records = [{"messages": PLAIN if number % 3 else PLAIN[:2]} for number in range(30)]
+    chats = write_jsonl(tmp_path / "chats.jsonl", records)
+    options = ["--input", chats, "--tokenizer", TOKENIZER]
+    assert build(*options, "--output", tmp_path / "right", "--engine=reference").code == 0
+    make_faulty(monkeypatch, FAULTS["other text"], no_compiled_template_differs)
+    ended = build(*options, "--output", tmp_path / "out")
+    assert ended.code == 0, ended.err
+    excluded = ("manifest.json", "report.html", "README.md")
+    assert digests(tmp_path / "out", *excluded) == digests(tmp_path / "right", *excluded)
+    manifest = manifest_of(tmp_path / "out")
+    assert manifest["notes"]["compiled_template_differs"] == 20 and manifest["rendered_by_reference"] == {}
+    first = {"source": str(chats), "position": f"byte {len(json.dumps(records[0])) + 1}", "detail": "other text"}
+    assert manifest["first_examples"]["compiled_template_differs"] == first
+    assert (
+        "warning: 20 records whose compiled template differs from apply_chat_template: they were rendered one by one, "
+        "their rows are right (docs/engines.md)\n"
+    ) in ended.err
 
 
 @pytest.mark.parametrize("what", ["ids", "offsets"])
@@ -248,11 +301,13 @@ def test_tokens_of_the_sample_are_compared(monkeypatch, what):
 
     batch = batch_of([text_of("the wheel turns", [(0, 3)], position=number) for number in range(3)])
     monkeypatch.setattr(FastEncoder, "encode", encode_differently)
-    tokens = Encoder(str(TOKENIZER))(batch)
-    assert dict(tokens.outcomes.notes) == {DIFFERS: 1}
-    assert tokens.outcomes.first_examples[DIFFERS][1].startswith("tokenizing: other t")
-    with pytest.raises(InputError, match="tokenizing by the fast engine differs"):
-        Encoder(str(TOKENIZER), engine="fast")(batch)
+    tokens = {"ids": "tokens", "offsets": "trained tokens"}[what]
+    found = (
+        rf"^chats\.jsonl, byte 0: gigatoken gives other {tokens} than tokenizers, from number \d on\. Give --engine "
+    )
+    with pytest.raises(InputError, match=f"{found}reference, which does not use it\\.$"):
+        Encoder(str(TOKENIZER))(batch)
+    assert len(Encoder(str(TOKENIZER), engine="reference")(batch).ids)
 
 
 def test_difference_in_the_excerpt_of_a_long_text_is_found(monkeypatch):
@@ -266,8 +321,27 @@ def test_difference_in_the_excerpt_of_a_long_text_is_found(monkeypatch):
         )[1],
     )
     text = "the wheel turns when the rain comes. " * 500
-    tokens = Encoder(str(TOKENIZER))(batch_of([text_of(text, [(len(text) - 1, len(text))])]))
-    assert dict(tokens.outcomes.notes) == {DIFFERS: 1}
+    with pytest.raises(InputError, match="gigatoken gives other tokens than tokenizers, from number 0 on"):
+        Encoder(str(TOKENIZER))(batch_of([text_of(text, [(len(text) - 1, len(text))])]))
+
+
+def test_wrong_token_of_gigatoken_ends_the_build_in_one_line_that_names_the_record(build, tmp_path, monkeypatch):
+    encode = IdEncoder.encode
+
+    def encode_wrongly(self: IdEncoder, texts: Utf8) -> Any:
+        ids, offsets = encode(self, texts)
+        return np.where(ids == ids[-1], 5, ids), offsets
+
+    monkeypatch.setattr(IdEncoder, "encode", encode_wrongly)
+    chats = write_jsonl(tmp_path / "chats.jsonl", [{"messages": PLAIN}] * 9)
+    options = ["--input", chats, "--tokenizer", TOKENIZER, "--output", tmp_path / "out"]
+    ended = build(*options)
+    assert ended.code == 1
+    assert "Traceback" not in ended.err and not (tmp_path / "out" / "_SUCCESS").exists()
+    last = ended.err.strip().splitlines()[-1]
+    assert last.startswith(f"chatmill: {chats}, byte 0: gigatoken gives other tokens than tokenizers, from number ")
+    assert last.endswith(" on. Give --engine reference, which does not use it.")
+    assert build(*options, "--engine=reference").code == 0
 
 
 @FOLDERS
@@ -294,7 +368,7 @@ def test_reference_encodes_a_small_share_of_long_texts(monkeypatch, part):
     )
     texts = [text_of("the wheel turns when the rain comes. " * 2_700, position=number) for number in range(40)]
     batch = dataclasses.replace(batch_of(texts), part=part)
-    Encoder(str(TOKENIZER), engine="fast")(batch)
+    Encoder(str(TOKENIZER), engine="auto")(batch)
     assert sum(encoded) <= 8192 + 40 * 2_700 * 37 / 2048 + 4096
     assert sum(encoded) > 0 or part
 
@@ -350,12 +424,10 @@ def test_tokenizer_with_an_unsupported_normalizer_uses_the_reference(tmp_path, c
     assert tokens.outcomes.first_examples == {
         "tokenized_by_reference": (0, "tokenizer_not_supported: Unsupported normalizer type: ByteLevel")
     }
-    with pytest.raises(ParameterError, match=r"engine='fast': it cannot load the tokenizer: .*ByteLevel"):
-        Encoder(folder, engine="fast")(batch)
 
 
 def test_small_inputs_are_encoded_without_loading_the_fast_encoder(monkeypatch):
-    monkeypatch.setattr(tokenize, "WORTH_LOADING", SPLIT.bytes + 1)
+    monkeypatch.setattr(tokenize, "WORTH_LOADING", SPLIT.input_bytes + 1)
     monkeypatch.setattr(tokenize, "load_fast_encoder", lambda *_: pytest.fail("it was loaded"))
     tokens = Encoder(str(TOKENIZER))(batch_of([text_of("a" * 99)]))
     assert tokens.outcomes.tokenized_by_reference == {"small_input": 1}
@@ -378,7 +450,7 @@ SEVERAL_TEXTS_OF_A_RECORD = [
 ]
 
 
-@pytest.mark.parametrize(("engine", "counts"), [("reference", {"engine": 3}), ("auto", {}), ("fast", {})])
+@pytest.mark.parametrize(("engine", "counts"), [("reference", {"engine": 3}), ("auto", {})])
 def test_each_record_that_the_reference_encodes_counts_once_and_token_ids_do_not_count(engine, counts):
     tokens = Encoder(str(TOKENIZER), engine=engine)(batch_of(SEVERAL_TEXTS_OF_A_RECORD))
     assert tokens.outcomes.tokenized_by_reference == counts
@@ -393,7 +465,7 @@ def test_records_that_the_tokenizer_normalises_are_counted_once(tmp_path, monkey
     batch = batch_of(
         [text_of(text, position=i, special_tokens=special_tokens) for i, some in texts.items() for text in some]
     )
-    tokens = Encoder(folder, engine="fast")(batch)
+    tokens = Encoder(folder, engine="auto")(batch)
     assert tokens.outcomes.tokenized_by_reference == {"altered_by_normalizer": 2}
     assert tokens.outcomes.first_examples == {
         "tokenized_by_reference": (2, "altered_by_normalizer: the tokenizer changes the characters of its text")
@@ -408,87 +480,19 @@ def test_engines_write_the_same_bytes(build, tmp_path):
     ] * 20
     records += [{"prompt": "2+2=", "completion": "4"}, {"messages": [*PLAIN[:1], assistant("4", weight=0), *PLAIN[:2]]}]
     chats = write_jsonl(tmp_path / "chats.jsonl", records)
-    for engine in ("auto", "reference", "fast"):
+    for engine in ("auto", "reference"):
         ended = build("--input", chats, "--tokenizer", TOKENIZER, "--output", tmp_path / engine, "--engine", engine)
         assert ended.code == 0, ended.err
     assert manifest_of(tmp_path / "auto")["records"]["kept"] == len(records)
-    outputs = [tmp_path / engine for engine in ("auto", "reference", "fast")]
+    outputs = [tmp_path / engine for engine in ("auto", "reference")]
     # These two count what each engine did.
     written = [digests(output, "manifest.json", "report.html") for output in outputs]
-    assert written[0] == written[1] == written[2]
-    auto, reference, fast = (manifest_of(output) for output in outputs)
+    assert written[0] == written[1]
+    auto, reference = (manifest_of(output) for output in outputs)
     assert auto["rendered_by_reference"] == auto["tokenized_by_reference"] == {}
     assert (reference["rendered_by_reference"], reference["tokenized_by_reference"]) == ({"engine": 41}, {"engine": 62})
-    for manifest in (auto, reference, fast):  # only these depend on the engine
+    for manifest in (auto, reference):  # only these depend on the engine
         for name in ("rendered_by_reference", "tokenized_by_reference"):
             del manifest[name]
             manifest["first_examples"].pop(name, None)
-    assert auto == reference == fast
-
-
-def test_fast_engine_that_differs_fails_the_build_in_one_line(build, tmp_path, monkeypatch):
-    monkeypatch.setattr(CompiledTemplate, "render", lambda self, *texts: ("?", [(0, 1)], NO_OMISSIONS))
-    chats = write_jsonl(tmp_path / "chats.jsonl", [{"messages": PLAIN}])
-    ended = build("--input", chats, "--tokenizer", TOKENIZER, "--output", tmp_path / "fast", "--engine", "fast")
-    assert ended.code == 1
-    assert ended.err.strip().splitlines()[-1].startswith(f"chatmill: {chats}, 0: rendering by the fast engine differs")
-
-
-@pytest.mark.parametrize("exchanged", [(), ("--shuffle=global", "--shards=4", "--dedup=exact")], ids=["", "exchanged"])
-def test_nothing_of_the_fast_engine_is_published_if_it_differs_in_one_record(build, tmp_path, monkeypatch, exchanged):
-    """Of many splits, one record of one differs: all of them are built again, also by a run that resumes."""
-    records = [{"messages": [user(f"{number}+1?"), assistant(f"{number + 1}")]} for number in range(200)]
-    records[150] = {"messages": [*records[150]["messages"], *PLAIN]}
-    chats = write_jsonl(tmp_path / "chats.jsonl", records)
-    options = ["--input", chats, "--tokenizer", TOKENIZER, "--split_bytes", 500, *exchanged]
-    assert build(*options, "--output", tmp_path / "right").code == 0
-    faulty(monkeypatch, lambda text, *found: (text.replace("3?", "4?"), *found))  # of any signature
-    out = tmp_path / "out"
-    with monkeypatch.context() as killed:
-        written = iter(range(12))
-        write = write_step.write_receipt
-
-        def write_some(folder: str, receipt: Receipt) -> None:
-            if receipt.by_reference and next(written, None) is None:
-                raise OSError("the worker is killed")
-            write(folder, receipt)
-
-        killed.setattr(write_step, "write_receipt", write_some)
-        assert build(*options, "--output", out).code == 1
-    assert not (out / "_SUCCESS").exists()
-    ended = build(*options, "--output", out)
-    assert ended.code == 0, ended.err
-    excluded = ("manifest.json", "report.html", "README.md")
-    # Nothing that the fast engine made is left: all that the reference made has an r in its name.
-    right = {
-        name.replace(".parquet", "r.parquet"): sha256 for name, sha256 in digests(tmp_path / "right", *excluded).items()
-    }
-    assert digests(out, *excluded) == right
-    manifest = manifest_of(out)
-    assert manifest["first_examples"][DIFFERS]["detail"] == "rendering: other text"
-    assert manifest["rendered_by_reference"] == {"fast_engine_differed": 200}
-    assert "warning: the rows were made by the reference, since the fast engine differed from " in ended.err
-
-
-def test_commit_refuses_what_the_fast_engine_made_if_it_differs(tmp_path):
-    folder = Folder(str(tmp_path), "0123456789abcdef")
-    write_atomically(folder.job, msgspec.json.encode(job_by_hand() | {"splits": 1}))
-    write_atomically(folder.plan, b"")
-    counts = {name: {} for name in ("dropped", "rejected", "notes", "rendered_by_reference", "tokenized_by_reference")}
-    others = {"read": 1, "kept": 1, "truncated": 0, "trained_tokens_lost": 0, "increment": folder.increment}
-    others |= {"rejects": None, "first_rejects": {}, "first_examples": {}}
-
-    def part_of(part: int, **changes: Any) -> Receipt:
-        path = f"data/train-{folder.increment}-000000-{part:03d}.parquet"
-        shards = [Shard(path, "parquet", "train", 1, 9, 5, 100, "0" * 64)]
-        return msgspec.convert(
-            {"split": 0, "part": part, "last": part == 2, "shards": shards} | counts | others | changes, Receipt
-        )
-
-    found = {DIFFERS: FirstExample("a.jsonl", "byte 7", "rendering: other text")}
-    receipts = [part_of(part, first_examples=found if part == 1 else {}) for part in range(3)]
-    with pytest.raises(InputError, match=r"^a\.jsonl, byte 7: the fast engine differs .* Give the engine reference\.$"):
-        commit_increment(folder, receipts, Budgets(), "none", Change())
-    assert Log(folder).newest() is None
-    again = [msgspec.structs.replace(receipt, by_reference=True, first_examples=found) for receipt in receipts]
-    assert commit_increment(folder, again, Budgets(), "none", Change()).version == 1
+    assert auto == reference

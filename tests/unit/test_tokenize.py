@@ -444,7 +444,7 @@ from transforms.tokens.tokenizer import load_tokenizer
 loads = [
     lambda: load_tokenizer(sys.argv[1]),
     lambda: compile_template("{{ bos_token }}"),
-    lambda: load_fast_encoder(sys.argv[1], "auto"),
+    lambda: load_fast_encoder(sys.argv[1]),
 ]
 loaded = [[], [], []]
 
@@ -543,10 +543,10 @@ def state_of(tokenizer: Any) -> dict[str, Any]:
 
 def test_a_fast_encoder_is_loaded_again_if_the_files_in_its_folder_change(tmp_path: Path):
     folder = str(shutil.copytree(EXAMPLES, tmp_path / "tokenizer"))
-    first = load_fast_encoder(folder, "fast")
-    assert load_fast_encoder(folder, "fast") is first
+    first = load_fast_encoder(folder)
+    assert load_fast_encoder(folder) is first
     shutil.copytree(TRL_TOKENIZER, folder, dirs_exist_ok=True)
-    second = load_fast_encoder(folder, "fast")
+    second = load_fast_encoder(folder)
     assert isinstance(first, FastEncoder) and isinstance(second, FastEncoder)
     ids = [encoder.encode(["The wheel turns"], False).ids.tolist() for encoder in (first, second)]
     assert ids == [reference(folder)("The wheel turns")["input_ids"] for folder in (EXAMPLES, TRL_TOKENIZER)]
@@ -561,7 +561,7 @@ def test_a_tokenizer_that_is_replaced_in_a_store_is_loaded_again(tmp_path: Path)
     assert ids == [[2], [1]]
 
 
-@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
 def test_a_build_that_overwrites_with_another_tokenizer_uses_the_new_one(build, tmp_path: Path, engine: str):
     text = "The wheel turns when the rain comes."
     corpus, output = write_jsonl(tmp_path / "corpus.jsonl", [{"text": text}]), tmp_path / "out"
@@ -574,7 +574,7 @@ def test_a_build_that_overwrites_with_another_tokenizer_uses_the_new_one(build, 
         assert row["input_ids"] == [*reference(folder)(text)["input_ids"], reference(folder).eos_token_id]
 
 
-@pytest.mark.parametrize("engine", ["reference", "fast"])
+@pytest.mark.parametrize("engine", ["reference", "auto"])
 def test_token_of_several_parts_of_turns_has_all_of_them(engine: str):
     reasoning, content, end = (code_of(part, 1) for part in ("reasoning", "content", "end"))
     texts = [
@@ -599,7 +599,7 @@ def test_text_that_the_tokenizer_cannot_encode_costs_its_own_record_alone(at):
     folder = str(SHARED / "tokenizers" / "llama3")
     texts = [text_of(f"{number} The wheel turns.", position=number) for number in range(40)]
     spaces = text_of("Hello" + " " * 12_000_000 + "world", position=5000)
-    for engine, reasons in (("reference", {"engine": 40}), ("fast", {})):
+    for engine, reasons in (("reference", {"engine": 40}), ("auto", {})):
         encoder = Encoder(folder, engine=engine)
         expected, found = encoder(batch_of(texts)), encoder(batch_of([*texts[:at], spaces, *texts[at:]]))
         [reject] = found.outcomes.rejects
@@ -626,7 +626,7 @@ def test_text_that_the_tokenizer_strips_is_kept_next_to_one_that_it_cannot_encod
 
 def test_reference_encodes_long_texts_of_a_batch_and_counts_them():
     texts = [text_of("The wheel. " * count, position=count) for count in (10, 200_000, 20)]
-    fast, expected = (Encoder(EXAMPLES, engine=engine)(batch_of(texts)) for engine in ("fast", "reference"))
+    fast, expected = (Encoder(EXAMPLES, engine=engine)(batch_of(texts)) for engine in ("auto", "reference"))
     assert fast.outcomes.tokenized_by_reference == {"long_text": 1}
     assert fast.outcomes.first_examples["tokenized_by_reference"] == (200_000, "long_text")
     assert np.array_equal(fast.ids, expected.ids)

@@ -76,7 +76,7 @@ def rendered(
     """Render one example with both engines, which must agree, or with one of them. Raises RecordError."""
     content = Conversation(content) if isinstance(content, list) else content
     texts = []
-    for one in (engine,) if engine else ("reference", "fast"):
+    for one in (engine,) if engine else ("reference", "auto"):
         renderer = Renderer(render_config(template, folder, engine=one, **options))
         batch = renderer(examples_of(content))
         for reject in batch.outcomes.rejects:
@@ -259,7 +259,7 @@ def test_fingerprint_changes_with_the_stop_tokens_and_not_with_the_temperature()
 def notes(template: str, *contents: Any, **options: Any) -> dict[str, int]:
     found = [
         Renderer(render_config(template, engine=engine, **options))(examples_of(*contents)).outcomes.notes
-        for engine in ("reference", "fast")
+        for engine in ("reference", "auto")
     ]
     assert found[0] == found[1]
     return dict(found[0])
@@ -559,7 +559,7 @@ LOOKS = {"type": "function", "function": {"name": "look", "arguments": {"at": "T
 LOOKED = [user("Look."), assistant("", tool_calls=[LOOKS]), {"role": "tool", "content": "560 m"}, assistant("Done.")]
 
 
-@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
 @pytest.mark.parametrize("where", [*CALLS, "at the end"])
 def test_call_is_trained_in_its_turn_or_the_record_is_refused(where: str, engine: str):
     template = looping(CALLS.get(where, CALLS["in its turn"].replace(_CALLS.replace("CALLER", "m"), "")))
@@ -572,7 +572,7 @@ def test_call_is_trained_in_its_turn_or_the_record_is_refused(where: str, engine
         assert refusal(LOOKED, template, engine=engine) == "spans_not_established"
 
 
-@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
 @pytest.mark.parametrize(
     "body",
     [
@@ -594,7 +594,7 @@ def test_reasoning_is_trained_in_its_turn_or_the_record_is_refused(body: str, en
 WORDS = looping("{{ m.role | capitalize }}: {{ m.content }}" + _CALLS.replace("CALLER", "m") + "</s>")
 
 
-@pytest.mark.parametrize("engine", ["fast", "reference"])
+@pytest.mark.parametrize("engine", ["auto", "reference"])
 @pytest.mark.parametrize("prompt", ["Assistant:", "Assistant: ", "Assistant: <think>\n"])
 @pytest.mark.parametrize("first", [[{"role": "system", "content": "Be kind."}], [user("Look.")], []])
 def test_header_is_never_found_in_a_text_of_the_record(first: list[dict[str, Any]], prompt: str, engine: str):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import json
 from typing import Any
@@ -13,14 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.chats import SPLIT
-from transforms.base.errors import InputError, RecordDropped, RecordError
+from transforms.base.errors import RecordDropped, RecordError
 from transforms.inputs.input_options import ParseConfig
 from transforms.inputs.typed import TypedDecoder
-from transforms.model.batches import Records
-from transforms.model.examples import Conversation, PlainText, Record, TokenRow
-from transforms.model.outcomes import Outcomes
-from transforms.model.receipts import DIFFERS, FirstExample
+from transforms.model.examples import Conversation, Record, TokenRow
 from transforms.steps.parse import Parser
 
 THOROUGHLY = settings(max_examples=400)
@@ -297,30 +292,3 @@ def test_any_token_ids_are_read_exactly(ids, space):
     content = Parser().parse(Record(0, f'{{"input_ids": {json_list}}}'.encode())).content
     assert content.input_ids.tolist() == ids
     assert content.input_ids.dtype == np.int32
-
-
-def test_typed_decoders_are_compared_with_the_general_way_while_they_are_used(monkeypatch):
-    """The first record of each form, and what is rejected."""
-    raws = [b'{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}'] * 9
-    raws += [b'{"text": "a"}', b'{"text": "b"}']
-    records = [Record(number, raw) for number, raw in enumerate(raws)]
-    batch = Records(SPLIT, 0, True, Outcomes(read=len(records)), records)
-    decode = TypedDecoder.decode
-
-    def changed(self: TypedDecoder, raw: bytes) -> Any:
-        found = decode(self, raw)
-        return found and (*found[:1], PlainText("c"), *found[2:]) if b"text" in raw else found
-
-    monkeypatch.setattr(TypedDecoder, "decode", changed)
-    for engine, text in (("auto", "c"), ("reference", "a")):
-        parser = Parser(engine=engine)
-        parser(batch)  # learns the names of the columns
-        examples = parser(batch)
-        noted = (9, "parsing: another example") if engine == "auto" else None
-        assert examples.outcomes.first_examples.get(DIFFERS) == noted
-        assert examples.examples[9].content.text == text
-    fast = Parser(engine="fast")
-    with pytest.raises(InputError, match="parsing by the fast engine differs from the reference: another example"):
-        [fast(batch) for _ in range(2)]
-    differing = dataclasses.replace(batch, split=dataclasses.replace(SPLIT, differing=FirstExample("a", "byte 0", "b")))
-    assert Parser()(differing).examples[9].content.text == "a"

@@ -582,25 +582,6 @@ def test_files_of_an_increment_have_their_final_names_in_folders_of_its_own_and_
     assert files_in(tmp_path) == sorted(file.path for receipt in receipts for file in receipt.files())
 
 
-def test_what_the_reference_makes_again_has_names_of_its_own(tmp_path: Path):
-    """A worker that is taken for dead but is alive must not overwrite it with what the fast engine made."""
-    outcomes = Outcomes(read=3, kept=2, rejects=(Reject(0, "bad", "it is", b""),))
-    batch = batch_of(table_of(UNPACKED), outcomes=outcomes)
-    again = dataclasses.replace(
-        batch, split=dataclasses.replace(batch.split, differing=FirstExample(URL, "byte 1", ""))
-    )
-    writer = ShardWriter(str(tmp_path))
-    first, second = writer(batch), writer(again)
-    assert [file.path for file in second.files()] == [
-        f"data/train-{INCREMENT}-000007-000r.parquet",
-        f"rejects/rejects-{INCREMENT}-000007-000r.parquet",
-        f"ledger/ledger-{INCREMENT}-000007-000r.parquet",
-    ]
-    assert all(increment_of(file.path) for file in second.files())
-    assert files_in(tmp_path) == sorted(file.path for receipt in (first, second) for file in receipt.files())
-    assert read_receipts(receipts_in(tmp_path), 7, 1, INCREMENT) == [second]
-
-
 @pytest.mark.usefixtures("flat")
 def test_format_of_two_files_counts_its_rows_once_and_gives_both_files_one_number(tmp_path: Path):
     receipt = ShardWriter(str(tmp_path), output_format=("flat", "parquet"))(batch_of(table_of(UNPACKED)))

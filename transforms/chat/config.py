@@ -14,7 +14,7 @@ from transforms.base.errors import ParameterError
 from transforms.model.examples import RESERVED_TEMPLATE_KWARGS
 from transforms.rows.parts import PARTS
 
-ENGINES = ("auto", "reference", "fast")
+ENGINES = ("auto", "reference")
 LOSSES = ("auto", "assistant", "last_assistant", "completion", "all")
 SPANS = ("auto", "traced")
 AFTER_END = ("train", "mask")
@@ -141,8 +141,7 @@ class RenderConfig(RenderOptions):
         chat_template: the text of a Jinja template; None is the tokenizer's own.
         now: the moment that the template's `strftime_now` prints, in ISO 8601. A template that prints the date needs
             it.
-        engine: `reference` renders with transformers alone; `auto` renders faster and falls back to the reference if a
-            sample differs; `fast` fails then. The output is the same.
+        engine: `reference` renders with transformers alone; `auto` renders faster. The output is the same.
         part_columns: whether it is written which part of a turn each token is.
 
     Raises:

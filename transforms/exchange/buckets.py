@@ -12,7 +12,7 @@ from transforms.base.errors import InputError
 from transforms.exchange.mix import ALL
 from transforms.exchange.places import places_of
 from transforms.model.batches import Block, Slice, Split
-from transforms.model.receipts import FirstExample, Sent
+from transforms.model.receipts import Sent
 
 # With more splits than that there are several groups, and a split sends to the buckets of its own: a bucket reads a
 # block of each split that sends to it, and at a store each block is a request.
@@ -81,7 +81,6 @@ def buckets_of(
     sent: Mapping[int, Sent],
     verdicts: Mapping[int, Sequence[tuple[str, int, int]]],
     thresholds: Mapping[int, Sequence[int]] | None,
-    differing: FirstExample | None,
     increment: str,
 ) -> Iterator[Split]:
     """Yield the buckets, each with its blocks.
@@ -93,7 +92,6 @@ def buckets_of(
         sent: by the number of the split, the file that it sent; without those that sent nothing.
         verdicts: by the number of the split, as Block has them.
         thresholds: by the number of the split, those of its copies; None if each record is there once.
-        differing: of all of them, if the reference made them since the engines differ.
         increment: the id of that they belong to.
 
     Raises:
@@ -133,6 +131,5 @@ def buckets_of(
                 source=blocks[0].source if blocks else 0,
                 input_bytes=senders[0].input_bytes,
                 increment=increment,
-                differing=differing,
                 blocks=tuple(blocks),
             )

@@ -7,19 +7,16 @@ from typing import NamedTuple
 
 import apache_beam as beam
 
-from transforms.model.receipts import FirstExample, Receipt, Sent
+from transforms.model.receipts import Receipt, Sent
 
 
 class SentBy(NamedTuple):
-    """What a split has sent: of its receipt the number of the split, its source and increment, the file, if there is
-    one, and the record of which the engines differ.
-    """
+    """What a split has sent: of its receipt the number of the split, its source and increment, and the file, if any."""
 
     split: int
     source: int
     increment: str
     sent: Sent | None
-    differing: FirstExample | None
 
 
 # The key of the one element, by which it is joined with others.
@@ -38,7 +35,7 @@ class Gather(beam.PTransform):
 
 
 def _sent_by(receipt: Receipt) -> SentBy:
-    return SentBy(receipt.split, receipt.source, receipt.increment, receipt.sent, receipt.differing)
+    return SentBy(receipt.split, receipt.source, receipt.increment, receipt.sent)
 
 
 def _in_order(group: tuple[int, Iterable[SentBy]]) -> tuple[int, list[SentBy]]:

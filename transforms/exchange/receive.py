@@ -289,8 +289,7 @@ class _PlanBuckets(beam.DoFn):
         found: list[SentBy]
         [found] = group["sent"]
         sent = {each.split: each.sent for each in found if each.sent}
-        differing = next((each.differing for each in found if each.differing), None)
         judged = ranges_by_split(group.get("judged", ()))
         verdicts = {number: [place for place, _ in places] for number, places in judged.items()}
         thresholds = dict(group["mix"]) if "mix" in group else None
-        return buckets_of(group["splits"], sent, verdicts, thresholds, differing, found[0].increment)
+        return buckets_of(group["splits"], sent, verdicts, thresholds, found[0].increment)

@@ -85,8 +85,7 @@ class Sender:
         self._blocks = []
         if not any(blocks):
             return None
-        name = f"{batch.split.number:07d}{'r' if batch.split.differing else ''}"
-        path = join(work_of("", batch.split.increment), "sent", name)
+        path = join(work_of("", batch.split.increment), "sent", f"{batch.split.number:07d}")
         offsets = offsets_of(np.array([len(block) for block in blocks])).tolist()
         trained_tokens = sum(int(entries["trained"].sum()) for entries in self._entries)
         entries, starts = sorted_entries(self._entries) if self._index else (b"", [])

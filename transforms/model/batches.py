@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from transforms.model.examples import Content, Example, Record, Text, attempt, content_digest, validation_limit
 from transforms.model.outcomes import Drop, Known, Outcomes
-from transforms.model.receipts import FirstExample, Sent
+from transforms.model.receipts import Sent
 from transforms.rows import IGNORED
 from transforms.rows.ragged import indices_of, offsets_of, slices_of, sums_of
 
@@ -94,8 +94,6 @@ class Split:
         source: the number of the source that the files belong to, from 0. Steps may have other options for each source.
         input_bytes: about how many bytes the input of all splits is without compression; 0 if that is not known.
         increment: the id of the increment of the dataset that it belongs to; empty if the dataset is built in one go.
-        differing: the record of the build of which the engines differed, so that only the reference may make rows; None
-            if any engine may.
         sends_to: the numbers of the buckets that its examples are sent to, if they are exchanged.
         blocks: of a bucket: what was sent to it, in the order of the splits.
     """
@@ -105,7 +103,6 @@ class Split:
     source: int = 0
     input_bytes: int = 0
     increment: str = ""
-    differing: FirstExample | None = None
     sends_to: range = range(0)
     blocks: tuple[Block, ...] = ()
 

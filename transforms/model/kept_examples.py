@@ -133,8 +133,8 @@ def examples_of(output: str, increment: str) -> str:
 
 
 def name_of_examples(split: Split, part: int) -> str:
-    """Return the name of the file of a part. What the reference made again has another one, as in `steps.write`."""
-    return f"{split.number:06d}-{part:03d}{'r' if split.differing else ''}"
+    """Return the name of the file of a part."""
+    return f"{split.number:06d}-{part:03d}"
 
 
 def _bytes(values: np.ndarray, kind: str) -> bytes:

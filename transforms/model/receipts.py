@@ -18,8 +18,6 @@ from transforms.storage.files import join, read_bytes
 from transforms.storage.writing import write_atomically
 
 _CHECKSUM = b',"checksum":"'
-# The note of parts in which the engines differ, and of those that the reference made because of that.
-DIFFERS = "fast_engine_differs"
 # Of a file that a receipt names, below the folder of its increment in one of those of the dataset.
 _RECEIPT_NAME = re.compile(r"(\d{7,})-(\d{5,})\.json")
 
@@ -138,7 +136,6 @@ class Receipt(StepCounts, frozen=True, kw_only=True):
         statistics: `statistics.Statistics`, as JSON, which takes a tenth of its memory: all receipts are held at once.
         ledger: of the records; None if it has no line.
         increment: the id of the increment of the dataset that the split belongs to.
-        by_reference: whether the reference made the rows since the engines differed, in this part or in another one.
     """
 
     split: int
@@ -158,7 +155,6 @@ class Receipt(StepCounts, frozen=True, kw_only=True):
     statistics: msgspec.Raw = msgspec.Raw(b"{}")
     ledger: Ledger | None = None
     increment: str = ""
-    by_reference: bool = False
     of_sources: list[Totals] = msgspec.field(default_factory=list)
     sent: Sent | None = None
 
@@ -166,11 +162,6 @@ class Receipt(StepCounts, frozen=True, kw_only=True):
         """Yield each file; all of them have a path and a sha256."""
         yield from self.shards
         yield from filter(None, (self.rejects, self.ledger, self.sent))
-
-    @property
-    def differing(self) -> FirstExample | None:
-        """The record of which the engines differ; None if the part has none, and was made by any engine."""
-        return self.first_examples.get(DIFFERS)
 
     def shards_once(self) -> list[Shard]:
         """Return the shards of one of the formats, so that each row is counted once."""

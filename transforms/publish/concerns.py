@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from transforms.base.phrases import counted, most_of
 from transforms.catalog.manifest import records_compared
 from transforms.chat.parity.contexts import KINDS
-from transforms.model.receipts import DIFFERS
 from transforms.rows.packing import PAIRS, longer_of
 
 # Of fewer records it is not worth a line of the summary.
@@ -60,6 +59,12 @@ class _Note(NamedTuple):
 
 
 _NOTES = {
+    "compiled_template_differs": _Note(
+        "record",
+        "whose compiled template differs from apply_chat_template: they were rendered one by one, their rows are right",
+        "docs/engines.md",
+        is_grave=True,
+    ),
     "turns_without_end": _Note(
         "trained turn",
         "without an end of turn: a model does not learn to stop there",
@@ -146,15 +151,6 @@ def kinds_of_differences(notes: Mapping[str, int]) -> str:
 
 def _of_notes(manifest: Mapping[str, Any]) -> Iterator[Concern]:
     notes, read = manifest["notes"], manifest["records"]["read"]
-    if DIFFERS in notes:
-        first = manifest["first_examples"][DIFFERS]
-        found = f"{first['source']}, {first['position']}: {first['detail']}"
-        yield Concern(
-            "checks",
-            f"the rows were made by the reference, since the fast engine differed from transformers ({found})",
-            "docs/engines.md",
-            name=DIFFERS,
-        )
     for name, (noun, found, advice, is_grave) in _NOTES.items():
         if count := notes.get(name):
             tokens = manifest["special_tokens_in_content"] if name == "records_with_special_tokens_in_content" else {}

@@ -63,7 +63,6 @@ def commit_increment(
     """
     job = read_description(folder.job)
     check_complete(job.splits, receipts)
-    _check_engines(receipts)
     problem, kind = budgets.exceeded(receipts, job, folder), InputError
     if problem and budgets.too_many_rejects(receipts):
         kind = RejectsError
@@ -73,16 +72,6 @@ def commit_increment(
     if problem:
         raise kind(problem)
     return _commit(folder, job, receipts, report, change)
-
-
-def _check_engines(receipts: Sequence[Receipt]) -> None:
-    """Raise InputError if the engines differ in a part, and not all parts were made by the reference."""
-    differing = next(filter(None, (receipt.differing for receipt in receipts)), None)
-    if differing and not all(receipt.by_reference for receipt in receipts):
-        raise InputError(
-            f"{differing.source}, {differing.position}: the fast engine differs from transformers ("
-            f"{differing.detail}), so nothing that it made is published. Give the engine reference."
-        )
 
 
 def _commit(folder: Folder, job: Description, receipts: Sequence[Receipt], report: str, change: Change) -> Snapshot:

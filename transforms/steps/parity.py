@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -42,13 +41,11 @@ from transforms.model.batches import Texts
 from transforms.model.examples import Conversation, Text
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.steps.base import Step
-from transforms.steps.spot_checks import noted_difference, sample_conversations
 
 # The sample of those conversations of a batch that are not compared by signature: the first ones, and one in this many.
 _FIRST, _ONE_OF = 4, 256
-# The most turns of one text that `report` compares, since each is two more renderings of all turns before it; and the
-# most of one that the reference compares as a sample.
-_TURNS, _SAMPLED_TURNS = 64, 4
+# The most turns of one text that `report` compares, since each is two more renderings of all turns before it.
+_TURNS = 64
 
 
 class _Compared(NamedTuple):
@@ -90,7 +87,7 @@ class ParityChecker:
         fast = FastTemplate(template)
         fast_turns = TurnFinder(fast, plain.rules, plain)
         self._rendered_fast = functools.partial(RenderedBeginnings, fast, fast_turns, as_trained)
-        self._comparisons = ComparisonCache(template, rules, plain)
+        self._comparisons = ComparisonCache(template, rules, plain, as_trained)
         self._loss_on = config.loss_on
         self._engine = config.engine
         self._parity = parity
@@ -99,9 +96,9 @@ class ParityChecker:
         if self._parity == "off":
             return batch
         self._comparisons.begin_batch(len(batch.texts))
-        compared = {} if self._by_reference_only(batch) else self._by_signature(batch)
-        if difference := self._difference(batch, compared):
-            batch = dataclasses.replace(batch, outcomes=noted_difference(batch, self._engine, "comparing", *difference))
+        # No compiled template of the engine reference may decide which rows there are.
+        by_signature = self._parity == "report" or self._engine != "reference"
+        compared = self._by_signature(batch) if by_signature else {}
         left = self._uncompared(batch, compared)
         selected = self._selected(batch, left)
         compared |= {number: self._one_by_one(batch.texts[number], left[number]) for number in selected}
@@ -118,10 +115,6 @@ class ParityChecker:
                 rejects.setdefault(text.example.position, text.example.rejected(error))
         texts = [text for text in texts if text.example.position not in rejects]
         return dataclasses.replace(batch, texts=texts, outcomes=outcomes.reject([*rejects.values()]))
-
-    def _by_reference_only(self, batch: Texts) -> bool:
-        """Whether no comparison by signature may decide which rows there are."""
-        return batch.split.differing is not None or (self._parity != "report" and self._engine == "reference")
 
     def _by_signature(self, batch: Texts) -> dict[int, _Compared]:
         """For the number of each text that can be compared in this way, how its turns differ."""
@@ -144,33 +137,6 @@ class ParityChecker:
             except NotCompiled:
                 compared[number] = self._by_reference(text, turns)
         return compared
-
-    def _difference(self, batch: Texts, compared: Mapping[int, _Compared]) -> tuple[int, str] | None:
-        """The position of the first record of a sample that the reference compares otherwise, and how; or None."""
-        first = [number for number, found in compared.items() if found.kinds][:1]
-        for number in sorted({*sample_conversations(batch, batch.texts), *first} & compared.keys()):
-            text, found = batch.texts[number], compared[number]
-            wanted = [*found.kinds][:1] if number in first else []
-            turns = _sample_turns(found.turns, wanted, f"{batch.part}-{number}")
-            kinds = {turn: kind for turn, kind in found.kinds.items() if turn in turns}
-            expected = self._by_reference(text, turns).kinds
-            if kinds != expected:
-                return text.example.position, f"{kinds}, not {expected}"
-            if number in first and self._parity != "report" and (how := self._other_rows(text, found)):
-                return text.example.position, how
-        return None
-
-    def _other_rows(self, text: Text, found: _Compared) -> str:
-        """How the rows that replace a text differ from those of the reference; empty if they do not."""
-        try:
-            rows = self._expanded(text, found)
-        except RecordError as error:
-            rows, how = [], error.detail
-        try:
-            expected = self._expanded(text, found._replace(beginnings=None))
-        except RecordError as error:
-            return "" if not rows and error.detail == how else error.detail
-        return "" if rows == expected else "other rows"
 
     def _uncompared(self, batch: Texts, compared: Mapping[int, _Compared]) -> dict[int, Sequence[int]]:
         """The turns of each of the other texts that has such turns."""
@@ -258,13 +224,6 @@ class ParityChecker:
         turns = trained_turns(content, loss_on)
         every = max(1, -(-len(turns) // _TURNS)) if self._parity == "report" else 1
         return turns[::-1][::every][::-1]
-
-
-def _sample_turns(turns: Sequence[int], wanted: Sequence[int], seed: str) -> list[int]:
-    """A sample of turns, with those that are wanted."""
-    others = [turn for turn in turns if turn not in wanted]
-    left = min(_SAMPLED_TURNS - len(wanted), len(others))
-    return sorted([*wanted, *random.Random(seed).sample(others, left)])
 
 
 def _kinds(differences: Mapping[int, Difference]) -> dict[int, str]:

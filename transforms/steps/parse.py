@@ -36,7 +36,6 @@ from transforms.model.examples import (
     Example,
     Notes,
     Record,
-    TokenRow,
     attempt,
     said_by,
     validation_limit,
@@ -45,12 +44,9 @@ from transforms.model.outcomes import Drop, Known, Reject
 from transforms.model.statistics import Statistics, TraceEvents, sum_of_events, sum_of_unread
 from transforms.rows.answers import MARGIN, PREFERENCE, UNPAIRED
 from transforms.steps.base import Step
-from transforms.steps.spot_checks import every_so_many, noted_difference
 
 # The sample of records that is searched for duplicate keys: the first ones of a batch, and one in this many.
 _FIRST, _ONE_OF = 16, 512
-# The sample of those that are parsed without typed decoders too.
-_ONE_COMPARED_OF = 128
 _schema_of = operator.attrgetter("schema")
 _ALL_READ: dict[str, int] = {}
 _NO_EVENTS: dict[str, TraceEvents] = {}
@@ -73,8 +69,7 @@ class _Read(NamedTuple):
 class Parser:
     """Makes an example of each record; a record that cannot be understood is rejected.
 
-    Usual records are parsed by typed decoders. The first of each kind in a batch, and a sample, are also
-    parsed without them; what differs is noted, so that nothing of it is published.
+    Usual records are parsed by typed decoders.
 
     Args:
         engine: one of ENGINES; `reference` uses no typed decoders.
@@ -102,7 +97,7 @@ class Parser:
 
     def __call__(self, batch: Records) -> Examples:
         drops = list[Drop]()
-        is_typed = not self._format and self._engine != "reference" and batch.split.differing is None
+        is_typed = not self._format and self._engine != "reference"
 
         def examples_of(record: Record) -> list[Example]:
             try:
@@ -119,33 +114,7 @@ class Parser:
         for name, count in Counter(name for name, _, _ in notes).items():
             outcomes = outcomes.note(name, count, firsts.get(name))
         outcomes = outcomes.count(_statistics(examples))
-        lost = [reject.position for reject in rejects[:1]] + [drop.position for drop in drops[:1]]
-        if is_typed and (difference := self._difference(batch, examples, lost)):
-            found = dataclasses.replace(batch, outcomes=outcomes)
-            outcomes = noted_difference(found, self._engine, "parsing", *difference)
         return batch.succeeded_by(Examples, outcomes, examples=examples)
-
-    def _difference(self, batch: Records, examples: Sequence[Example], lost: Sequence[int]) -> tuple[int, str] | None:
-        """The position of the first record that is parsed differently without typed decoders, and how; or None.
-
-        Compared are the first of each schema and form, those of some positions that have no example, and a sample.
-        """
-        firsts = {(example.schema, _form(example.content)): example.position for example in reversed(examples)}
-        sample = every_so_many(batch, [record.position for record in batch.records], _ONE_COMPARED_OF)
-        compared = {*firsts.values(), *lost, *sample}
-        for record in batch.records:
-            if record.position in compared:
-                found, expected = (self._outcome(record, is_typed) for is_typed in (True, False))
-                if found != expected:
-                    return record.position, "another example" if isinstance(found, list) else "another outcome"
-        return None
-
-    def _outcome(self, record: Record, is_typed: bool) -> Any:
-        """What parsing a record gives, to be compared: its examples, or why there is none."""
-        try:
-            return [_comparable(example) for example in self.parse_all(record, is_typed)]
-        except (RecordError, RecordDropped, RecursionError) as error:
-            return type(error), error.args
 
     def parse(self, record: Record) -> Example:
         """Make the first example of a record. Raises RecordError, or RecordDropped."""
@@ -344,28 +313,6 @@ class Parser:
         return hash < self._validation_below, hash
 
 
-def _form(content: Content) -> Any:
-    """In which form a decoder made the content of an example."""
-    if type(content) is not Conversation:
-        return type(content)
-    messages = content.lazy_messages
-    return content.tools is None, messages[3] is None if type(messages) is tuple else len(messages) > 1
-
-
-def _comparable(example: Example) -> tuple[Any, ...]:
-    """All that an example has besides its record, with the order of keys, to be compared."""
-    content = example.content
-    if isinstance(content, Conversation):
-        given = content.tools, content.template_kwargs, content.completion_start
-        of_content: Any = (repr(content.messages), *map(repr, given))
-    elif isinstance(content, TokenRow):
-        of_content = content.input_ids.tobytes(), content.trained.tobytes()
-    else:
-        of_content = content
-    others = example.columns, example.validation, example.notes, example.number, example.schema, dict(example.unread)
-    return type(content), of_content, *others
-
-
 def _statistics(examples: Sequence[Example]) -> Statistics:
     """How many examples were read by each schema, and what was not read of their records."""
     schemas = Counter(map(_schema_of, examples))
@@ -461,8 +408,8 @@ class ParseConversations(Step):
 
     Args:
         validation_hashes: whether examples have the hash that decides whether they are for validation, even if none is.
-        engine: `reference` parses each record in the general way; `auto` and `fast` decode usual ones by
-            their types, and compare some of each batch with the general way. The output is the same.
+        engine: `reference` parses each record in the general way; `auto` decodes usual ones by their types. The
+            output is the same.
         sources: for each source of the records, by its number, the parameters that have another value for it; all but
             keep_columns, validation_hashes, validation_fraction, seed and engine.
         {options}

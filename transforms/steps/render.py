@@ -16,7 +16,6 @@ from transforms.chat.config import RenderConfig
 from transforms.chat.fast.fast_template import FastTemplate
 from transforms.chat.fast.identity import NotFollowed
 from transforms.chat.rendering.adapting import adapted
-from transforms.chat.rendering.lookups import quick_template
 from transforms.chat.rendering.omissions import NO_OMISSIONS, Omissions, omissions_of
 from transforms.chat.rendering.template import load_template
 from transforms.chat.spans.loss import loss_of, trained_turns
@@ -31,7 +30,6 @@ from transforms.model.examples import Conversation, Example, PlainText, PromptCo
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.steps.base import Step
 from transforms.steps.counting import of_contents
-from transforms.steps.spot_checks import every_so_many, noted_difference, sample_conversations
 from transforms.steps.unread_keys import check_keys, unread_keys
 from transforms.tokens.tokenizer import load_tokenizer
 
@@ -39,8 +37,6 @@ from transforms.tokens.tokenizer import load_tokenizer
 Omitted: TypeAlias = dict[tuple[int, int], Omissions]
 # Why examples were left to the reference, by the same.
 _SlowPaths: TypeAlias = dict[tuple[int, int], SlowPath]
-# For one in this many records, only the text is compared with that of transformers.
-_ONE_TEXT_OF = 32
 # The texts that are searched at once for special tokens. Each of them is checked only if there may be one.
 _CHECKED_AT_ONCE = 256
 
@@ -48,9 +44,8 @@ _CHECKED_AT_ONCE = 256
 class Renderer:
     """Makes a text of each example, and finds what of it is trained on.
 
-    Unless the engine is the reference, conversations are rendered by compiled templates, and some of each batch by the
-    reference too: the first of each signature, the first that is rejected for each reason, and a sample of the others.
-    What differs is noted, so that nothing of it is published.
+    Unless the engine is the reference, conversations are rendered by compiled templates. One that differs from the
+    reference when it is first used is not used; its records are rendered one by one, and noted.
 
     Args:
         config: how conversations are rendered.
@@ -69,8 +64,9 @@ class Renderer:
         self._chooses_parts = bool(config.train_parts)
         self._template_kwargs = config.chat_template_kwargs
         self._unprinted = config.unprinted
-        self._engine = config.engine
-        self._trace_cache = None if config.engine == "reference" else TraceCache(self._template, rules)
+        self._trace_cache: TraceCache | None = None
+        if config.engine != "reference":
+            self._trace_cache = TraceCache(self._template, rules, self._turns)
         self._fast_turns = TurnFinder(FastTemplate(self._template), rules, self._turns)
         mode, tokenizer = config.special_tokens_in_content, load_tokenizer(config.tokenizer)
         self._typed_tokens = None if mode == "allow" else TypedTokens(mode, tokenizer, self._template, rules)
@@ -134,19 +130,22 @@ class Renderer:
         return outcomes
 
     def _rendered(self, batch: Examples) -> Texts:
-        if self._trace_cache is None or batch.split.differing:
-            return self._by_reference(batch, "fast_engine_differed" if batch.split.differing else "engine")
+        if self._trace_cache is None:
+            return self._by_reference(batch)
         self._trace_cache.begin_batch(len(batch.examples))
         slow_paths: _SlowPaths = {}
+        differing: _SlowPaths = {}
         omitted: Omitted = {}
         results = [
-            _result(batch, example, lambda one: self._render_compiled(one, slow_paths, omitted))
+            _result(batch, example, lambda one: self._render_compiled(one, slow_paths, differing, omitted))
             for example in batch.examples
         ]
         texts = _texts(batch, results)
-        if difference := self._difference(batch, results, slow_paths, omitted):
-            texts = replace(texts, outcomes=noted_difference(texts, self._engine, "rendering", *difference))
         outcomes = _noted(texts, omitted)
+        if differing:
+            (position, _), why = next(iter(differing.items()))
+            records = len({position for position, _ in differing})
+            outcomes = outcomes.note("compiled_template_differs", records, (position, why.detail))
         slow = [
             (key[0], slow_paths[key])
             for text in (texts.texts if slow_paths else ())
@@ -157,79 +156,20 @@ class Renderer:
             outcomes = outcomes.count_rendered_by_reference(reason, count, first)
         return replace(texts, outcomes=outcomes)
 
-    def _by_reference(self, batch: Examples, reason: str) -> Texts:
-        """All texts of a batch by the reference, counted for the reason."""
+    def _by_reference(self, batch: Examples) -> Texts:
+        """All texts of a batch by the reference."""
         omitted: Omitted = {}
         texts = _texts(batch, [_result(batch, one, lambda one: self.render(one, omitted)) for one in batch.examples])
         conversations = sum(isinstance(text.example.content, Conversation) for text in texts.texts)
-        return replace(texts, outcomes=_noted(texts, omitted).count_rendered_by_reference(reason, conversations))
+        return replace(texts, outcomes=_noted(texts, omitted).count_rendered_by_reference("engine", conversations))
 
-    def _difference(
-        self, batch: Examples, results: Sequence[_Result], slow_paths: _SlowPaths, omitted: Omitted
-    ) -> tuple[int, str] | None:
-        """The position of the first record that the reference renders differently, and how; or None.
-
-        Compared are the first record of each signature, and of each reason for which records are rejected; the first
-        with white space around a text, and with other characters than ASCII; a sample of those without a signature; and
-        of more records the text alone, which takes a tenth of the time.
-        """
-        firsts: dict[Any, int] = {}
-        others: list[int] = []
-        numbers: list[int] = []
-        for number, (example, result) in enumerate(zip(batch.examples, results, strict=True)):
-            content = example.content
-            if type(content) is not Conversation or (slow_paths and (example.position, example.number) in slow_paths):
-                continue
-            if type(result) is not Text:
-                firsts.setdefault(result.reason, number)  # type: ignore[union-attr]
-                continue
-            numbers.append(number)
-            if (signature := result.signature) is None:
-                others.append(number)
-                continue
-            firsts.setdefault(signature.key, number)
-            if signature.texts != signature.trimmed:
-                firsts.setdefault("white space", number)
-            if not result.text.isascii():
-                firsts.setdefault("not ASCII", number)
-        sample = sample_conversations(batch, [results[number] for number in others])  # type: ignore[misc]
-        compared = {*firsts.values(), *(others[one] for one in sample)}
-        for number in sorted(compared):
-            if found := self._compared(batch, batch.examples[number], results[number], omitted):
-                return batch.examples[number].position, found
-        for number in every_so_many(batch, numbers, _ONE_TEXT_OF):
-            if number not in compared and self._has_other_text(results[number]):
-                return batch.examples[number].position, "another text"
-        return None
-
-    def _compared(self, batch: Examples, example: Example, result: _Result, omitted: Omitted) -> str | None:
-        """How the reference renders an example differently; None if it does not."""
-        expected_omitted: Omitted = {}
-        expected = _result(batch, example, lambda one: self.render(one, expected_omitted))
-        if isinstance(expected, RecordError) or isinstance(result, RecordError):
-            errors = [one.args if isinstance(one, RecordError) else None for one in (result, expected)]
-            if errors[0] == errors[1]:
-                return None
-            found, wanted = (f"it is rejected as {error[0]}" if error else "it is kept" for error in errors)
-            return f"{found}, and by transformers {wanted}"
-        for what in ("text", "spans", "parts", "prompt"):
-            if getattr(result, what) != getattr(expected, what):
-                return f"other {what}"
-        key = example.position, example.number
-        return None if omitted.get(key) == expected_omitted.get(key) else "it leaves out something else"
-
-    def _has_other_text(self, result: _Result) -> bool:
-        """Whether the template prints another text, as transformers renders it but for quick look-ups."""
-        assert isinstance(result, Text) and isinstance(result.example.content, Conversation)
-        try:
-            return self._template.render_with(quick_template, result.example.content) != result.text
-        except RecordError:
-            return True
-
-    def _render_compiled(self, example: Example, slow_paths: _SlowPaths, omitted: Omitted) -> Text:
+    def _render_compiled(
+        self, example: Example, slow_paths: _SlowPaths, differing: _SlowPaths, omitted: Omitted
+    ) -> Text:
         """The text of one example, as `render` gives it, by a compiled template if possible. Raises RecordError.
 
-        slow_paths: takes why it was left to the reference, if it was. omitted: as in `render`.
+        slow_paths: takes why it was left to the reference, if it was. differing: takes how its compiled template
+        differs from the reference, if it does. omitted: as in `render`.
         """
         content = example.content
         if self._trace_cache is None or not isinstance(content, Conversation):
@@ -239,6 +179,8 @@ class Renderer:
         loss_on = loss_of(content, self._loss_on)
         found = self._trace_cache.render_with_spans(content, loss_on)
         if isinstance(found, SlowPath):
+            if found.reason == "compiled_differs":
+                differing[example.position, example.number] = found
             return self._render_uncompiled(example, content, found, slow_paths, omitted)
         (text, spans, omissions), signature = found
         prompt = text[: spans[0][0]] if loss_on == "completion" else None

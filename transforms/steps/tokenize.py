@@ -16,15 +16,16 @@ import pyarrow as pa
 
 from transforms.base.checks import check_choice, check_text
 from transforms.base.declaring import takes, values_of
-from transforms.base.errors import RecordError
+from transforms.base.errors import InputError, RecordError
 from transforms.chat.config import ENGINES, TokenizeOptions
 from transforms.chat.spans.untrained_parts import untrained_parts
+from transforms.inputs.formats import input_format
 from transforms.model.batches import RowSource, Texts, Tokens
 from transforms.model.examples import Conversation, Text
 from transforms.model.outcomes import Reject
 from transforms.rows.ragged import indices_of, joined, offsets_of, slices_of, sums_of
 from transforms.steps.base import Step
-from transforms.steps.spot_checks import noted_difference, sample
+from transforms.steps.spot_checks import sample
 from transforms.tokens import Encoded, TextEncoder
 from transforms.tokens.fast_encoder import WORTH_LOADING, FastEncoder, NotSupported, load_fast_encoder
 from transforms.tokens.plain import PlainEncoder
@@ -62,8 +63,7 @@ class Encoder:
     Args:
         tokenizer: folder of the tokenizer, at any url.
         strip_bos: whether to remove a BOS that a row begins with.
-        engine: one of ENGINES. With auto and fast, a sample of each batch is also encoded by the reference. If
-            the two differ, auto notes it, so that nothing of it is published, and fast fails.
+        engine: one of ENGINES. With auto, a sample of each batch is also encoded by the reference.
 
     Raises:
         ParameterError: if engine is not one of those.
@@ -79,26 +79,22 @@ class Encoder:
 
     @functools.cached_property
     def _fast(self) -> FastEncoder | NotSupported:
-        return load_fast_encoder(self._folder, self._engine)
+        return load_fast_encoder(self._folder)
 
     def __call__(self, batch: Texts) -> Tokens:
         """Encode a batch. The records that the reference encodes are counted in its outcomes, by reason.
 
         Raises:
-            InputError: with the engine fast, if a sample differs from the reference.
-            ParameterError: with the engine fast, if it cannot load the tokenizer.
+            InputError: if the reference does not confirm the sample.
         """
-        if self._engine == "reference" or batch.split.differing:
-            return self._by_reference(batch, "fast_engine_differed" if batch.split.differing else "engine")
-        if self._engine == "auto" and max(batch.split.input_bytes, batch.split.unpacked_bytes) < WORTH_LOADING:
+        if self._engine == "reference":
+            return self._by_reference(batch, "engine")
+        if max(batch.split.input_bytes, batch.split.unpacked_bytes) < WORTH_LOADING:
             return self._by_reference(batch, "small_input")
         if isinstance(self._fast, NotSupported):
             return self._by_reference(batch, "tokenizer_not_supported", (None, self._fast.reason))
         tokens = self._encode(batch, self._fast)
-        if difference := self._difference(batch, tokens, self._fast):
-            return dataclasses.replace(
-                tokens, outcomes=noted_difference(tokens, self._engine, "tokenizing", *difference)
-            )
+        self._check_sample(batch, tokens, self._fast)
         return tokens
 
     def _by_reference(self, batch: Texts, reason: str, example: tuple[int | None, str] | None = None) -> Tokens:
@@ -116,8 +112,8 @@ class Encoder:
         outcomes = tokens.outcomes.count_tokenized_by_reference(reason, len(set(encoded)), record)
         return dataclasses.replace(tokens, outcomes=outcomes)
 
-    def _difference(self, batch: Texts, tokens: Tokens, fast: TextEncoder) -> tuple[int, str] | None:
-        """The position of a record of the sample whose tokens the reference does not confirm, and the difference.
+    def _check_sample(self, batch: Texts, tokens: Tokens, fast: TextEncoder) -> None:
+        """Raise InputError if the reference does not confirm the tokens of a sample of the batch.
 
         Of a long text both engines encode an excerpt, since the sample is a share of the characters.
         """
@@ -140,8 +136,12 @@ class Encoder:
                 if not np.array_equal(one, other):
                     differs = (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
                     first = next(differs, min(len(one), len(other)))
-                    return text.example.position, f"other {what} from number {first} on"
-        return None
+                    piece, position = batch.split.origin(text.example.position)
+                    raise InputError(
+                        f"{piece.url}, {input_format(piece.format).position_unit} {position:,}: gigatoken gives other "
+                        f"{what} than tokenizers, from number {first} on. Give --engine reference, which does not use "
+                        "it."
+                    )
 
     def _encode(self, batch: Texts, encoder: TextEncoder) -> Tokens:
         """The batch, encoded by one of the two encoders."""
@@ -425,8 +425,8 @@ class Tokenize(Step):
 
     Args:
         tokenizer: folder of the tokenizer, at any url that fsspec opens.
-        engine: `reference` encodes with transformers alone; `auto` encodes faster and falls back to the reference if a
-            sample differs; `fast` fails then. The output is the same.
+        engine: `reference` encodes with transformers alone; `auto` encodes faster, and fails if transformers encodes a
+            sample differently. The output is the same.
         {options}
 
     Raises:

@@ -21,7 +21,6 @@ from transforms.model.counts import StepCounts, Totals
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.model.parts import Parts
 from transforms.model.receipts import (
-    DIFFERS,
     FirstExample,
     Receipt,
     RejectsFile,
@@ -127,9 +126,6 @@ class _OpenShard:
         self._options = options
         self._split = split
         self._number = number
-        # Each attempt has the same names, for the same bytes. What the reference makes again, since the engines
-        # differ, has others: a worker that is taken for dead but is alive must not overwrite it.
-        self._again = "r" if split.differing else ""
         self._rows: dict[tuple[str, str], RowFiles] = {}
         self._rejects: _RejectsWriter | None = None
         self._ledger: LedgerWriter | None = None
@@ -187,7 +183,7 @@ class _OpenShard:
 
     def complete(self, last: bool) -> Receipt:
         """Complete the files, and after them write the receipt that names them."""
-        outcomes, differing = self._outcomes, StepCounts(notes={DIFFERS: 1} if self._split.differing else {})
+        outcomes = self._outcomes
         statistics = msgspec.structs.replace(outcomes.statistics, span_ends=dict(sorted(self._span_ends.items())))
         receipt = Receipt(
             split=self._split.number,
@@ -198,7 +194,7 @@ class _OpenShard:
             truncated=outcomes.truncated,
             dropped=dict(sorted(self._dropped.items())),
             rejected=dict(sorted(self._rejected.items())),
-            **msgspec.structs.asdict(StepCounts.total([outcomes, differing])),
+            **msgspec.structs.asdict(StepCounts.total([outcomes])),
             shards=[
                 shard
                 for split in ("train", "validation")
@@ -210,13 +206,11 @@ class _OpenShard:
             first_rejects=self._first_rejects,
             first_drops=self._first_drops,
             first_examples={what: self._first(*record) for what, record in sorted(outcomes.first_examples.items())}
-            | self._first_truncated
-            | ({DIFFERS: self._split.differing} if self._split.differing else {}),
+            | self._first_truncated,
             source=self._split.source,
             statistics=msgspec.Raw(msgspec.json.encode(statistics)),
             ledger=self._ledger.complete() if self._ledger else None,
             increment=self._split.increment,
-            by_reference=self._split.differing is not None,
             of_sources=self._of_sources,
             sent=self._sent,
         )
@@ -228,7 +222,7 @@ class _OpenShard:
         return join(what, f"{self._name(what)}.parquet")
 
     def _name(self, what: str) -> str:
-        return name_of(what, self._split.increment, self._split.number, self._number) + self._again
+        return name_of(what, self._split.increment, self._split.number, self._number)
 
     def _row_files(self, split: str, format: str) -> RowFiles:
         return RowFiles(self._options.folder, self._name(split), split, format)

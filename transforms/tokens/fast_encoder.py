@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from transforms.base.errors import ParameterError
 from transforms.base.once import once_per_version
 from transforms.rows.ragged import offsets_of
 from transforms.storage.walking import versions_below
@@ -45,19 +44,15 @@ class NotSupported:
     reason: str
 
 
-@once_per_version(lambda folder, engine: versions_below(folder))
-def load_fast_encoder(folder: str, engine: str) -> FastEncoder | NotSupported:
+@once_per_version(versions_below)
+def load_fast_encoder(folder: str) -> FastEncoder | NotSupported:
     """Load the fast encoder of a tokenizer, once for each process and content of its folder.
 
     Args:
         folder: of the tokenizer, at any url.
-        engine: auto or fast.
 
     Returns:
-        The encoder. With the engine auto, NotSupported if gigatoken cannot load the tokenizer; a warning is logged.
-
-    Raises:
-        ParameterError: with the engine fast, if it is not supported.
+        The encoder; NotSupported if gigatoken cannot load the tokenizer, and a warning is logged.
     """
     try:
         tokenizer = load_tokenizer(folder)
@@ -66,8 +61,6 @@ def load_fast_encoder(folder: str, engine: str) -> FastEncoder | NotSupported:
         return FastEncoder(*load_id_encoder(tokenizer.backend_tokenizer), tokenizer)
     except Exception as error:  # gigatoken raises many classes
         reason = str(error).partition("\n")[0] or type(error).__name__
-        if engine == "fast":
-            raise ParameterError("engine", engine, f"it cannot load the tokenizer: {reason}. Use auto.") from None
         logging.getLogger(__name__).warning("transformers tokenizes, since the fast engine cannot: %s", reason)
         return NotSupported(reason)
 

@@ -18,7 +18,7 @@ from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.spans.template_facts import shared_start
 from transforms.chat.spans.turn_search import merged
 from transforms.chat.spans.turns import TurnFinder
-from transforms.chat.traced.compiled import SlowPath, Target, TemplateCompiler, TracingTemplate
+from transforms.chat.traced.compiled import CompiledTemplate, SlowPath, Target, TemplateCompiler, TracingTemplate
 from transforms.chat.traced.guards import Guards
 from transforms.chat.traced.signatures import Cut, Cuts, Signature, signature_of, traced_messages
 from transforms.chat.traced.skeleton import Edges, Skeleton, edges_of, spans_of
@@ -56,6 +56,7 @@ class Comparison:
     """The turns of all conversations of one signature.
 
     Attributes:
+        compiled: what renders the conversations.
         turns: the numbers of the messages that are compared.
         guards: what must hold for the texts, as for what renders the conversations.
         kinds: for each turn that differs whatever the texts are, the kind of its difference.
@@ -65,6 +66,7 @@ class Comparison:
         beginning: makes the beginning of a number of messages, once; None if it cannot be established.
     """
 
+    compiled: CompiledTemplate
     turns: Sequence[int]
     guards: Guards
     kinds: Mapping[int, str]
@@ -169,12 +171,13 @@ class ComparisonCache:
         template: the chat template.
         rules: what else is known about turns.
         reference: finds turns under the template, without stop tokens that are printed for the next turn.
+        as_trained: finds turns under the template, by the rules.
     """
 
-    def __init__(self, template: ChatTemplate, rules: TurnRules, reference: TurnFinder):
+    def __init__(self, template: ChatTemplate, rules: TurnRules, reference: TurnFinder, as_trained: TurnFinder):
         self._template = template
         self._reference = reference
-        self._compiler = TemplateCompiler(template, rules)
+        self._compiler = TemplateCompiler(template, rules, as_trained)
         self._cuts = Cuts(template, rules)
         self._cache = SignatureCache[Comparison | SlowPath](_CONVERSATIONS_PER_SIGNATURE)
 
@@ -221,9 +224,15 @@ class ComparisonCache:
         """The beginnings by the comparison of a signature, if there is one that holds for it."""
         key = target, conversation.completion_start, signature.key
         comparison = self._cache.get(key, lambda: self._compare(conversation, target, turns_of, signature.cut))
-        if isinstance(comparison, Comparison) and comparison.guards.hold(signature.texts, signature.trimmed):
-            return CompiledBeginnings(conversation, comparison, signature)
-        return None
+        texts = signature.texts, signature.trimmed
+        if not isinstance(comparison, Comparison) or not comparison.guards.hold(*texts):
+            return None
+        compiled = comparison.compiled
+        rendered = None if compiled.is_compared else compiled.render(*texts)
+        if rendered and (differs := self._compiler.compare(compiled, conversation, target, rendered)):
+            self._cache.replace(key, differs)
+            return None
+        return CompiledBeginnings(conversation, comparison, signature)
 
     def _compare(
         self,
@@ -249,6 +258,7 @@ class ComparisonCache:
         guards.update(compiled.guards)
         kinds = {turn: one.kind for turn, one in found.items() if _is_certain(one, messages[turn], guards)}
         return Comparison(
+            compiled,
             turns,
             guards,
             kinds,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from transforms.base.errors import RecordError
-from transforms.chat.rendering.omissions import Omissions, printed_of
+from transforms.chat.rendering.omissions import Omissions, omissions_of, printed_of
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.rendering.texts import with_all_texts
@@ -42,7 +42,9 @@ from transforms.model.examples import Conversation, Span
 
 # What is rendered: the text alone, or with the spans of a kind of loss.
 Target: TypeAlias = Literal["text", "assistant", "last_assistant", "completion", "completion_turns"]
-Reason: TypeAlias = Literal["template_not_traceable", "trace_failed", "guard_failed", "not_followed"]
+Reason: TypeAlias = Literal[
+    "template_not_traceable", "trace_failed", "guard_failed", "not_followed", "compiled_differs"
+]
 # A text, its spans, and what of its conversation is not printed.
 Rendered: TypeAlias = tuple[str, list[Span], Omissions]
 
@@ -59,6 +61,8 @@ class SlowPath:
             `guard_failed`: the template may treat this text differently; the detail is the guard.
             `not_followed`: there is no compiled template for the conversation, and it is not rendered by a
                 `FastTemplate` either; the detail is what the template does.
+            `compiled_differs`: the compiled template renders a conversation in another way than the reference; the
+                detail is what is different.
         detail: one line; empty if no `FastTemplate` was tried yet.
     """
 
@@ -66,7 +70,7 @@ class SlowPath:
     detail: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class CompiledTemplate:
     """How conversations of one signature are rendered, and what of them is trained on.
 
@@ -77,6 +81,7 @@ class CompiledTemplate:
         spans: of what is trained on, in the traced text.
         edges: the same in the skeleton.
         unprinted: finds what is not printed.
+        is_compared: whether it renders a conversation as the reference does. It may not be used before.
     """
 
     guards: Guards
@@ -85,6 +90,7 @@ class CompiledTemplate:
     spans: Sequence[Span]
     edges: Sequence[Edges]
     unprinted: Unprinted
+    is_compared: bool = False
 
     def render(self, texts: list[str], trimmed: list[str]) -> Rendered | None:
         """Render a conversation of this signature.
@@ -108,11 +114,13 @@ class TemplateCompiler:
     Args:
         template: the chat template.
         rules: what else is known about turns.
+        reference: finds turns under the template, by the same rules; None if there is none yet.
     """
 
-    def __init__(self, template: ChatTemplate, rules: TurnRules | None = None):
+    def __init__(self, template: ChatTemplate, rules: TurnRules | None = None, reference: TurnFinder | None = None):
         self._template = template
         self._rules = rules
+        self._reference = reference or TurnFinder(template, rules)
         self._turns = TurnFinder(TracingTemplate(template), rules)
         self._stop_tokens = rules.stop_tokens if rules else ()
 
@@ -135,6 +143,34 @@ class TemplateCompiler:
             return SlowPath("template_not_traceable", str(error))
         except RecordError as error:
             return SlowPath("trace_failed", f"{error.reason}: {error.detail}")
+
+    def compare(
+        self, compiled: CompiledTemplate, conversation: Conversation, target: Target, rendered: Rendered
+    ) -> SlowPath | None:
+        """Compare what a compiled template makes of a conversation with the reference, `apply_chat_template`.
+
+        Args:
+            compiled: the compiled template; it is noted in it if nothing is different.
+            conversation: the first one for which its guards hold.
+            target: what is rendered of it.
+            rendered: by the compiled template.
+
+        Returns:
+            What is different; None if nothing is, or it was compared already.
+        """
+        if compiled.is_compared:
+            return None
+        try:
+            rendering = self._template.rendering(conversation)
+            spans = [] if target == "text" else self._reference.trained_spans(rendering, target)
+            expected = rendering.text, spans, omissions_of(rendering)
+        except RecordError as error:
+            return SlowPath("compiled_differs", f"the reference refuses it: {error.reason}: {error.detail}")
+        for what, one, other in zip(("text", "spans", "omissions"), rendered, expected, strict=True):
+            if one != other:
+                return SlowPath("compiled_differs", f"other {what}")
+        compiled.is_compared = True
+        return None
 
     def _compile(self, conversation: Conversation, target: Target, cut: Cut | None) -> CompiledTemplate:
         guards = Guards()

@@ -7,8 +7,9 @@ from typing import Any, Generic, TypeVar
 
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.stop_tokens import TurnRules
+from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.traced.compiled import CompiledTemplate, Rendered, SlowPath, Target, TemplateCompiler
-from transforms.chat.traced.signatures import Cuts, Signature, signature_of
+from transforms.chat.traced.signatures import Cut, Cuts, Signature, signature_of
 from transforms.model.examples import Conversation
 
 # A signature takes as long to compile as some five conversations to render by the reference, so that it pays only if it
@@ -58,6 +59,10 @@ class SignatureCache(Generic[T]):
         self._batch[signature] = found
         return found
 
+    def replace(self, signature: Any, made: T) -> None:
+        """Put something else in the place of what was made for a signature."""
+        self._cache[signature] = self._batch[signature] = made
+
 
 class TraceCache:
     """Renders conversations by templates that are compiled once per signature.
@@ -65,11 +70,12 @@ class TraceCache:
     Args:
         template: the chat template.
         rules: what else is known about turns.
+        reference: as TemplateCompiler has it.
     """
 
-    def __init__(self, template: ChatTemplate, rules: TurnRules | None = None):
+    def __init__(self, template: ChatTemplate, rules: TurnRules | None = None, reference: TurnFinder | None = None):
         self._template = template
-        self._compiler = TemplateCompiler(template, rules)
+        self._compiler = TemplateCompiler(template, rules, reference)
         self._cuts = Cuts(template, rules)
         self._cache = SignatureCache[CompiledTemplate | SlowPath](_CONVERSATIONS_PER_SIGNATURE)
 
@@ -101,10 +107,14 @@ class TraceCache:
         if signature is None:
             return _NOT_COMPILED
         while True:
-            compiled = self._compiled(signature, conversation, target)
+            key = target, conversation.completion_start if target in _ON_COMPLETION else None, signature.key
+            compiled = self._compiled(key, signature.cut, conversation, target)
             if isinstance(compiled, SlowPath):
                 return compiled
             if rendered := compiled.render(signature.texts, signature.trimmed):
+                if differs := self._compiler.compare(compiled, conversation, target, rendered):
+                    self._cache.replace(key, differs)
+                    return differs
                 return rendered, signature
             cut = None if signature.cut else self._cuts.signature(conversation, signature)
             if cut is None:
@@ -112,10 +122,9 @@ class TraceCache:
             signature = cut
 
     def _compiled(
-        self, signature: Signature, conversation: Conversation, target: Target
+        self, key: Any, cut: Cut | None, conversation: Conversation, target: Target
     ) -> CompiledTemplate | SlowPath:
-        key = target, conversation.completion_start if target in _ON_COMPLETION else None, signature.key
-        compiled = self._cache.get(key, lambda: self._compiler.compile(conversation, target, signature.cut))
+        compiled = self._cache.get(key, lambda: self._compiler.compile(conversation, target, cut))
         return _NOT_COMPILED if compiled is None else compiled
 
 
