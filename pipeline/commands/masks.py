@@ -20,7 +20,7 @@ from transforms.inputs.input_options import ParseOptions
 
 _SHOWN = 5
 # The options of a build that decide what is trained on.
-_OPTIONS = ("tokenizer", "chat_template", "eot_tokens", "loss_on", "spans", "after_end", "train_parts")
+_OPTIONS = ("tokenizer", "chat_template", "eot_tokens", "loss_on", "after_end", "train_parts")
 # Those of ParseOptions that say nothing of how a record is read.
 _OF_ROWS = ("validation_fraction", "seed", "keep_columns")
 
@@ -121,7 +121,6 @@ def run(arguments: Sequence[str]) -> int:
             now=datetime.now().isoformat(),
             loss_on=options["loss_on"],
             eot_tokens=options["eot_tokens"],
-            spans=options["spans"],
             after_end=options["after_end"],
             train_parts=options["train_parts"],
             engine="reference",
@@ -141,7 +140,7 @@ def run(arguments: Sequence[str]) -> int:
             if error.reason == "no_chat_template":
                 advice = "give it with --chat_template."
                 raise UserError(f"--tokenizer {options['tokenizer']}: {NO_TEMPLATE}: {advice}") from None
-    _print_template(console, template, finder, first.content)
+    _print_template(console, finder, first.content)
     _print_stop_tokens(console, rules, tokenizer)
     _print_turn_endings(console, finder, first.content)
     if options["train_parts"]:
@@ -213,12 +212,10 @@ def _parse(arguments: Sequence[str]) -> dict[str, Any]:
     return options
 
 
-def _print_template(console: Any, template: Any, finder: Any, conversation: Any) -> None:
+def _print_template(console: Any, finder: Any, conversation: Any) -> None:
     """Print what a template does at the start and the end of each turn."""
     if finder.follows_blocks(conversation):
         source = "marked by the template"
-    elif template.has_generation_blocks(conversation):
-        source = "derived from the template, not taken from its generation markers"
     else:
         source = "derived from the template, which has no generation markers"
     console.print(f"trained parts: {source}")

@@ -403,7 +403,7 @@ def _check_first_records(source: Source, file: InputFile, tokenizer: Any, templa
         if not has_template:
             raise UserError(f"--tokenizer {options.tokenizer}: {NO_TEMPLATE}: give it with --chat_template.")
         moment = datetime.fromisoformat(options.now) if options.now else datetime.now()
-        rules = TurnRules(options.eot_tokens, named=bool(options.eot_tokens), traced=options.spans == "traced")
+        rules = TurnRules(options.eot_tokens, named=bool(options.eot_tokens))
         chat_template = ChatTemplate(tokenizer, template, options.chat_template_kwargs, moment)
         finder = TurnFinder(chat_template, rules)
         try:

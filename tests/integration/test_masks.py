@@ -125,12 +125,6 @@ def test_template_that_ignores_the_generation_prompt_is_shown(masks):
     assert "warning: the template ignores add_generation_prompt" in out
 
 
-def test_spans_that_are_traced_although_the_template_has_markers_are_shown(masks):
-    _, out, _ = masks(f"--tokenizer={TOKENIZER}", "--spans=traced")
-    assert "trained parts: derived from the template, not taken from its generation markers\n" in out
-    assert "⟦4<|im_end|>\n⟧" in out
-
-
 def test_white_space_after_the_end_of_a_turn_that_is_not_trained_is_shown(masks):
     _, out, _ = masks(f"--tokenizer={TOKENIZER}", "--after_end=mask")
     assert "⟦4<|im_end|>⟧\n" in out
@@ -154,7 +148,6 @@ def test_a_conversation_that_a_build_would_reject_for_a_key_is_shown_as_rejected
     [
         ([], "--tokenizer is missing: give one, such as --tokenizer Qwen/Qwen3-8B."),
         ([f"--tokenizer={TOKENIZER}", "--loss_on=alle"], "--loss_on alle: expected auto, assistant,"),
-        ([f"--tokenizer={TOKENIZER}", "--spans=trace"], "--spans trace: expected auto, traced."),
         ([f"--tokenizer={TOKENIZER}", "--after_end=drop"], "--after_end drop: expected train, mask."),
         ([f"--tokenizer={TOKENIZER}", "--eot_tokens=,"], "--eot_tokens ,: expected at least one value"),
         (["--tokeniser=x"], "unknown option --tokeniser. Did you mean --tokenizer?"),

@@ -42,7 +42,8 @@ def built(tmp_path: Path, generation_config: object, *options: str) -> tuple[str
 
 
 def test_stop_token_of_the_generation_config_is_trained(tmp_path, capsys):
-    trained, notes, errors = built(tmp_path, {"eos_token_id": [1]}, "--spans=traced")
+    without_markers = TEMPLATE.replace("{% generation %}", "").replace("{% endgeneration %}", "")
+    trained, notes, errors = built(tmp_path, {"eos_token_id": [1]}, f"--chat_template={without_markers}")
     assert trained == "4</s>6"
     assert notes["turns_without_end"] == 1
     assert "warning: 1 trained turn without an end of turn: a model does not learn to stop" in errors

@@ -279,7 +279,6 @@ PAIR = Conversation([user("2+2?"), assistant("4")], completion_start=1)
         (NEXT_MARKER_CLOSES, {"loss_on": "all"}, None),
         (NEXT_MARKER_CLOSES.replace("message.content -}}", "message.content + '\n' -}}"), {}, 3),
         (MARKED_WITHOUT_END, {}, 3),
-        (MARKED_WITHOUT_END, {"spans": "traced"}, None),
         (MARKED_WITHOUT_END, {"eot_tokens": ("<|im_end|>",)}, None),
     ],
 )
@@ -343,13 +342,6 @@ def test_template_that_ignores_the_generation_prompt_is_noted():
         "{% endfor %}"
     )
     assert notes(no_headers, TWO_TURNS, PAIR) == {}
-
-
-# Markers.
-
-
-def test_spans_are_traced_if_that_is_chosen_although_the_template_has_markers():
-    assert trained(TWO_TURNS, MARKED_WITHOUT_END, spans="traced") == ["4<|im_end|>\n", "6<|im_end|>\n"]
 
 
 # White space after the end of a turn.

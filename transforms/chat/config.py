@@ -16,7 +16,6 @@ from transforms.rows.parts import PARTS
 
 ENGINES = ("auto", "reference")
 LOSSES = ("auto", "assistant", "last_assistant", "completion", "all")
-SPANS = ("auto", "traced")
 AFTER_END = ("train", "mask")
 UNPRINTED = ("reject", "report")
 SPECIAL_TOKENS_IN_CONTENT = ("report", "plain", "allow", "reject")
@@ -55,13 +54,6 @@ class RenderOptions(StepOptions):
         (),
         "TEXT,..",
         "the eos_token_id of generation_config.json next to the tokenizer, if there is one",
-    )
-    spans: str = option(
-        "Rows",
-        "how the text of the assistant is found; auto: by the {% generation %} markers of the template, or if it has "
-        "none, derived from the template; traced: derived from the template, even if it has markers",
-        kinds.one_of(SPANS),
-        "auto",
     )
     after_end: str = option(
         "Rows",

@@ -58,7 +58,6 @@ def render(
     now: datetime | str | None = None,
     loss_on: str = "assistant",
     eot_tokens: Sequence[str] = (),
-    spans: str = "auto",
     after_end: str = "train",
     unprinted: str = "reject",
     special_tokens_in_content: str = "report",
@@ -77,7 +76,7 @@ def render(
         chat_template_kwargs: what the template reads besides messages and tools.
         now: the moment that the template's `strftime_now` prints. A template that prints the date needs it.
         loss_on: `assistant`, `last_assistant` or `all`.
-        eot_tokens, spans, after_end, unprinted, special_tokens_in_content: as of RenderConfig.
+        eot_tokens, after_end, unprinted, special_tokens_in_content: as of RenderConfig.
 
     Returns:
         The text, its segments, its token ids and its labels.
@@ -93,7 +92,6 @@ def render(
         now=now.isoformat() if isinstance(now, datetime) else now,
         loss_on=loss_on,
         eot_tokens=tuple(eot_tokens),
-        spans=spans,
         after_end=after_end,
         unprinted=unprinted,
         special_tokens_in_content=special_tokens_in_content,

@@ -80,7 +80,7 @@ class ParityChecker:
         self._template = template = load_template(config)
         rules = load_turn_rules(config)
         # A stop token that is printed for the next turn is not compared: no template prints it after the last turn.
-        plain, as_trained = (TurnFinder(template, these) for these in (TurnRules(traced=rules.traced), rules))
+        plain, as_trained = (TurnFinder(template, these) for these in (TurnRules(), rules))
         self._as_trained = as_trained
         self._has_parts = config.trained_parts is not None
         self._rendered = functools.partial(RenderedBeginnings, template, plain, as_trained)

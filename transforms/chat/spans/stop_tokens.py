@@ -22,13 +22,11 @@ class TurnRules:
     Attributes:
         stop_tokens: texts with which a model ends its turn.
         named: whether the user named them. Otherwise {% generation %} markers decide alone what is trained on.
-        traced: whether spans are derived from a template although it has {% generation %} markers.
         masks_after_end: whether white space that is printed after the end of a turn is not trained on.
     """
 
     stop_tokens: tuple[str, ...] = ()
     named: bool = False
-    traced: bool = False
     masks_after_end: bool = False
 
     @functools.cached_property
@@ -73,8 +71,7 @@ def load_turn_rules(config: RenderConfig) -> TurnRules:
 
 def turn_rules(config: RenderConfig, stop_tokens: tuple[str, ...]) -> TurnRules:
     """Return what a configuration says about turns, with these stop tokens."""
-    is_traced, masks_after_end = config.spans == "traced", config.after_end == "mask"
-    return TurnRules(stop_tokens, bool(config.eot_tokens), is_traced, masks_after_end)
+    return TurnRules(stop_tokens, bool(config.eot_tokens), config.after_end == "mask")
 
 
 def configured_stop_tokens(folder: str) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ class TurnFinder:
 
     def follows_blocks(self, conversation: Conversation) -> bool:
         """Return whether {% generation %} blocks decide what is trained on of a conversation."""
-        return not self.rules.traced and self._template.has_generation_blocks(conversation)
+        return self._template.has_generation_blocks(conversation)
 
     def trains_on_headers(self, conversation: Conversation) -> bool:
         """Return whether headers are trained on, because the template ignores add_generation_prompt."""
