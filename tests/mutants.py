@@ -31,12 +31,6 @@ class Mutant:
     tests: str
 
 
-PACK = "tests/unit/test_pack.py"
-TURNS = "tests/unit/test_turns.py"
-RENDER = "tests/unit/test_render.py"
-OMISSIONS = "tests/unit/test_omissions.py"
-PARSE = "tests/unit/test_parse.py"
-READ = "tests/unit/test_read.py"
 WRITE = "tests/unit/test_write.py"
 TOKENIZE = "tests/unit/test_tokenize.py"
 LOG = "tests/unit/test_log.py"
@@ -53,7 +47,7 @@ MUTANTS = [
         "best = bisect_left(spaces, length * len(order))",
         "best = bisect_left(spaces, (length + 1) * len(order))",
         "a segment does not go to a row whose space it fills exactly",
-        PACK,
+        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
     ),
     Mutant(
         "equal_lengths_reversed",
@@ -61,7 +55,7 @@ MUTANTS = [
         'return np.argsort(-lengths, kind="stable")',
         'return np.argsort(lengths, kind="stable")[::-1]',
         "segments of one length are packed last first",
-        PACK,
+        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
     ),
     Mutant(
         "ffd_leaves_exact_space",
@@ -69,7 +63,7 @@ MUTANTS = [
         "if space[2 * node] >= length else",
         "if space[2 * node] > length else",
         "first fit passes over the row that a segment fills exactly",
-        PACK,
+        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
     ),
     Mutant(
         "wrapped_cuts_once_more",
@@ -77,7 +71,7 @@ MUTANTS = [
         "row_starts = np.arange(0, int(begins[-1]), capacity)",
         "row_starts = np.arange(0, int(begins[-1]) + 1, capacity)",
         "a stream that ends with a full row has an empty one more",
-        PACK,
+        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
     ),
     Mutant(
         "row_without_label_is_written",
@@ -85,7 +79,7 @@ MUTANTS = [
         "return table if table.trained_tokens.all() else table.take(np.flatnonzero(table.trained_tokens))",
         "return table",
         "rows of which no label is left are written",
-        PACK,
+        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
     ),
     Mutant(
         "validation_becomes_train",
@@ -93,7 +87,7 @@ MUTANTS = [
         "for validation in (False, True)]",
         "for validation in (True, False)]",
         "the splits are swapped",
-        PACK,
+        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
     ),
     Mutant(
         "labels_not_shifted",
@@ -101,7 +95,7 @@ MUTANTS = [
         "labels=np.delete(table.labels, table.offsets[:-1]),",
         "labels=np.delete(table.labels, ends - 1),",
         "with shift_labels each token predicts itself",
-        PACK,
+        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
     ),
     Mutant(
         "next_segment_is_predicted",
@@ -109,7 +103,7 @@ MUTANTS = [
         "labels = _ignored_at(labels, starts[segments.length > 0])",
         "labels = _ignored_at(labels, starts[:1])",
         "with shift_labels the end of a segment predicts the beginning of the next one",
-        PACK,
+        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
     ),
     Mutant(
         "no_label_is_too_long",
@@ -117,15 +111,7 @@ MUTANTS = [
         'dropped_whole = ~survives & cut & (self.truncation == "drop")',
         'dropped_whole = ~survives & (self.truncation == "drop")',
         "a short record without a label is dropped as too long",
-        PACK,
-    ),
-    Mutant(
-        "context_is_lost_tokens",
-        "transforms/steps/pack.py",
-        "tokens_lost = lost(lengths + repeated,",
-        "tokens_lost = lost(lengths,",
-        "what windows repeat is counted as negative loss",
-        f"{PACK} tests/unit/test_ledger.py",
+        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
     ),
     # Truncation.
     Mutant(
@@ -134,7 +120,7 @@ MUTANTS = [
         'lengths - kept if truncation == "keep_end" else',
         'lengths - kept if truncation == "keep_start" else',
         "keep_start keeps the end",
-        PACK,
+        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
     ),
     Mutant(
         "turn_that_just_fits_is_cut",
@@ -142,7 +128,7 @@ MUTANTS = [
         "fits = turns.stop <= max_length",
         "fits = turns.stop < max_length",
         "a turn that ends at max_length is lost",
-        PACK,
+        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
     ),
     Mutant(
         "context_is_trained_twice",
@@ -150,7 +136,7 @@ MUTANTS = [
         "yield begin, end, max(done - begin, 0)",
         "yield begin, end, 0",
         "what windows repeat as context is trained on again",
-        PACK,
+        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
     ),
     Mutant(
         "window_is_one_token_short",
@@ -158,7 +144,7 @@ MUTANTS = [
         "turns[number + 1][1] - begin <= max_length:",
         "turns[number + 1][1] - begin < max_length:",
         "a window leaves out a turn that fills it exactly",
-        PACK,
+        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
     ),
     Mutant(
         "pieces_overlap",
@@ -166,7 +152,7 @@ MUTANTS = [
         "np.minimum(lengths[source] - start, max_length))",
         "np.minimum(lengths[source], max_length))",
         "the last piece of bfd_split reaches into the next row",
-        PACK,
+        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
     ),
     # Labels.
     Mutant(
@@ -175,7 +161,7 @@ MUTANTS = [
         "dropped = np.setdiff1d(np.arange(batch.source.records()), batch.source.record_numbers()[rows])",
         "dropped = np.unique(batch.source.record_numbers()[labels.trained_tokens == 0])",
         "a record of which one example has no label is dropped, and its other rows are there",
-        "tests/unit/test_label.py",
+        "tests/unit/test_label.py::test_record_of_several_rows_is_dropped_only_if_no_row_has_a_label",
     ),
     Mutant(
         "empty_token_is_not_trained",
@@ -183,7 +169,7 @@ MUTANTS = [
         "return exists & (span_starts < np.maximum(stops, starts + 1))",
         "return exists & (span_starts < stops)",
         "tokens of no length out of order are not trained on",
-        "tests/unit/test_label.py",
+        "tests/unit/test_label.py::test_token_is_trained_if_one_of_its_characters_is_in_a_span",
     ),
     Mutant(
         "token_before_span_is_trained",
@@ -191,7 +177,7 @@ MUTANTS = [
         'np.searchsorted(stops, spans[:, 0], side="right")',
         'np.searchsorted(stops, spans[:, 0], side="left")',
         "the token that ends where a span begins is trained on",
-        "tests/unit/test_label.py",
+        "tests/unit/test_label.py::test_token_is_trained_if_one_of_its_characters_is_in_a_span",
     ),
     # Which text is trained on.
     Mutant(
@@ -200,7 +186,7 @@ MUTANTS = [
         "return max(before, default=0) <= offset and all(",
         "return max(before, default=0) <= offset or all(",
         "a completion begins where the characters of the prompt end, though that is within another message *",
-        f"{TURNS} {RENDER}",
+        "tests/unit/test_turns.py::test_completion_begins_with_its_first_turn_if_the_prompt_is_printed_differently_before_it",
     ),
     Mutant(
         "contents_alone_are_checked",
@@ -208,15 +194,15 @@ MUTANTS = [
         "if not is_printed_twice and self._text[start:stop].strip():",
         'if not is_printed_twice and key[1] == "content" and self._text[start:stop].strip():',
         "calls and reasoning that are printed outside of their turn are not noticed *",
-        TURNS,
+        "tests/unit/test_turns.py::test_call_is_trained_in_its_turn_or_the_record_is_refused",
     ),
     Mutant(
-        "header_in_argument",
+        "text_within_turn",
         "transforms/chat/spans/turn_search.py",
-        'if number != turn or kind == "call":\n                return False',
-        "if number != turn:\n                return False",
-        "the header of a turn is found in the argument of a call *",
-        TURNS,
+        "elif turn != key[0]:",
+        "elif key[0] is None:",
+        "what a tool answers is trained on if the template prints it within a turn",
+        "tests/unit/test_turns.py::test_answer_that_is_printed_as_a_part_of_the_turn_is_refused",
     ),
     Mutant(
         "typed_stop_token_ends_turn",
@@ -224,7 +210,7 @@ MUTANTS = [
         "if extended == stop or self._rendering.has_content_between(stop, extended):",
         "if extended == stop:",
         "a stop token that a user typed is trained on",
-        TURNS,
+        "tests/unit/test_turns.py::test_stop_token_in_a_content_is_a_part_of_the_content",
     ),
     Mutant(
         "touching_spans_stay_apart",
@@ -232,7 +218,7 @@ MUTANTS = [
         "if start <= end:\n            end = max(stop, end)",
         "if start < end:\n            end = max(stop, end)",
         "generation blocks that touch are two spans",
-        RENDER,
+        "tests/unit/test_render.py::test_blocks_that_touch_are_one_span",
     ),
     Mutant(
         "shortest_stop_token",
@@ -240,7 +226,7 @@ MUTANTS = [
         "key=lambda token: (-len(token), token))",
         "key=lambda token: (len(token), token))",
         "of two stop tokens that begin alike the shorter one is trained on",
-        TURNS,
+        "tests/unit/test_turns.py::test_longest_stop_token_that_follows_is_trained",
     ),
     Mutant(
         "second_stop_token",
@@ -248,7 +234,7 @@ MUTANTS = [
         "if not self.stop_tokens or closing.endswith(self.stop_tokens) or closing.rstrip().endswith(self.stop_tokens):",
         "if not self.stop_tokens:",
         "a turn that ends with a stop token gets the next one, too",
-        TURNS,
+        "tests/unit/test_turns.py::test_turn_that_ends_with_a_stop_token_does_not_get_another_one",
     ),
     Mutant(
         "weight_0_is_trained",
@@ -256,7 +242,7 @@ MUTANTS = [
         'return [turn for turn in turns if turn >= first and messages[turn].get("weight") != 0]',
         "return [turn for turn in turns if turn >= first]",
         "messages of weight 0 are trained on",
-        f"{TURNS} {RENDER}",
+        "tests/unit/test_turns.py::test_completion_of_weight_0_is_not_trained",
     ),
     Mutant(
         "completion_of_turns_is_one_span",
@@ -264,7 +250,7 @@ MUTANTS = [
         'is_answer = first == len(conversation.messages) - 1 and conversation.messages[first]["role"] == "assistant"',
         'is_answer = conversation.messages[first]["role"] == "assistant"',
         "of a completion of several messages all is trained on, also what the user says",
-        TURNS,
+        "tests/unit/test_turns.py::test_only_the_assistants_messages_of_a_completion_are_trained",
     ),
     Mutant(
         "part_of_weight_0_is_cut_short",
@@ -272,7 +258,7 @@ MUTANTS = [
         "at += len(text) + 1",
         "at += len(text)",
         "parts of a joined content are looked for one character too early",
-        TURNS,
+        "tests/unit/test_turns.py::test_part_of_weight_0_of_which_a_piece_is_printed_is_not_trained",
     ),
     Mutant(
         "last_message_of_prompt_is_trained",
@@ -280,32 +266,24 @@ MUTANTS = [
         "self._template.render(conversation.with_messages(conversation.messages[:first]), True)",
         "self._template.render(conversation.with_messages(conversation.messages[:first]), False)",
         "a completion begins with the header of its first turn",
-        f"{TURNS} {RENDER}",
+        "tests/unit/test_turns.py::test_completion_that_is_given_trains_on_all_that_follows_the_prompt",
     ),
     # Compiled templates.
     Mutant(
-        "stripped_and_raw_are_one",
-        "transforms/chat/traced/compiled.py",
-        "guards.trimmed |= tracing.has_both_forms\n",
-        "\n",
-        "a text that is stripped in one place and not in another needs no guard *",
-        "tests/unit/test_compiled.py",
+        "unprinted_without_texts",
+        "transforms/chat/traced/unprinted.py",
+        "if dropped is None or any(may_complete_tag",
+        "if dropped and any(may_complete_tag",
+        "what a compiled template does not print is not looked for again where that depends on the texts *",
+        "tests/unit/test_omissions.py::test_reasoning_that_is_printed_from_another_key_of_its_message_is_printed",
     ),
     Mutant(
-        "false_rejects",
-        "transforms/chat/traced/compiled.py",
-        "self.unprinted.omissions(texts)",
-        "self.unprinted.omissions(trimmed)",
-        "what a compiled template does not print is looked for in the stripped texts *",
-        f"tests/unit/test_compiled.py {OMISSIONS}",
-    ),
-    Mutant(
-        "continuation_has_no_guard",
+        "edges_have_no_guards",
         "transforms/chat/traced/guards.py",
-        "if text.startswith(s) or s.startswith(text)]",
-        "if text.startswith(s)]",
-        "an answer that is the beginning of what the generation prompt goes on with has the mask of others",
-        f"tests/unit/test_compiled.py tests/unit/test_trace_cache.py {TURNS} tests/unit/test_parity.py",
+        "if self.absent_in_lower or self.unequal or self._may_touch(texts, trimmed):",
+        "if self.absent_in_lower or self.unequal:",
+        "an answer that begins like the generation prompt has the mask of others",
+        "tests/unit/test_compiled.py::test_answer_that_begins_like_the_generation_prompt_is_rendered_by_the_reference",
     ),
     Mutant(
         "arguments_are_not_in_signature",
@@ -313,7 +291,7 @@ MUTANTS = [
         "return Signature((roles, arguments) if arguments else roles, texts, trimmed)",
         "return Signature(roles, texts, trimmed)",
         "conversations with other template arguments have one compiled template",
-        "tests/unit/test_trace_cache.py",
+        "tests/unit/test_trace_cache.py::test_template_arguments_that_print_differently_are_different_signatures",
     ),
     Mutant(
         "stripped_texts_are_printed_whole",
@@ -321,7 +299,7 @@ MUTANTS = [
         "return kinds.pop() if in_order and len(kinds) == 1 else None",
         "return kinds.pop() if in_order else None",
         "if a template strips some texts alone, either all are stripped or none is",
-        "tests/unit/test_compiled.py",
+        "tests/unit/test_compiled.py::test_trace_cache_renders_the_same_text_as_the_reference",
     ),
     # What the template does not print.
     Mutant(
@@ -330,15 +308,15 @@ MUTANTS = [
         'if kind == "call" or (len(ranges) == 1 and ranges[0] == (0, len(text))):',
         'if kind == "call" or ranges:',
         "a content of which only a part is printed counts as printed",
-        OMISSIONS,
+        "tests/unit/test_omissions.py::test_content_of_which_only_a_part_is_printed",
     ),
     Mutant(
         "excused_by_any_tag",
         "transforms/chat/rendering/omissions.py",
-        'if not tags or (not is_shown and tags[-1].kind != "closes"):',
-        "if not tags:",
-        "an answer that is not printed at all is excused as reasoning if it has a tag *",
-        OMISSIONS,
+        'is_reasoning = is_closed_again and after is not None and after.kind == "closes"',
+        "is_reasoning = is_closed_again",
+        "what follows the reasoning of an answer, and is not printed, is excused as reasoning *",
+        "tests/unit/test_omissions.py::test_only_reasoning_of_the_assistant_may_be_left_out",
     ),
     Mutant(
         "tool_result_is_last",
@@ -346,7 +324,7 @@ MUTANTS = [
         'for at, message in enumerate(messages) if message.get("role") != "tool")',
         "for at, message in enumerate(messages))",
         "reasoning before a last call whose answer follows is not that of the last turn",
-        OMISSIONS,
+        "tests/unit/test_omissions.py::test_what_is_found_is_what_a_search_for_unique_words_finds",
     ),
     Mutant(
         "strings_become_parts",
@@ -354,7 +332,7 @@ MUTANTS = [
         "return ContentForms(strings=string.in_any_form or not reads_parts,",
         "return ContentForms(strings=string.as_it_is or not reads_parts,",
         "a string that a template prints as JSON is given as parts *",
-        OMISSIONS,
+        "tests/unit/test_omissions.py::test_a_string_that_is_printed_in_another_form_is_given_as_a_string",
     ),
     Mutant(
         "reasoning_has_one_key",
@@ -362,7 +340,7 @@ MUTANTS = [
         "if all(map(_REASONING.isdisjoint, messages)):",
         "if any(map(_REASONING.isdisjoint, messages)):",
         "reasoning is not copied to the keys that templates read as apply_chat_template does *",
-        "tests/unit/test_transformers_jinja.py",
+        "tests/unit/test_transformers_jinja.py::test_reasoning_is_copied_as_apply_chat_template_copies_it",
     ),
     # Parity with inference.
     Mutant(
@@ -371,7 +349,7 @@ MUTANTS = [
         "if any(answer.count(thought) > trained.count(thought)",
         "if any(answer.count(thought) >= trained.count(thought)",
         "any difference of a turn with reasoning is called reasoning_dropped",
-        "tests/unit/test_parity.py",
+        "tests/unit/test_parity.py::test_kind_of_a_difference_is_that_of_the_texts_of_each_record",
     ),
     Mutant(
         "white_space_is_a_difference",
@@ -379,7 +357,7 @@ MUTANTS = [
         "return trained.rstrip() != answer.rstrip()",
         "return trained != answer",
         "a line break after the end of a turn is a difference from inference",
-        "tests/unit/test_parity.py",
+        "tests/unit/test_parity.py::test_white_space_at_the_end_of_a_turn_is_no_difference",
     ),
     Mutant(
         "expanded_turns_are_trained_twice",
@@ -387,7 +365,7 @@ MUTANTS = [
         "rows.append(Expanded(text, beginnings.trained(length, right), length, right))",
         "rows.append(Expanded(text, beginnings.trained(length, left), length, right))",
         "turns that are wrong in a context are trained on there, too",
-        "tests/unit/test_parity.py",
+        "tests/unit/test_parity.py::test_expand_makes_a_text_of_each_context",
     ),
     Mutant(
         "expanded_rows_are_reversed",
@@ -395,7 +373,7 @@ MUTANTS = [
         "return rows[::-1]",
         "return rows",
         "the contexts of a conversation come last first",
-        "tests/unit/test_parity.py",
+        "tests/unit/test_parity.py::test_expand_makes_a_text_of_each_context",
     ),
     # Special tokens in contents.
     Mutant(
@@ -404,7 +382,7 @@ MUTANTS = [
         'if typed and self._mode == "reject":',
         'if self._mode == "reject" and any(content.role == "assistant" for content, _ in typed):',
         "a special token that a user typed does not reject the record",
-        "tests/unit/test_special_tokens.py",
+        "tests/unit/test_special_tokens.py::test_texts_without_a_template_are_contents_as_a_whole",
     ),
     Mutant(
         "anybody_forges_turns",
@@ -412,16 +390,16 @@ MUTANTS = [
         'if content.role == "assistant" and (forged :=',
         "if (forged :=",
         "a record in which a user names a special token is rejected as a forged turn",
-        "tests/unit/test_special_tokens.py",
+        "tests/unit/test_special_tokens.py::test_typed_tokens_are_encoded_as_transformers_does_and_counted_by_role",
     ),
     # Parsing.
     Mutant(
-        "contradiction_is_overlooked",
+        "call_with_text_goes_on",
         "transforms/inputs/messages.py",
-        "if len(found) == 2 and found[0] != found[1]:",
-        "if len(found) > 2 and found[0] != found[1]:",
-        "of a turn with from and role one of both is taken though they differ",
-        f"{PARSE} tests/unit/test_message_forms.py tests/unit/test_typed.py",
+        'if not messages or message["content"]:',
+        "if not messages:",
+        "the text of a call turn that follows another one is lost",
+        "tests/unit/test_tool_calls.py::test_a_call_turn_with_text_of_its_own_is_a_message_of_its_own",
     ),
     Mutant(
         "roles_are_not_mapped",
@@ -429,15 +407,15 @@ MUTANTS = [
         'return [{"role": roles[role], "content": text} for role, text in zip(*roles_and_texts, strict=True)]',
         'return [{"role": role, "content": text} for role, text in zip(*roles_and_texts, strict=True)]',
         "human and gpt stay the names of roles",
-        PARSE,
+        "tests/unit/test_parse.py::test_auto_takes_tokens_before_messages_and_messages_before_text",
     ),
     Mutant(
-        "completion_starts_late",
+        "completion_starts_early",
         "transforms/inputs/schemas.py",
         "completion_start=len(messages) - len(answers))",
-        "completion_start=len(prompt))",
-        "with a system column, the last message of the prompt is trained on",
-        f"{PARSE} tests/unit/test_typed.py",
+        "completion_start=len(answers))",
+        "messages of the prompt are trained on",
+        "tests/unit/test_parse.py::test_prompt_and_completion_of_messages_are_one_conversation_with_the_start_of_the_completion",
     ),
     Mutant(
         "empty_input_is_a_line",
@@ -445,7 +423,7 @@ MUTANTS = [
         "for text in texts if text)}]",
         "for text in texts)}]",
         "an Alpaca instruction without input ends with a line break",
-        PARSE,
+        "tests/unit/test_parse.py::test_alpaca_without_input_is_the_instruction_alone",
     ),
     Mutant(
         "null_arguments_are_refused",
@@ -453,7 +431,7 @@ MUTANTS = [
         "if arguments is None or (isinstance(arguments, str) and not arguments.strip()):",
         "if isinstance(arguments, str) and not arguments.strip():",
         "a call without arguments rejects its record",
-        "tests/unit/test_tool_calls.py",
+        "tests/unit/test_tool_calls.py::test_no_arguments_are_an_empty_object_as_in_vllm",
     ),
     Mutant(
         "ids_of_calls_repeat",
@@ -461,7 +439,7 @@ MUTANTS = [
         "number += len(calls)",
         "number += 1",
         "calls of two turns get the same id",
-        "tests/unit/test_tool_calls.py",
+        "tests/unit/test_tool_calls.py::test_several_calls_of_a_turn_and_their_answers_get_the_same_ids_if_none_has_one",
     ),
     Mutant(
         "masked_is_trained",
@@ -469,7 +447,7 @@ MUTANTS = [
         '"masked": False}',
         '"masked": True}',
         "masked true means train",
-        "tests/unit/test_train_flags.py",
+        "tests/unit/test_train_flags.py::test_masked_means_that_a_message_is_not_trained_on",
     ),
     Mutant(
         "flags_may_contradict",
@@ -477,7 +455,7 @@ MUTANTS = [
         "if len(whether) > 1 or any(number != numbers[0] for number in numbers):",
         "if any(number != numbers[0] for number in numbers):",
         "train false and weight 1 go together",
-        "tests/unit/test_train_flags.py",
+        "tests/unit/test_train_flags.py::test_flags_that_contradict_each_other_reject_the_record",
     ),
     Mutant(
         "rejected_record_has_examples",
@@ -485,7 +463,7 @@ MUTANTS = [
         "for position, result in zip(done.tolist(), results, strict=True) if position not in rejects]",
         "for position, result in zip(done.tolist(), results, strict=True)]",
         "the other examples of a rejected record stay",
-        "tests/unit/test_several_examples.py",
+        "tests/unit/test_several_examples.py::test_a_record_is_rejected_once_if_a_later_step_rejects_some_of_its_examples",
     ),
     # The validation split.
     Mutant(
@@ -494,7 +472,7 @@ MUTANTS = [
         "digest_size=8, key=self._seed)",
         "digest_size=8)",
         "each seed chooses the same records for validation",
-        PARSE,
+        "tests/unit/test_parse.py::test_which_records_are_for_validation_never_changes",
     ),
     Mutant(
         "ids_of_calls_are_said",
@@ -502,7 +480,7 @@ MUTANTS = [
         'call.get("function", {key: value for key, value in call.items() if key != "id"}) for call in calls',
         "call for call in calls",
         "duplicates that differ in the ids of calls are in train and in validation",
-        PARSE,
+        "tests/unit/test_parse.py::test_which_records_are_for_validation_never_changes",
     ),
     # Reading.
     Mutant(
@@ -511,15 +489,7 @@ MUTANTS = [
         "skip_to(file, start - 1)\n        position = _end_of_line(file, start - 1, stop)",
         "skip_to(file, start)\n        position = _end_of_line(file, start, stop)",
         "a line that begins exactly where a slice does is in no slice",
-        READ,
-    ),
-    Mutant(
-        "line_at_stop_is_read_twice",
-        "transforms/inputs/formats/jsonl.py",
-        "while stop is None or position < stop:\n        content =",
-        "while stop is None or position <= stop:\n        content =",
-        "a line that begins where a slice ends is read by it, too",
-        READ,
+        "tests/unit/test_read.py::test_every_cut_of_json_lines_yields_each_line_once_at_its_position",
     ),
     Mutant(
         "byte_order_mark_stays",
@@ -527,7 +497,7 @@ MUTANTS = [
         "(line if position else line.removeprefix(BOM_UTF8)).strip()",
         "line.strip()",
         "the first line of a file with a byte order mark is rejected",
-        f"{READ} tests/unit/test_json_forms.py",
+        "tests/unit/test_read.py::test_every_cut_of_json_lines_yields_each_line_once_at_its_position",
     ),
     Mutant(
         "record_at_stop_is_read_twice",
@@ -535,7 +505,7 @@ MUTANTS = [
         "if stop is not None and begin >= stop:",
         "if stop is not None and begin > stop:",
         "a record of a JSON array that begins where a slice ends is read by it, too",
-        "tests/unit/test_json_forms.py tests/unit/test_json_by_id.py",
+        "tests/unit/test_json_forms.py::test_a_list_of_objects_gives_the_same_records_in_every_form_and_cut",
     ),
     Mutant(
         "last_record_of_json_is_lost",
@@ -543,7 +513,7 @@ MUTANTS = [
         "end == size and (is_last or not closing)\n",
         "end == size and not closing\n",
         "an array that is cut short after a record loses it",
-        "tests/unit/test_json_forms.py",
+        "tests/unit/test_json_forms.py::test_every_cut_of_json_yields_each_record_and_reject_once_at_its_position",
     ),
     Mutant(
         "row_group_at_cut_is_read_twice",
@@ -551,7 +521,7 @@ MUTANTS = [
         "(stop is None or middle < stop)",
         "(stop is None or middle <= stop)",
         "a row group whose middle is where a slice ends is read by both slices",
-        READ,
+        "tests/unit/test_read.py::test_a_cut_at_any_byte_leaves_each_row_group_to_one_range",
     ),
     Mutant(
         "nulls_of_structs_stay",
@@ -559,7 +529,7 @@ MUTANTS = [
         "for key, inner in value.items() if inner is not None}",
         "for key, inner in value.items()}",
         "records of tables have all keys of all records, with nulls",
-        READ,
+        "tests/unit/test_read.py::test_every_cut_of_a_parquet_file_yields_each_row_once_with_its_number",
     ),
     Mutant(
         "rejected_rows_are_not_counted",
@@ -567,7 +537,7 @@ MUTANTS = [
         "part.rejects.append(rejected.popleft())\n            position += 1",
         "part.rejects.append(rejected.popleft())",
         "after a row of CSV that is rejected, all positions are wrong",
-        "tests/unit/test_delimited.py",
+        "tests/unit/test_delimited.py::test_rows_with_another_number_of_cells_and_rows_that_are_not_utf8_cost_only_themselves",
     ),
     Mutant(
         "end_by_estimate",
@@ -575,7 +545,7 @@ MUTANTS = [
         "content = begin, end if i + 1 < slices else None",
         "content = begin, end",
         "what a compressed file has beyond its estimated size is not read",
-        "tests/unit/test_plan.py",
+        "tests/unit/test_plan.py::test_a_few_splits_read_a_file_from_its_start_and_the_last_one_to_its_end",
     ),
     Mutant(
         "split_is_too_large",
@@ -583,7 +553,7 @@ MUTANTS = [
         "if group and (size > free or",
         "if group and (size > split_bytes or",
         "all small files are in one split",
-        "tests/unit/test_plan.py",
+        "tests/unit/test_plan.py::test_splits_keep_their_numbers_in_another_order",
     ),
     # Tokens.
     Mutant(
@@ -595,12 +565,12 @@ MUTANTS = [
         TOKENIZE,
     ),
     Mutant(
-        "inexact_splits_are_trusted",
+        "missing_split_is_trusted",
         "transforms/tokens/ids.py",
-        'component["behavior"] == "Removed" and component["invert"]',
-        'component["behavior"] == "Removed" or component["invert"]',
-        "gigatoken tokenizes in the place of a pre-tokenizer that it ignores *",
-        "tests/unit/test_ids.py",
+        'if kind == "ByteLevel" and component["use_regex"] == bool(splits):',
+        'if kind == "ByteLevel" and component["use_regex"] and splits:',
+        "gigatoken splits texts that the tokenizer does not split *",
+        "tests/unit/test_ids.py::test_pre_tokenizers_that_gigatoken_ignores_are_refused",
     ),
     Mutant(
         "spans_of_first_text_alone",
@@ -616,7 +586,7 @@ MUTANTS = [
         "any(token[-size:] in self._beginnings for size in (1, 2, 3))]",
         "any(token[-size:] in self._beginnings for size in (1, 2))]",
         "a newer character is not seen if its first three bytes end a token",
-        "tests/unit/test_newer.py",
+        "tests/unit/test_newer.py::test_a_newer_character_is_seen_in_its_tokens_however_it_is_cut",
     ),
     Mutant(
         "span_goes_on_in_next_row",
@@ -624,16 +594,15 @@ MUTANTS = [
         "ends[starts[1:] - 1] = trained[starts[1:] - 1]",
         "ends[starts[1:-1] - 1] = trained[starts[1:-1] - 1]",
         "the last trained token of a segment does not end a span if the next one begins with one",
-        "tests/unit/test_span_ends.py",
+        "tests/unit/test_span_ends.py::test_last_token_of_each_span_is_counted",
     ),
     Mutant(
-        "texts_of_rejected_record_stay",
+        "last_id_is_unknown",
         "transforms/steps/tokenize.py",
-        "left = np.array([i for i, text in enumerate(kept) if text.example.position not in rejects], np.int64)",
-        "left = np.array([i for i, text in enumerate(kept) if text.example.number or text.example.position not in "
-        "rejects], np.int64)",
-        "of a record that is rejected, the further texts stay",
-        TOKENIZE,
+        "if last > self._last_id",
+        "if last >= self._last_id",
+        "a row with the last token of the vocabulary is rejected",
+        "tests/unit/test_tokenize.py",
     ),
     Mutant(
         "token_at_prompt_end_crosses_it",
@@ -641,7 +610,7 @@ MUTANTS = [
         "np.flatnonzero((tokens >= 0) & (encoded.stops[tokens] > spans[:, 0]))",
         "np.flatnonzero((tokens >= 0) & (encoded.stops[tokens] >= spans[:, 0]))",
         "each turn is counted as one with a token across the end of its prompt",
-        "tests/unit/test_prompt_end.py",
+        "tests/unit/test_prompt_end.py::test_turns_with_a_token_across_the_end_of_the_prompt_are_counted",
     ),
     # Writing.
     Mutant(
@@ -650,7 +619,7 @@ MUTANTS = [
         "crc >> 15 | crc << 17",
         "crc << 15 | crc >> 17",
         "no reader takes the checksums of TFRecord files",
-        WRITE,
+        "tests/unit/test_write.py::test_tfrecord_holds_an_example_for_each_row",
     ),
     Mutant(
         "long_fields_lose_a_bit",
@@ -658,7 +627,7 @@ MUTANTS = [
         "while length > 127:\n        varint.append",
         "while length > 128:\n        varint.append",
         "a field of 128 bytes has a broken length",
-        WRITE,
+        "tests/unit/test_write.py::test_any_row_of_integers_comes_back_from_tfrecord",
     ),
     Mutant(
         "row_groups_have_no_bound",
@@ -666,7 +635,7 @@ MUTANTS = [
         "rows = max(1, _VALUES_IN_ROW_GROUP * len(table) // max(values, 1))",
         "rows = max(1, _VALUES_IN_ROW_GROUP * len(table) // max(len(table), 1))",
         "a row group has four million rows, whatever these hold",
-        WRITE,
+        "tests/unit/test_write.py::test_row_groups_have_a_bounded_number_of_values",
     ),
     Mutant(
         "origin_is_that_of_the_row",
@@ -691,7 +660,7 @@ MUTANTS = [
         "if not count or record is None or name in self.first_examples:",
         "if not count or record is None:",
         "of what is counted the last record is shown, and not the first",
-        "tests/unit/test_outcomes.py",
+        "tests/unit/test_outcomes.py::test_records_that_the_reference_processed_are_counted_by_reason_with_the_first_example",
     ),
     Mutant(
         "shorter_lists_are_lost",
@@ -786,10 +755,10 @@ MUTANTS = [
     Mutant(
         "changed_file_is_not_new",
         "pipeline/growth/increments.py",
-        "if file.version not in taken.get(file.key, ())}",
-        "if file.key not in taken}",
+        "new = [file for file in files if file.version not in taken.get(file.key, ())]",
+        "new = [file for file in files if file.key not in taken]",
         "an append does not see that a file has changed",
-        "tests/integration/test_append.py::test_a_rewritten_file_is_refused_appended_or_replaces_what_it_gave",
+        "tests/integration/test_append.py::test_a_file_that_changed_is_an_error_or_is_added_again",
     ),
     Mutant(
         "sources_beyond_the_sums",
