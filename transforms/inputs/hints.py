@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transforms.inputs.reading import ROLE_NAMES
+from transforms.inputs.traces import TRACES, trace_format
 
 # Columns that such records have, and the function of examples/formatters.py that reads them.
 FORMATTERS: tuple[tuple[frozenset[str], str], ...] = tuple(
@@ -27,12 +28,6 @@ FORMATTERS: tuple[tuple[frozenset[str], str], ...] = tuple(
         ("nodes task", "verifiers"),
     )
 )
-# The same for events of sessions, and the input format.
-_SESSIONS = (
-    (frozenset({"sessionId", "parentUuid"}), "claude_code"),
-    (frozenset({"timestamp", "type", "payload"}), "codex"),
-    (frozenset({"schema_version", "steps"}), "atif"),
-)
 
 
 def formatter_hint(name: str) -> str:
@@ -45,9 +40,9 @@ def hint_of_record(record: Mapping[str, Any]) -> str:
     for columns, name in FORMATTERS:
         if columns <= record.keys():
             return formatter_hint(name)
-    for columns, name in _SESSIONS:
-        if columns <= record.keys():
-            return f"it looks like a trace: --input_format {name}"
+    for name in TRACES:
+        if trace_format(name).recognizes(record):
+            return f"it looks like {trace_format(name).title}: --input_format {name}"
     return next((hint for value in record.values() if (hint := hint_of_turns(value))), "")
 
 

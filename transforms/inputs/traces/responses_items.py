@@ -1,4 +1,4 @@
-"""Items of OpenAI's Responses API, of which Codex, its logs and others consist, as messages."""
+"""Items of OpenAI's Responses API, of which sessions of Codex consist, as messages."""
 
 from __future__ import annotations
 
@@ -44,9 +44,6 @@ def add_item(trace: Trace, conversation: TraceConversation, event: int, item: Ma
         conversation.write(event, calls=[function_call(item.get("call_id"), "local_shell", item.get("action"))])
     elif kind in ("function_call_output", "custom_tool_call_output", "local_shell_call_output"):
         conversation.answer(event, item.get("call_id"), _content(item.get("output")))
-    elif kind == "mcp_call":
-        conversation.write(event, calls=[function_call(item.get("id"), item.get("name"), item.get("arguments"))])
-        conversation.answer(event, item.get("id"), item.get("output") or item.get("error"))
 
 
 def kind_of_item(item: Mapping[str, Any]) -> str:
