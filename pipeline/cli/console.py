@@ -166,6 +166,13 @@ def show_phase(text: str) -> None:
         print(f"chatmill: {text}", file=sys.stderr, flush=True)
 
 
+def import_beam() -> None:
+    """Import Beam, which takes most of the time until a small job starts."""
+    if "apache_beam" not in sys.modules:
+        show_phase("importing Beam")
+    import apache_beam  # noqa: F401
+
+
 def error_text(error: BaseException) -> str:
     """What to show of an error. The library's parameters are shown as the options of the command line."""
     if isinstance(error, ParameterError):
@@ -186,6 +193,7 @@ def quiet_libraries() -> None:
     # Beam logs an error when it ends the job server that it started, and warns of a job server's own options.
     logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)
     logging.getLogger("apache_beam.options.pipeline_options").setLevel(logging.ERROR)
+    logging.getLogger("apache_beam.io.mongodbio").setLevel(logging.ERROR)  # it warns if it does not find bson
     logging.getLogger().addFilter(_is_for_the_user)
 
 

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pipeline.cli.claims import claim_of, take
-from pipeline.cli.console import show, show_phase
+from pipeline.cli.console import import_beam, show, show_phase
 from pipeline.cli.options import Options
 from pipeline.cli.sources import Source, inputs_of, with_all_inputs
 from pipeline.growth.increments import forget, planned_files, select
-from pipeline.job.beam_import import import_beam
 from pipeline.job.job_json import Job
 from pipeline.job.pinning import check_appendable, pin
 from pipeline.local.fork_server import ForkServer
@@ -83,7 +82,7 @@ def append(
     if not (new or is_unclean(folder, snapshot)):
         return Appended("nothing_new", _manifest(snapshot))
     for_runner = with_all_inputs(options, sources)
-    import_beam(for_runner)
+    import_beam()
     from pipeline.job.run import is_dry_run, parse_beam_options
 
     runner = runner_of(options.runner)

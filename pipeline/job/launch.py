@@ -12,11 +12,10 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from pipeline.cli.claims import claim_of
-from pipeline.cli.console import as_typed, error_text
+from pipeline.cli.console import as_typed, error_text, import_beam
 from pipeline.cli.options import Options
 from pipeline.cli.sources import Source, with_all_inputs
 from pipeline.cli.summary_json import appended_sums, check_summary_json, sums, write_summary_json
-from pipeline.job.beam_import import import_beam
 from pipeline.job.job_json import differences_of_inputs, differences_without_inputs, job_of
 from pipeline.job.temporary import temporary_folder
 from pipeline.local.fork_server import ForkServer, fork_server
@@ -213,7 +212,7 @@ def _build(
     server: ForkServer | None,
 ) -> tuple[str, dict[str, Any] | None]:
     """Plan the job and run it. Returns the status, and the manifest if the job is done."""
-    import_beam(for_runner)
+    import_beam()
     from apache_beam.options.pipeline_options import DirectOptions
 
     from pipeline.job.prepare import prepare

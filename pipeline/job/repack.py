@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pipeline.cli.claims import claim_of, take
-from pipeline.cli.console import error_text, show
+from pipeline.cli.console import error_text, import_beam, show
 from pipeline.cli.options import OPTIONS_OF_REPACK, Options, RowOptions, check_row_options, for_consumer, option_name
 from pipeline.growth.increments import forget
-from pipeline.job.beam_import import import_beam
 from pipeline.job.increment_plan import begin_increment, increment_of, plan_of
 from pipeline.job.job_json import Job, job_of, mix_of, row_options_of
 from pipeline.job.launch import check_output, check_stores, environment
@@ -74,7 +73,7 @@ def repack(url: str, given: Mapping[str, Any], beam_flags: Sequence[str]) -> Non
         check_stores(of_run)
         kept = _kept_of(Dataset(full_url(url)))
         options = _options_of(kept, given)
-        import_beam(options)
+        import_beam()
         from pipeline.job.run import parse_beam_options
 
         runner, folder = runner_of(options.runner), Folder(full_url(options.output))

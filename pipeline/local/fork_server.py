@@ -23,8 +23,8 @@ from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
 from typing import NoReturn
 
+from pipeline.cli.console import import_beam
 from pipeline.cli.options import Options
-from pipeline.job.beam_import import import_beam
 from pipeline.runners import runner_of
 from transforms.base.errors import Unavailable
 from transforms.storage.files import import_client
@@ -50,7 +50,7 @@ def fork_server(options: Options) -> Iterator[ForkServer | None]:
         yield None
         return
     # The server gets what is imported by now.
-    import_beam(options)
+    import_beam()
     for _, url in options.urls():
         import_client(url)
     server = ForkServer()
