@@ -64,7 +64,7 @@ def dataset(tmp_path_factory) -> Path:
 def test_page_has_no_errors_makes_no_requests_and_fits(browser, dataset, width, scheme):
     viewport = {"width": width, "height": 900}
     opened = Opened(browser, dataset / "report.html", viewport=viewport, color_scheme=scheme)
-    assert opened.evaluate("Object.keys(Chart.instances).length") == 6
+    assert opened.evaluate("document.querySelectorAll('.chart svg').length") == 6
     assert opened.evaluate("document.documentElement.scrollWidth") == width
     background = opened.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, background[4:-1].split(","))) > 3 * 128) == (scheme == "light")
@@ -73,14 +73,14 @@ def test_page_has_no_errors_makes_no_requests_and_fits(browser, dataset, width, 
 
 def test_charts_follow_when_the_scheme_changes(browser, dataset):
     opened = Opened(browser, dataset / "report.html", color_scheme="light")
-    colour = "Chart.getChart(document.querySelector('canvas')).data.datasets[0].backgroundColor"
+    colour = "getComputedStyle(document.querySelector('.chart path')).fill"
     light = opened.evaluate(colour)
     opened.page.emulate_media(color_scheme="dark")
     deadline = time.monotonic() + 30
     while opened.evaluate(colour) == light:  # the page's policy refuses what Playwright waits with, a text it evaluates
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert opened.evaluate("Object.keys(Chart.instances).length") == 6
+    assert opened.evaluate("document.querySelectorAll('.chart svg').length") == 6
     assert opened.problems == []
 
 
@@ -100,8 +100,8 @@ def test_figures_on_the_page_are_those_of_the_manifest(browser, dataset):
 def test_charts_and_their_tables_have_the_counts_of_the_manifest(browser, dataset):
     histograms, opened = manifest_of(dataset)["statistics"]["histograms"], Opened(browser, dataset / "report.html")
     for name, histogram in histograms.items():
-        chart = f"Chart.getChart(document.querySelector('[data-chart={name}]')).data"
-        labels, drawn = opened.evaluate(f"[{chart}.labels, {chart}.datasets[0].data]")
+        bars = f"[...document.querySelectorAll('[data-chart={name}] path')]"
+        labels, drawn = opened.evaluate(f"[{bars}.map(b => b.dataset.label), {bars}.map(b => +b.dataset.count)]")
         assert sum(drawn) == histogram["count"]
         rows = f"[...document.querySelectorAll('[data-bins={name}] tbody tr')]"
         printed = opened.evaluate(f"{rows}.map(row => [...row.cells].map(cell => cell.textContent))")
@@ -117,6 +117,37 @@ def test_charts_and_their_tables_have_the_counts_of_the_manifest(browser, datase
                 if max(bound, histogram["min"]) in range(int(first), int(last or first) + 1)
             ]
             assert sum(within) == count
+
+
+@pytest.mark.parametrize("width", [380, 1400])
+def test_bars_are_as_high_as_their_counts_within_a_grid_whose_labels_have_space(browser, dataset, width):
+    opened = Opened(browser, dataset / "report.html", viewport={"width": width, "height": 900})
+    for name in manifest_of(dataset)["statistics"]["histograms"]:
+        chart = f"[...document.querySelectorAll('[data-chart={name}] %s')]"
+        heights = opened.evaluate(f"{chart % 'path'}.map(bar => [+bar.dataset.count, bar.getBBox().height])")
+        lines = opened.evaluate(f"{chart % 'line'}.map(line => line.getBBox().y)")
+        marks = opened.evaluate(f"{chart % 'text.y'}.map(mark => Number(mark.textContent.replaceAll(',', '')))")
+        assert 2 <= len(lines) == len(marks) <= 6 and lines == sorted(lines, reverse=True)
+        assert marks == [*range(0, marks[-1] + 1, marks[1])] and marks[-2] < max(count for count, _ in heights)
+        pixels = (lines[0] - lines[-1]) / marks[-1]
+        assert heights == [[count, pytest.approx(max(count * pixels, 2), abs=1)] for count, _ in heights]
+        texts = "text:not(.y):not(:last-of-type)"
+        boxes = opened.evaluate(f"{chart % texts}.map(e => e.getBoundingClientRect()).map(b => [b.left, b.right])")
+        assert boxes and all(right < left for (_, right), (left, _) in pairwise(boxes))
+
+
+def test_pointer_shows_what_a_bar_is_of(browser, dataset):
+    opened = Opened(browser, dataset / "report.html")
+    bar = opened.page.locator("[data-chart=row_tokens] path").last
+    label, count = bar.get_attribute("data-label"), int(bar.get_attribute("data-count") or 0)
+    tip = opened.page.locator("[data-chart=row_tokens] .tip")
+    assert not tip.is_visible()
+    bar.hover()
+    share = f"{100 * count / manifest_of(dataset)['rows']:.2f}%"
+    assert tip.is_visible() and tip.text_content() == f"{label} tokens{count:,} rows ({share})"
+    opened.page.locator("h1").hover()
+    assert not tip.is_visible()
+    assert opened.problems == []
 
 
 def test_hostile_contents_are_text(browser, dataset):
@@ -200,7 +231,7 @@ def test_page_has_landmarks_names_and_headings_in_order(browser, dataset):
     levels = opened.evaluate("[...document.querySelectorAll('h1, h2, h3')].map(title => Number(title.tagName[1]))")
     assert levels[0] == 1 and levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
-    unnamed = "canvas:not([aria-label]), nav:not([aria-label]), section:not([aria-labelledby]), svg:not([aria-hidden])"
+    unnamed = ".chart:not([aria-label]), nav:not([aria-label]), section:not([aria-labelledby]), svg:not([aria-hidden])"
     assert opened.evaluate(f"document.querySelectorAll('{unnamed}').length") == 0
     broken = (
         "[...document.querySelectorAll('a[href]')].filter(link => !document.querySelector(link.getAttribute('href')))"

@@ -88,10 +88,7 @@ def make_report(manifest: Mapping[str, Any], excerpts: Sequence[Excerpt]) -> byt
         An HTML page, in UTF-8.
     """
     histograms = _histograms(manifest)
-    style, scripts = (
-        _file("page.css"),
-        [_file("chart.umd.min.js").rpartition("//# sourceMappingURL")[0], _file("page.js")],
-    )
+    style, script = _file("page.css"), _file("page.js")
     page = _page().render(
         manifest=manifest,
         contamination=contamination_text(manifest),
@@ -107,9 +104,9 @@ def make_report(manifest: Mapping[str, Any], excerpts: Sequence[Excerpt]) -> byt
         findings=_findings(manifest),
         recipe=recipe_text(manifest),
         style=Markup(style),
-        scripts=[Markup(script) for script in scripts],
+        script=Markup(script),
         policy=(
-            f"default-src 'none'; style-src {_hash(style)}; script-src {' '.join(map(_hash, scripts))}; "
+            f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
             "base-uri 'none'; form-action 'none'"
         ),
     )
@@ -254,7 +251,7 @@ def _histogram(name: str, histogram: Mapping[str, Any]) -> dict[str, Any]:
         "mean": round(histogram["sum"] / histogram["count"], 1),
         "at_most": {percent: at_most(name, histogram, percent) for percent in (50, 90, 99)},
         "bins": [*zip(labels, counts, strict=True)],
-        "chart": {"labels": labels, "counts": counts, "counted": counted, "unit": unit, "title": title},
+        "chart": {"labels": labels, "counts": counts, "counted": counted, "unit": unit},
     }
 
 
