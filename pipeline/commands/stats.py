@@ -41,7 +41,7 @@ def run(arguments: Sequence[str]) -> int:
     parser = CommandParser(
         "stats",
         "OUT [--json]",
-        "Print histograms of a dataset's lengths, trained share and turns, its schemas, roles, tools and scripts, "
+        "Print histograms of a dataset's lengths, trained share and turns, its schemas, roles and tools, "
         "what was not read, turns without an end of turn, and its parity with inference.",
         ["out/mine", "gs://bucket/mine --json"],
     )
@@ -75,14 +75,12 @@ def _print(console: Console, manifest: Mapping[str, Any]) -> None:
     if statistics["limits"]:
         console.print("\n[bold]what another --max_length would cut off[/]")
         console.print(_limits(statistics))
-    scripts = f"letters by script, in a sample of {statistics['characters_sampled']:,} characters"
     for title, counts in (
         ("examples by schema", statistics.get("schemas", {})),
         ("messages by role", statistics["roles"]),
         ("tools", statistics["tools"]),
         ("trained tokens by part of the turn", statistics.get("parts", {})),
         ("trained spans end with", statistics.get("span_ends", {})),
-        (scripts, statistics["scripts"]),
     ):
         if any(counts.values()):
             console.print(f"\n[bold]{title}[/]")

@@ -67,8 +67,6 @@ def manifest_by_hand(**changes: Any) -> dict[str, Any]:
             },
             "roles": {"assistant": 10, "user": 10, "system": 5},
             "tools": {"conversations": 1, "definitions": 2, "calls": 3, "answers": 4},
-            "scripts": {"Latin": 900, "Han": 100},
-            "characters_sampled": 1000,
         },
         "job": {
             "options": {

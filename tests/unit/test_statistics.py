@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.model.examples import Conversation, PlainText, PromptCompletion, TokenRow
-from transforms.model.scripts import count_scripts
 from transforms.model.statistics import Beyond, Histogram, Statistics, Tools, bins_of, bounds_of, histogram_of
 from transforms.rows import IGNORED
 from transforms.rows.ragged import offsets_of
@@ -107,31 +105,7 @@ def test_messages_roles_tools_and_calls_are_counted():
 def test_contents_without_messages_have_no_turns():
     row = TokenRow(np.array([1], np.int32), np.array([True]))
     assert of_contents([row]) == of_contents([]) == Statistics()
-    assert of_contents([PlainText("ab"), row]) == Statistics(scripts={"Latin": 2}, characters_sampled=2)
-    assert of_contents([PromptCompletion("ab", "ж")]).scripts == {"Cyrillic": 1, "Latin": 2}
-    in_parts = [{"role": "user", "content": [{"type": "text", "text": "ab"}, {"type": "text", "text": "ж"}]}]
-    assert of_contents([Conversation(in_parts)]).scripts == {"Cyrillic": 1, "Latin": 2}
-
-
-@pytest.mark.parametrize("count", [1, 128, 129])
-def test_scripts_are_counted_in_a_sample_of_the_contents(count):
-    assert of_contents([PlainText("é" * 10**6)] * count).scripts == {"Latin": 8192 * -(-count // 128)}
-
-
-def test_letters_count_for_their_script():
-    texts = ["Über 12!", "Привет", "你好,ですカ", "한국", "مرحبا", "हिन्दी", "ไทย", "𖼀🙂\ud800"]
-    assert count_scripts(texts) == {
-        "Arabic": 5,
-        "Cyrillic": 6,
-        "Devanagari": 6,
-        "Han": 2,
-        "Hangul": 2,
-        "Hiragana": 2,
-        "Katakana": 1,
-        "Latin": 4,
-        "Other": 1,
-        "Thai": 3,
-    }
+    assert of_contents([PlainText("ab"), PromptCompletion("ab", "ж"), row]) == Statistics()
 
 
 def test_statistics_are_the_same_as_json():

@@ -95,8 +95,6 @@ class Statistics(Counts, frozen=True):
         limits: for some values of max_length, as strings, what they would cut off; empty if no example was counted.
         roles: the messages of each role.
         tools: of conversations.
-        scripts: the letters of each script in a sample of the contents.
-        characters_sampled: all characters of this sample.
         schemas: the examples that were read by each schema.
         unread: text that was not read, by the name of its column, or of its key, such as `messages[].name`.
         trace_events: the events of the traces of agents, by format and kind, such as `codex/turn_context`.
@@ -113,8 +111,6 @@ class Statistics(Counts, frozen=True):
     limits: Mapping[str, Beyond] = {}
     roles: Mapping[str, int] = {}
     tools: Tools = Tools()
-    scripts: Mapping[str, int] = {}
-    characters_sampled: int = 0
     schemas: Mapping[str, int] = {}
     unread: Mapping[str, Unread] = {}
     trace_events: Mapping[str, TraceEvents] = {}

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from transforms.model.examples import Conversation, PlainText, PromptCompletion
-from transforms.model.scripts import count_scripts
+from transforms.model.examples import Conversation
 from transforms.model.statistics import Beyond, Histogram, Statistics, Tools, histogram_of
 from transforms.rows import IGNORED
 from transforms.rows.ragged import slices_of
@@ -18,12 +17,10 @@ from transforms.rows.truncation import turns_of
 
 # Values of max_length for which the tokens that they would cut off are counted.
 LIMITS = (2048, 4096, 8192, 16384, 32768)
-# The sample whose scripts are counted: one in this many contents of a part, its first messages, and their beginnings.
-_ONE_OF, _MESSAGES, _CHARACTERS = 128, 32, 256
 
 
 def of_contents(contents: Sequence[Any]) -> Statistics:
-    """Count the contents of examples: messages, roles, tools, and the scripts of a sample of them.
+    """Count the contents of examples: messages, roles and tools.
 
     Args:
         contents: Conversations and other contents of Examples, those of one part of a split.
@@ -43,13 +40,10 @@ def of_contents(contents: Sequence[Any]) -> Statistics:
             of_role[role] += messages * count
     definitions = [len(content.tools) for content in contents if type(content) is Conversation and content.tools]
     turns = np.array([len(of_id[number]) for number in times], np.int64).repeat([*times.values()])
-    sampled = [*chain.from_iterable(map(_beginnings, contents[::_ONE_OF]))]
     return Statistics(
         histograms=_histograms(turns=np.concatenate([turns, [*map(len, others)]]).astype(np.int64)),
         roles=dict(sorted(of_role.items())),
         tools=Tools(len(definitions), sum(definitions), sum(calls), of_role["tool"]),
-        scripts=dict(sorted(count_scripts(sampled).items())),
-        characters_sampled=sum(map(len, sampled)),
     )
 
 
@@ -98,15 +92,3 @@ def _limits(lengths: np.ndarray, labels: np.ndarray, offsets: np.ndarray) -> dic
         beyond = Beyond(len(longer), beyond.tokens + int(between.sum()), beyond.trained_tokens + trained, of_turns)
         limits[str(limit)] = beyond
     return dict(reversed(limits.items()))
-
-
-def _beginnings(content: Any) -> list[str]:
-    """The beginnings of the texts of a content; none if it is tokenized already."""
-    if isinstance(content, Conversation):
-        texts: Any = content.texts
-        if texts is None:
-            texts = [message.get("content") for message in content.messages]
-        return [text[:_CHARACTERS] for text in texts[:_MESSAGES] if isinstance(text, str)]
-    if isinstance(content, PromptCompletion):
-        return [content.prompt[:_CHARACTERS], content.completion[:_CHARACTERS]]
-    return [content.text[: _MESSAGES * _CHARACTERS]] if isinstance(content, PlainText) else []
