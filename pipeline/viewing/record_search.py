@@ -82,7 +82,7 @@ def search(dataset: Dataset, decoder: TokenDecoder, split: str, text: str, limit
         raise UserError("--search: the rows have no input_ids, so there is no text to search.")
     found, rows = 0, dataset.row_count(split)
     for _, first, batch in dataset.rows(split, columns):
-        for row in _rows_with(text.encode(), decoder, batch, dataset.packed):
+        for row in _rows_with(text, decoder, batch, dataset.packed):
             if found == limit:
                 yield f"{counted(limit, 'row')} shown, of the first {first + row:,} of {rows:,}; --limit shows more."
                 return
@@ -91,17 +91,12 @@ def search(dataset: Dataset, decoder: TokenDecoder, split: str, text: str, limit
     yield f"{found:,} of {rows:,} rows of {split} have it."
 
 
-def _rows_with(text: bytes, decoder: TokenDecoder, batch: pa.RecordBatch, packed: bool) -> Iterator[int]:
+def _rows_with(text: str, decoder: TokenDecoder, batch: pa.RecordBatch, packed: bool) -> Iterator[int]:
     """The numbers of the rows of a batch with an example that has a text."""
     examples = examples_of(batch, packed, shift_labels=False)
-    data, offsets = decoder.bytes_of(examples.ids)
-    edges, rows = offsets[examples.offsets], np.repeat(np.arange(len(batch)), examples.counts)
-    last, at = -1, data.find(text)
-    while at >= 0:
-        example = int(np.searchsorted(edges, at, "right")) - 1
-        if at + len(text) <= edges[example + 1] and (row := int(rows[example])) != last:
-            yield (last := row)
-        at = data.find(text, at + 1)
+    of_examples = [ids.tolist() for ids in np.split(examples.ids.astype(np.uint32), examples.offsets[1:-1])]
+    found = [text in decoded for decoded in decoder.texts(of_examples)]
+    yield from np.unique(np.repeat(np.arange(len(batch)), examples.counts)[found]).tolist()
 
 
 def reject(dataset: Dataset | FailedBuild, number: int) -> Iterator[Found]:

@@ -262,7 +262,7 @@ def print_preview(console: Console, dataset: Dataset) -> None:
         return
     shown = shown_tokens(example.trained, _TOKENS_OF_PREVIEW)
     ids = example.ids[shown]
-    decoder = TokenDecoder.load_for(dataset.tokenizer_folder, ids)
+    decoder = TokenDecoder.load(dataset.tokenizer_folder)
     marked = marked_tokens(decoder.decode(ids), example.trained[shown], decoder.is_added(ids))
     # Line breaks would take most of the lines: a template prints several for each turn.
     text = as_text(replace(marked, text=marked.text.replace("\n", "↵")))
@@ -280,7 +280,7 @@ def _token_list(example: Example, decoder: TokenDecoder, shown: slice) -> Any:
     ids, labels, trained = example.ids[shown], example.labels[shown], example.trained[shown]
     lines = Text(f"{'id':>8} {'label':>8}  token\n", "bold")
     for id, label, text, is_trained in zip(
-        ids.tolist(), labels.tolist(), _texts(ids, decoder), trained.tolist(), strict=True
+        ids.tolist(), labels.tolist(), _texts(example.ids, decoder)[shown], trained.tolist(), strict=True
     ):
         in_line = visible(text).replace("\n", "\\n").replace("\t", "\\t")
         lines.append(f"{id:8} {label:8}  ", "not bold dim")
@@ -290,8 +290,9 @@ def _token_list(example: Example, decoder: TokenDecoder, shown: slice) -> Any:
 
 
 def _texts(ids: np.ndarray, decoder: TokenDecoder) -> list[str]:
-    data, offsets = decoder.bytes_of(ids)
-    return [data[start:stop].decode("utf-8", "surrogateescape") for start, stop in pairwise(offsets.tolist())]
+    decoded = decoder.decode(ids)
+    places = zip(decoded.starts.tolist(), decoded.stops.tolist(), strict=True)
+    return [decoded.text[start:stop] for start, stop in places]
 
 
 def row_as_json(row: Row, decoder: TokenDecoder, tokens: bool = False) -> dict[str, Any]:
@@ -322,10 +323,7 @@ def row_as_json(row: Row, decoder: TokenDecoder, tokens: bool = False) -> dict[s
             }
         )
         if tokens:
-            texts = [
-                text.encode("utf-8", "surrogateescape").decode(errors="replace")
-                for text in _texts(example.ids, decoder)
-            ]
+            texts = _texts(example.ids, decoder)
             examples[-1] |= {"input_ids": example.ids.tolist(), "labels": example.labels.tolist(), "token_texts": texts}
     place = {"split": row.split, "row": row.number, "shard": row.shard, "row_in_shard": row.in_shard}
     return {**place, "examples": examples, **({"note": row.note} if row.note else {})}

@@ -230,7 +230,7 @@ def test_text_without_turns_has_no_parts_to_choose(tmp_path, capfd):
     assert run("build", *options, PART_COLUMNS) == 0
     repacking = ("repack", tmp_path / "kept", "--output", tmp_path / "out", "--direct_num_workers=1")
     assert run(*repacking, "--train_parts=content") == 1
-    assert "it has texts without turns, which a build that chooses or weighs parts of turns" in capfd.readouterr().err
+    assert "it has texts without turns, which a build that chooses parts of turns" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

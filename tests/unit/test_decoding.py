@@ -1,9 +1,10 @@
-"""Decoding from the vocabulary alone: the text of `tokenizers`, and the exact place of each token."""
+"""Decoding: the text of `tokenizers`, and the place of each token."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from support.paths import SHARED, TOKENIZER
+from transforms.tokens.backend import load_backend, load_decoder
 from transforms.tokens.decoding import TokenDecoder
 from transforms.tokens.tokenizer import load_tokenizer
 
@@ -41,22 +43,24 @@ def test_text_is_that_of_tokenizers(folder):
     check()
 
 
-def test_each_token_has_its_place(folder):
+def test_tokens_share_no_characters_but_those_of_which_they_are_parts(folder):
     decoder, tokenizer = TokenDecoder.load(str(folder)), Tokenizer.from_file(str(folder / "tokenizer.json"))
     for text in TEXTS:
-        ids = np.array(tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
-        decoded = decoder.decode(ids)
-        data, offsets = decoder.bytes_of(ids)
-        data = data[decoder.strips_space and data.startswith(b" ") :]
-        shift = int(offsets[-1]) - len(data)
-        for start, stop, first, last in zip(decoded.starts, decoded.stops, offsets[:-1], offsets[1:], strict=True):
-            own = data[max(first - shift, 0) : max(last - shift, 0)]
-            # The characters that a token has a byte of, and no others.
-            assert own in decoded.text[start:stop].encode()
-            before, after = decoded.text[:start].encode(), decoded.text[:stop].encode()
-            assert len(before) <= max(first - shift, 0) and max(last - shift, 0) <= len(after)
-            assert not own or len(decoded.text[: start + 1].encode()) > max(first - shift, 0)
-            assert not own or len(decoded.text[: stop - 1].encode()) < max(last - shift, 0)
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        decoded = decoder.decode(np.array(ids, np.int32))
+        places = [*zip(decoded.starts.tolist(), decoded.stops.tolist(), strict=True)]
+        runs = [[number for number, _ in group] for _, group in groupby(enumerate(places), key=lambda one: one[1][1])]
+        for numbers in runs:
+            # Each run of tokens with one place is the shortest that is not a part of a character.
+            start, stop = places[numbers[0]]
+            run = [ids[number] for number in numbers]
+            assert tokenizer.decode(run, skip_special_tokens=False).lstrip(" ") == decoded.text[start:stop].lstrip(" ")
+            for count in range(1, len(run)):
+                assert "\ufffd" in tokenizer.decode(run[:count], skip_special_tokens=False)
+        # They follow one another.
+        edges = [places[numbers[0]] for numbers in runs]
+        assert [start for start, _ in edges] == [0, *(stop for _, stop in edges)][: len(edges)]
+        assert not edges or edges[-1][1] == len(decoded.text)
 
 
 def test_emoji_of_several_tokens_is_the_text_of_each_of_them():
@@ -69,10 +73,10 @@ def test_emoji_of_several_tokens_is_the_text_of_each_of_them():
     assert shown == ["水", " 👩", "👩", "!"]
 
 
-def test_text_that_was_cut_inside_a_character_keeps_the_bytes():
+def test_what_is_left_of_a_character_that_was_cut_is_a_replacement_character():
     ids = Tokenizer.from_file(str(TOKENIZER / "tokenizer.json")).encode("水👩", add_special_tokens=False).ids
     decoded = TokenDecoder.load(str(TOKENIZER)).decode(np.array(ids[:-1]))
-    assert decoded.text.encode("utf-8", "surrogateescape") == "水👩".encode()[:-1]
+    assert decoded.text.rstrip("\ufffd") == "水" and decoded.text[1:]
     assert decoded.stops.tolist()[-1] == len(decoded.text)
 
 
@@ -81,16 +85,20 @@ def test_unknown_ids_are_replacement_characters():
     assert (decoded.text, decoded.starts.tolist(), decoded.stops.tolist()) == ("\ufffd\ufffd", [0, 1], [1, 2])
 
 
-def test_added_tokens_of_all_files_are_known(tmp_path):
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "added_tokens.json"])
+def test_added_tokens_of_other_files_are_known(tmp_path, file):
     shutil.copytree(TOKENIZER, tmp_path, dirs_exist_ok=True)
     size = Tokenizer.from_file(str(TOKENIZER / "tokenizer.json")).get_vocab_size()
-    config = json.loads((TOKENIZER / "tokenizer_config.json").read_text())
-    config["added_tokens_decoder"] = {str(size): {"content": "<|call|>", "special": True}}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    (tmp_path / "added_tokens.json").write_text(json.dumps({"<|é fin|>": size + 1}))
-    decoder, ids = TokenDecoder.load(str(tmp_path)), np.array([size, size + 1, 5])
-    assert decoder.decode(ids[:2]).text == "<|call|><|é fin|>"
-    assert decoder.is_added(ids).tolist() == [True, True, False]
+    if file == "added_tokens.json":
+        added = {"<|é fin|>": size}
+    else:
+        config = json.loads((TOKENIZER / file).read_text())
+        added = config | {"added_tokens_decoder": {str(size): {"content": "<|é fin|>", "special": True}}}
+    (tmp_path / file).write_text(json.dumps(added))
+    decoder, ids = TokenDecoder.load(str(tmp_path)), np.array([size, 5])
+    assert decoder.decode(ids[:1]).text == "<|é fin|>"
+    assert decoder.is_added(ids).tolist() == [True, False]
+    assert [decoder.added_token(id) for id in ids.tolist()] == ["<|é fin|>", None]
 
 
 @pytest.mark.parametrize(
@@ -113,31 +121,35 @@ def test_other_decoders(tmp_path, decoder):
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "TokenizersBackend"}')
     for ids in ([0, 1, 2], [6, 2, 3, 7], [8, 0, 2, 8], [1, 4, 5, 1]):
-        found = TokenDecoder.load(str(tmp_path)).decode(np.array(ids)).text
-        assert found == tokenizer.decode(ids, skip_special_tokens=False)
+        decoder, text = TokenDecoder.load(str(tmp_path)), tokenizer.decode(ids, skip_special_tokens=False)
+        assert decoder.decode(np.array(ids)).text == text
+        assert decoder.texts([ids, ids[:1]]) == [text, tokenizer.decode(ids[:1], skip_special_tokens=False)]
 
 
-def test_decoder_of_a_loaded_tokenizer_is_that_of_its_files(folder):
-    tokenizer, decoder = load_tokenizer(str(folder)), TokenDecoder.load(str(folder))
+def test_bytes_that_are_no_character_stop_nothing(tmp_path):
+    vocabulary = ["<0xC3>", "<0xA9>", "<0xB0>", "▁the"]
+    tokenizer = Tokenizer(models.WordLevel({token: id for id, token in enumerate(vocabulary)}, unk_token="▁the"))
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    for ids in ([0, 1, 2, 3], [0, 1, 2, 1, 3], [2, 3, 0], [0, 1, 0, 1, 2]):
+        decoded = TokenDecoder(tokenizer).decode(np.array(ids))
+        assert decoded.stops[-1] == len(decoded.text) and (3 not in ids or decoded.text.count(" the") == 1)
+
+
+def test_merges_are_not_needed(folder):
+    decoder, whole = load_decoder(str(folder)), load_backend(str(folder))
+    assert not json.loads(decoder.to_str())["model"]["merges"] and json.loads(whole.to_str())["model"]["merges"]
+    assert decoder.get_vocab() == whole.get_vocab()
+    assert whole.to_str() == Tokenizer.from_file(str(folder / "tokenizer.json")).to_str()
+
+
+def test_decoder_uses_the_tokenizer_if_it_is_loaded_from_anywhere(folder, tmp_path, monkeypatch):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    expected = TokenDecoder.load(str(folder))
+    tokenizer = load_tokenizer(str(folder))
+    monkeypatch.setattr("transforms.tokens.decoding.load_decoder", lambda _: pytest.fail("it is read again"))
+    decoder = TokenDecoder.load(str(copy))
     for text in TEXTS:
         ids = np.array(tokenizer.encode(text), np.int32)
-        again = TokenDecoder.of_tokenizer(tokenizer, ids)
-        assert again.decode(ids).text == decoder.decode(ids).text
-        assert again.decode(ids).starts.tolist() == decoder.decode(ids).starts.tolist()
-        assert again.is_added(ids).tolist() == decoder.is_added(ids).tolist()
-    unknown = np.array([-1, 1 << 30], np.int64)
-    assert TokenDecoder.of_tokenizer(tokenizer, unknown).decode(unknown).text == "\ufffd\ufffd"
-
-
-def test_decoder_for_some_ids_uses_the_tokenizer_if_it_is_loaded_from_anywhere(folder, tmp_path):
-    copy = shutil.copytree(folder, tmp_path / "copy")
-    tokenizer = load_tokenizer(str(folder))
-    ids = np.array(tokenizer.encode("Hello 家族"), np.int32)
-    loaded = TokenDecoder.load_for(str(copy), ids)
-    assert len(loaded.added) <= max(ids) + 2  # it has no more than these ids
-    assert loaded.decode(ids).text == TokenDecoder.load(str(folder)).decode(ids).text
-    with open(copy / "tokenizer_config.json", "a") as file:  # other files: nobody has loaded them
-        file.write(" ")
-    other = TokenDecoder.load_for(str(copy), ids)
-    assert len(other.added) > max(ids) + 2
-    assert other.decode(ids).text == loaded.decode(ids).text
+        found, other = decoder.decode(ids), expected.decode(ids)
+        assert (found.text, found.starts.tolist()) == (other.text, other.starts.tolist())
+        assert decoder.is_added(ids).tolist() == expected.is_added(ids).tolist()

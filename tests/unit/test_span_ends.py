@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, decoders, models
 
 from transforms.tokens.decoding import TokenDecoder
 from transforms.tokens.span_ends import SpanEnds
 
 END, CALL, BREAK, SPACES, TEXT, OTHER = range(6)
-DECODER = TokenDecoder.of([b"<|end|>", b"<|call|>", b"\n", b"  ", b"text", b"\xff"], [END, CALL, SPACES])
 NOT = -100
+
+
+def decoder() -> TokenDecoder:
+    """Of a byte-level vocabulary, in which "  " is an added token, and the last token is a part of a character."""
+    vocabulary = ["<|end|>", "<|call|>", "\u010a", "  ", "text", "\u00ff"]
+    tokenizer = Tokenizer(models.WordLevel({token: id for id, token in enumerate(vocabulary)}, unk_token="text"))
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<|end|>", "<|call|>"])
+    tokenizer.add_tokens(["  "])
+    return TokenDecoder(tokenizer)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +45,6 @@ NOT = -100
     ],
 )
 def test_last_token_of_each_span_is_counted(labels: list[int], starts: list[int], expected: dict[str, int]):
-    ends = SpanEnds(lambda _: DECODER)
+    ends = SpanEnds(decoder())
     for _ in range(2):  # names are known the second time
         assert ends.count(np.array(labels, np.int32), np.array(starts, np.int64)) == expected

@@ -86,7 +86,7 @@ def _found(key: str, value: Any, where: str, reading: Reading) -> Any:
     elif flag is not None and not _is_number(value):
         return flag
     if not _is_number(value) or not value >= 0:  # not NaN either
-        expected = "true, false, 0 or 1" if named else "the number 0 or 1"
+        expected = "true, false, 0 or 1" if named else "a number, 0 or 1"
         raise RecordError("bad_weight", f"{where} has {_shown(key, value)}; expected {expected}")
     return value
 

@@ -92,8 +92,7 @@ def read_excerpts(folder: Folder, manifest: Mapping[str, Any]) -> list[Excerpt]:
         for row in _spread(len(rows), wanted):
             examples = examples_of(rows.slice(row, 1), layout.packed, layout.shift_labels)
             found.append((shard["path"], row, examples))
-    ids = np.concatenate([examples.ids for *_, examples in found])
-    decoder = TokenDecoder.load_for(folder.tokenizer(manifest["job"]["tokenizer"]), ids)
+    decoder = TokenDecoder.load(folder.tokenizer(manifest["job"]["tokenizer"]))
     return [_excerpt(*row, decoder) for row in found]
 
 

@@ -47,7 +47,6 @@ from transforms.storage.files import join
 from transforms.storage.writing import NewFile
 from transforms.tokens.decoding import TokenDecoder
 from transforms.tokens.span_ends import SpanEnds
-from transforms.tokens.tokenizer import loaded_tokenizer
 
 # A split that has more becomes several shards: a compressed file may hold more than its size lets expect. 64 Mi tokens
 # are about 256 MiB of text.
@@ -299,11 +298,7 @@ def _desirable(source: RowSource) -> np.ndarray:
 
 @functools.cache  # the folder has the name of its content
 def _span_ends(tokenizer: str) -> SpanEnds:
-    loaded = loaded_tokenizer(tokenizer)
-    if loaded is None:  # a repack tokenizes nothing
-        decoder = TokenDecoder.load(tokenizer)
-        return SpanEnds(lambda _: decoder)
-    return SpanEnds(lambda ids: TokenDecoder.of_tokenizer(loaded, ids))
+    return SpanEnds(TokenDecoder.load(tokenizer))
 
 
 def _first_truncated(part: Rows) -> tuple[int, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 
 import numpy as np
 
@@ -19,11 +18,11 @@ class SpanEnds:
     """Counts what spans of trained tokens end with.
 
     Args:
-        decoder_of: gives a decoder of some ids.
+        decoder: of the tokens.
     """
 
-    def __init__(self, decoder_of: Callable[[np.ndarray], TokenDecoder]):
-        self._decoder_of = decoder_of
+    def __init__(self, decoder: TokenDecoder):
+        self._decoder = decoder
         self._names: dict[int, str] = {}
 
     def count(self, labels: np.ndarray, starts: np.ndarray) -> Counter[str]:
@@ -59,10 +58,8 @@ class SpanEnds:
 
     def _names_of(self, ids: np.ndarray) -> list[str]:
         """The text of each added token, and what other tokens are. ids: each once."""
-        wanted = ids.tolist()
-        if unknown := [id for id in wanted if id not in self._names]:
-            decoder = self._decoder_of(np.array(unknown))
-            for id, is_added in zip(unknown, decoder.is_added(np.array(unknown)).tolist(), strict=True):
-                text = decoder.bytes_of(np.array([id]))[0].decode(errors="replace")
-                self._names[id] = _SPACE if text.isspace() else text if is_added else _OTHERS
+        wanted: list[int] = ids.tolist()
+        for id in wanted:
+            if id not in self._names:
+                self._names[id] = _SPACE if self._decoder.is_space(id) else self._decoder.added_token(id) or _OTHERS
         return [self._names[id] for id in wanted]

@@ -166,8 +166,7 @@ def _check_batches(
 
 @functools.lru_cache(1)
 def _span_ends(tokenizer: str) -> SpanEnds:
-    decoder = TokenDecoder.load(tokenizer)
-    return SpanEnds(lambda _: decoder)
+    return SpanEnds(TokenDecoder.load(tokenizer))
 
 
 def _described(schema: pa.Schema) -> str:

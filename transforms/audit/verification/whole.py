@@ -32,7 +32,7 @@ from transforms.outputs import ShardEntry, increment_stem_of, stem_of
 from transforms.reading.reader import Dataset, Unfinished
 from transforms.rows.packing import longer_of
 from transforms.storage.walking import names_below
-from transforms.tokens.decoding import TokenDecoder
+from transforms.tokens.backend import load_decoder
 
 # Less is read in this process, since another one takes half a second to start.
 _BYTES_OF_A_PROCESS = 16 << 20
@@ -127,7 +127,7 @@ def _verify_shards(dataset: Dataset, names: set[str], processes: int | None, fou
     found.faults += [Fault(shard["path"], "the file is missing") for shard in missing]
     folder: str | None = dataset.tokenizer_folder
     try:
-        vocabulary = len(TokenDecoder.load(dataset.tokenizer_folder).added) - 1
+        vocabulary = max(load_decoder(dataset.tokenizer_folder).get_vocab().values()) + 1
     except StoreError:
         raise
     except Exception:  # of transformers, for files that are not a tokenizer's, which is a fault already or a note
