@@ -17,7 +17,7 @@ from transforms.base.checks import did_you_mean
 _COMMANDS = {
     "build": ("[RECIPE] OPTIONS", "build a dataset"),
     "masks": ("OPTIONS", "show what is trained on under a chat template"),
-    "diff": ("A B [OPTIONS]", "show what differs between two datasets"),
+    "diff": ("A B", "show what differs between two datasets"),
     "inspect": ("OUT [OPTIONS]", "show rows of a dataset, or its rejects"),
     "snapshots": ("OUT", "list the versions of a dataset"),
     "stats": ("OUT", "print histograms and counts of a dataset"),

@@ -1,4 +1,4 @@
-"""chatmill diff: shows what differs between two datasets: their jobs, the outcomes of records, and the examples."""
+"""chatmill diff: shows what differs between two datasets: their jobs, the outcomes of records, and the sums."""
 
 from __future__ import annotations
 
@@ -7,24 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli.console import CommandParser, as_typed, paged, shortened
-from transforms.base.phrases import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipeline.viewing.row_view import Example, Row
-    from transforms.audit.comparison.differences import Difference, Differences
+    from transforms.audit.differences import Differences
     from transforms.reading.reader import Dataset
 
-_LIMIT = 3
-_TOKENS_SHOWN = 80
-_MEANINGS = {
-    "split": "the same, in another split",
-    "mask": "the same tokens, with another mask",
-    "tokens": "the same record, with other tokens",
-    "only in A": "",
-    "only in B": "",
-}
+_TITLES = {"job": "changed in the job", "records": "changed records", "sums": "changed sums"}
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -34,7 +24,7 @@ def run(arguments: Sequence[str]) -> int:
         arguments: what follows the command.
 
     Returns:
-        0 if they have the same examples, 1 if not.
+        0 if they have the same outcomes, sums and files, 1 if not.
 
     Raises:
         UserError: if an option is wrong, or there is no such dataset.
@@ -42,27 +32,20 @@ def run(arguments: Sequence[str]) -> int:
     """
     options = _parse(arguments)
 
-    from transforms.audit.comparison.differences import changed_job, changed_records, compare
+    from transforms.audit.differences import compare
     from transforms.reading.reader import Dataset
 
     datasets = Dataset(options.a), Dataset(options.b)
-    job, records = changed_job(*datasets), changed_records(*datasets)
-    found = compare(*datasets, options.limit)
+    found = compare(*(dataset.manifest for dataset in datasets))
     if options.json:
-        _print_json(datasets, job, records, found)
+        _print_json(found)
     else:
         with paged() as console:
-            _print(console, datasets, job, records, found)
-    return int(bool(found.counts))
+            _print(console, datasets, found)
+    return int(not found.are_of_job_alone)
 
 
-def _print(
-    console: Console,
-    datasets: tuple[Dataset, Dataset],
-    job: dict[str, tuple[Any, Any]],
-    records: dict[str, tuple[int, int]],
-    found: Differences,
-) -> None:
+def _print(console: Console, datasets: tuple[Dataset, Dataset], found: Differences) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -79,102 +62,24 @@ def _print(
 
     a, b = (dataset.manifest for dataset in datasets)
     sums = {name.replace("_", " "): (f"{a[name]:,}", f"{b[name]:,}") for name in ("rows", "tokens", "trained_tokens")}
-    examples = f"{found.examples[0]:,}", f"{found.examples[1]:,}"
-    shards = f"{len(a['shards']):,}", f"{len(b['shards']):,}"
-    table("", {"dataset": (datasets[0].name, datasets[1].name), "examples": examples, **sums, "shards": shards})
-    if job:
-        table("changed in the job", job)
-    if records:
-        table("changed records", {name: (f"{a:,}", f"{b:,}") for name, (a, b) in records.items()})
-    if not found.counts:
-        console.print(Text(f"equal: both have the same {counted(found.equal, 'example')}", "bold"))
+    files = f"{found.files[0]:,}", f"{found.files[1]:,}"
+    table("", {"dataset": (datasets[0].name, datasets[1].name), **sums, "files of rows": files})
+    for part, title in _TITLES.items():
+        if pairs := getattr(found, part):
+            table(title, pairs)
+    if found.are_of_job_alone:
+        console.print(Text("equal: both have the same outcomes, sums and files", "bold"))
         return
-    console.print(Text(f"equal  {found.equal:,}", "bold"))
-    for kind, count in found.counts.items():
-        console.print(Text(f"{kind}  {count:,}", "bold").append(f"  {_MEANINGS[kind]}", "not bold"))
-    if advice := _advice(datasets, found):
-        console.print(Text(advice, "yellow"))
-    for kind, differences in found.first.items():
-        console.print(Text(f"\n{kind}: {len(differences):,} of {found.counts[kind]:,}", "bold underline"))
-        for difference in differences:
-            _print_difference(console, datasets, difference)
+    console.print(f"{found.files[2]:,} files of rows have the same bytes in both.")
 
 
-def _advice(datasets: tuple[Dataset, Dataset], found: Differences) -> str:
-    """What would show more, as a sentence; empty if nothing would."""
-    from transforms.audit.comparison.entries import knows_records
-
-    if not {"only in A", "only in B"} <= found.counts.keys() or all(map(knows_records, datasets)):
-        return ""
-    return "An example whose tokens changed is listed in A and in B: only builds with --provenance can match records."
-
-
-def _print_difference(console: Console, datasets: tuple[Dataset, Dataset], difference: Difference) -> None:
-    import numpy as np
-    from rich.text import Text
-
-    from pipeline.viewing.row_view import print_example
-    from transforms.tokens.decoding import TokenDecoder
-
-    sides = [
-        _example(dataset, place) if place else None
-        for dataset, place in zip(datasets, (difference.a, difference.b), strict=True)
-    ]
-    texts = [side[1] for side in sides if side]
-    for name, dataset, side in zip("AB", datasets, sides, strict=True):
-        if side is None:
-            continue
-        row, example = side
-        near = example.trained
-        if len(texts) == 2:
-            near = np.arange(len(example.ids)) >= min(_first_difference(texts), len(example.ids) - 1)
-        console.print(Text(f"{name}: {row.title}, {example.title}", "bold"))
-        print_example(console, example, TokenDecoder.load(dataset.tokenizer_folder), near, _TOKENS_SHOWN)
-
-
-def _first_difference(examples: Sequence[Example]) -> int:
-    """The number of the first token in which two examples differ, in its id or its label."""
-    import numpy as np
-
-    length = min(len(example.ids) for example in examples)
-    a, b = examples
-    differ = (a.ids[:length] != b.ids[:length]) | (a.labels[:length] != b.labels[:length])
-    return int(np.argmax(differ)) if differ.any() else length
-
-
-def _example(dataset: Dataset, place: Any) -> tuple[Row, Example]:
-    """The row and the example at a place of a dataset."""
-    from pipeline.viewing.row_view import read_row_of_shard
-
-    shard, in_shard, segment = place
-    row = read_row_of_shard(dataset, shard, in_shard)
-    return row, row.examples[segment]
-
-
-def _print_json(
-    datasets: tuple[Dataset, Dataset],
-    job: dict[str, tuple[Any, Any]],
-    records: dict[str, tuple[int, int]],
-    found: Differences,
-) -> None:
+def _print_json(found: Differences) -> None:
     import msgspec
 
-    def place(of: Any) -> Any:
-        return of and {"shard": of[0]["path"], "row": of[1], "segment": of[2]}
-
-    def pairs(changed: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
-        return {name: {"a": a, "b": b} for name, (a, b) in changed.items()}
-
-    document = {
-        "equal": not found.counts,
-        "job": pairs(job),
-        "records": pairs(records),
-        "examples": {"a": found.examples[0], "b": found.examples[1], "equal": found.equal, **found.counts},
-        "first": {
-            kind: [{"a": place(difference.a), "b": place(difference.b)} for difference in differences]
-            for kind, differences in found.first.items()
-        },
-    }
+    document: dict[str, Any] = {"equal": found.are_of_job_alone}
+    for part in _TITLES:
+        document[part] = {name: {"a": a, "b": b} for name, (a, b) in getattr(found, part).items()}
+    document["files"] = dict(zip(("a", "b", "same"), found.files, strict=True))
     print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
 
 
@@ -182,16 +87,13 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The value of each option. Raises UserError."""
     parser = CommandParser(
         "diff",
-        usage="A B [--limit N] [--json]",
-        description="Show what differs between two datasets: options, tokenizer, template, versions, outcomes of "
-        "records, and examples. The order of examples, their rows and their shards do not matter. Exit code 0 if the "
-        "examples are the same, 1 if not.",
+        usage="A B [--json]",
+        description="Show what differs between two datasets by their manifests: options, tokenizer, template, "
+        "versions, outcomes of records, sums, and files of rows. Exit code 0 if outcomes, sums and files are the same, "
+        "1 if not.",
         examples=["out/monday out/tuesday", "gs://shards/v1 gs://shards/v2 --json"],
     )
     parser.add_argument("a", metavar="A", help="the folder or url of a dataset")
     parser.add_argument("b", metavar="B", help="the folder or url of the other dataset")
-    parser.add_argument(
-        "--limit", metavar="N", type=int, default=_LIMIT, help=f"examples of each kind to show ({_LIMIT})"
-    )
     parser.add_argument("--json", action="store_true", default=False, help="print JSON")
     return parser.parse_args(arguments)

@@ -1,1 +1,0 @@
-"""Compare two datasets by their examples, in any order, rows and shards."""
