@@ -21,7 +21,7 @@ _COMMANDS = {
     "inspect": ("OUT [OPTIONS]", "show rows of a dataset, or its rejects"),
     "snapshots": ("OUT", "list the versions of a dataset"),
     "stats": ("OUT", "print histograms and counts of a dataset"),
-    "verify": ("OUT", "read a dataset completely and check it"),
+    "verify": ("OUT", "compare all files of a dataset with their checksums"),
     "recipe": ("OUT", "print the recipe of a dataset"),
     "repack": ("OUT --output URL OPTIONS", "make other rows of the examples that a build kept"),
     "report": ("OUT", "write the report of a dataset again"),

@@ -19,14 +19,14 @@ from pipeline.cli.program import main
 from support.datasets import write_jsonl
 from support.paths import TOKENIZER
 from transforms import Dataset
-from transforms.audit.verification.whole import verify
+from transforms.audit.verification import verify
 
 OPTIONS = [f"--tokenizer={TOKENIZER}", "--ledger=all", "--max_reject_fraction=0.5"]
 OPTIONS += ["--direct_num_workers=1", "--report=none"]
 DAYS, RECORDS = 4, 6  # one of which is rejected
 DATASETS = ("grown", "expired", "begun")
 LOG, TOKENIZERS = "_chatmill/log/", "_chatmill/tokenizers/"
-DERIVED = {"README.md", "manifest.json", "report.html", "_SUCCESS"}  # written again from the log
+DERIVED = {"README.md", "manifest.json", "report.html", "SHA256SUMS", "_SUCCESS"}  # written again from the log
 PUBLISHED = ("data", "rejects", "ledger")
 NO_LOG = ("input", "overwrite")  # the commands that do not read the log
 SLOW = "TEST_SLOW" in os.environ

@@ -22,7 +22,7 @@ from support.paths import ROOT, TOKENIZER
 from support.signals import with_default_signals
 from support.stores import Store, gs, running, s3
 from transforms import Dataset
-from transforms.audit.verification.whole import verify
+from transforms.audit.verification import verify
 from transforms.catalog.layout import Folder
 from transforms.catalog.log import Log
 from transforms.reading.shard_urls import shards

@@ -6,9 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from transforms.audit.verification.row_check import check_rows
-from transforms.catalog.consumers import RowLayout
-from transforms.catalog.schema import schema_of
 from transforms.reading.row_examples import RowExamples, examples_of
 
 # Two rows, the first of two examples, as a build writes them.
@@ -61,16 +58,6 @@ def test_a_row_begins_an_example_whatever_its_positions_are():
     rows = PLAIN | {"position_ids": [[1, 2, 3, 0, 1, 2], [1, 2]]}
     found = examples_of(batch_of(rows, "input_ids", "labels", "position_ids"), packed=True, shift_labels=False)
     assert segments_of(found) == (SEGMENTS, LABELS)
-
-
-@pytest.mark.parametrize("where", ["seq_lengths", "position_ids"])
-@pytest.mark.parametrize("what", ["labels", "loss_mask"])
-def test_verification_knows_the_tokens_and_trained_tokens_of_each_segment_by_any_columns(where, what):
-    layout = RowLayout(("input_ids", what, where), ("parquet",), packing="bfd", max_length=8)
-    rows = pa.table({name: PLAIN[name] for name in layout.columns}, schema_of(layout))
-    found = check_rows(rows, layout, vocabulary=100, first=7)
-    assert found.faults == [] and found.segments is not None
-    assert found.segments.tolist() == [[7, 0, 3, 2], [7, 1, 3, 1], [8, 0, 2, 1]]
 
 
 def test_loss_mask_is_as_good_as_labels():

@@ -295,7 +295,6 @@ def test_sums_of_a_snapshot_are_those_of_its_increments_whatever_was_replaced_or
             found = newest.manifest()
             assert json.dumps({name: found[name] for name in expected}) == json.dumps(expected)
             assert newest == Log(folder).newest() == Log(folder, before).newest()
-            assert [*log.problems()] == []
     assert all({*each.sums} == {"records", "rows", "tokens", "trained_tokens"} for each in newest.increments)
 
 

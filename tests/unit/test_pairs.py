@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from support.chats import SPLIT
-from transforms.audit.verification.row_check import check_rows
 from transforms.base.errors import ParameterError, RecordError
 from transforms.catalog.consumers import RowLayout, problems
 from transforms.model.batches import Labels, Rows, RowSource
@@ -105,24 +104,6 @@ def test_a_pair_keeps_the_start_of_its_prompt():
         Packer(packing="pairs", max_length=8, truncation="keep_end")
 
 
-@pytest.mark.parametrize(
-    ("ids", "labels", "lengths", "problem"),
-    [
-        ([1, 2, 1, 3], [-100, 2, -100, 3], [2, 2], None),
-        ([1, 2, 1, 2], [-100, 2, -100, 2], [2, 2], "its two answers are equal"),
-        ([1, 2, 1, 3], [-100, 2, -100, -100], [2, 2], "an answer has no trained token"),
-        ([1, 2, 1, 3], [-100, 2, -100, 3], [4], "it does not have two answers, as a pair has"),
-        ([1, 2, 4, 1, 3], [-100, 2, 4, -100, 3], [3, 2], "an answer has 3 tokens; the job allows 2"),
-    ],
-)
-def test_verify_checks_the_rows_of_pairs(ids, labels, lengths, problem):
-    layout = RowLayout(("input_ids", "labels", "seq_lengths"), ("parquet",), "pairs", 2)
-    kind = pa.list_(pa.field("element", pa.int32(), nullable=False))
-    values = zip(layout.columns, (ids, labels, lengths), strict=True)
-    found = check_rows(pa.table({name: pa.array([of_row], kind) for name, of_row in values}), layout, 10)
-    assert [fault.problem for fault in found.faults] == ([problem] if problem else [])
-
-
 @pytest.mark.parametrize("consumer", ["trl", "axolotl", "trainer", "trl_kto"])
 def test_trainers_of_one_answer_do_not_read_pairs(consumer):
     layout = RowLayout(("input_ids", "labels", "seq_lengths"), ("parquet",), "pairs", 8, schema="preference")
@@ -166,32 +147,6 @@ def test_a_pair_is_two_examples_of_one_prompt(record, contents):
 
 
 INT32, INT8 = (pa.list_(pa.field("element", kind, nullable=False)) for kind in (pa.int32(), pa.int8()))
-
-
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({}, None),
-        ({"rejected_ids": [2]}, "its two answers are equal"),
-        ({"chosen_mask": [1, 1]}, "it has 1 chosen_ids and 2 chosen_mask"),
-        ({"chosen_mask": [2]}, "chosen_mask[0] is 2; expected 0 or 1"),
-        ({"rejected_mask": [0]}, "an answer has no trained token"),
-        ({"rejected_ids": [3, 4], "rejected_mask": [1, 1]}, "an answer has 3 tokens; the job allows 2"),
-        ({"prompt_ids": [99]}, "input_ids[0] is 99; expected an id of the vocabulary, from 0 to 9"),
-    ],
-)
-def test_verify_checks_the_columns_of_answers(changes, problem):
-    row = {
-        "prompt_ids": [1],
-        "chosen_ids": [2],
-        "chosen_mask": [1],
-        "rejected_ids": [3],
-        "rejected_mask": [1],
-    } | changes
-    layout = RowLayout(PAIR_COLUMNS, ("parquet",), "pairs", 2)
-    table = pa.table({name: pa.array([row[name]], INT8 if "mask" in name else INT32) for name in PAIR_COLUMNS})
-    found = check_rows(table, layout, 10)
-    assert [fault.problem for fault in found.faults][:1] == ([problem] if problem else [])
 
 
 @pytest.mark.parametrize(

@@ -154,24 +154,6 @@ class Log:
                 self._write_checkpoint(snapshot)
                 return snapshot
 
-    def problems(self) -> Iterator[str]:
-        """Yield what the log says twice, and not the same. Nothing relies on this: it is for an audit.
-
-        Raises:
-            InputError, StoreError: as for `newest`.
-        """
-        newest = next(iter(self.snapshots(1)), None)
-        if newest is None:
-            return
-        entries_alone = self._looking(
-            lambda kept: self._fold(Kept(kept.entries, (), ()), kept.entries[-1:]) if 1 in kept.entries else [newest]
-        )
-        if entries_alone != [newest]:
-            yield "its checkpoint is not what its entries add up to"
-        total = add_sums(self.sums(newest.increments), [source["name"] for source in newest.total["sources"]])
-        if msgspec.json.encode(total) != msgspec.json.encode(newest.total):
-            yield "the sums of its increments do not add up to its total"
-
     def sums(self, increments: Sequence[Increment]) -> list[dict[str, Any]]:
         """Return the sums of increments of a snapshot that is kept: of each what `sums_of_receipts` gave.
 

@@ -65,13 +65,7 @@ class Increment(msgspec.Struct, frozen=True):
         Raises:
             ValueError: if the receipts do not add up.
         """
-        has_sources = len(job.sources) > 1
-        shards = [
-            msgspec.structs.asdict(shard)
-            | ({"source": receipt.source} if has_sources and not receipt.of_sources else {})
-            for receipt in receipts
-            for shard in receipt.shards
-        ]
+        shards = [msgspec.structs.asdict(shard) for receipt in receipts for shard in receipt.shards]
         files = Files(
             shards=sorted(shards, key=lambda shard: shard["path"]),
             rejects=[msgspec.structs.asdict(receipt.rejects) for receipt in receipts if receipt.rejects],
@@ -166,6 +160,11 @@ class Snapshot(msgspec.Struct, frozen=True):
     def shards(self) -> list[dict[str, Any]]:
         """Return the shards, as the manifest has them, in the order of the increments."""
         return [shard for each in self.increments for shard in each.files.shards]
+
+    def data_files(self) -> Iterator[dict[str, Any]]:
+        """Yield each file of rows, rejects and ledger, as an increment has them, in the order of the increments."""
+        for each in self.increments:
+            yield from (*each.files.shards, *each.files.rejects, *each.files.ledger)
 
     def manifest(self) -> dict[str, Any]:
         """Return the manifest."""

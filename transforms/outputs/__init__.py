@@ -69,10 +69,6 @@ class ShardReader:
         """Return some of the first rows of a file that has rows, at most so many. Raises as `batches` does."""
         return next(self.batches(threads=False)).slice(0, rows)
 
-    def has_rows(self, tables: Iterable[pa.Table]) -> bool:
-        """Return whether these are all rows of the file. False, too, if the only way to know is to read them."""
-        return False
-
 
 @dataclass(frozen=True)
 class OutputFormat:

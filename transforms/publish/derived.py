@@ -1,4 +1,4 @@
-"""Derive what is not in the log: README.md, report.html, manifest.json and _SUCCESS, from the newest snapshot.
+"""Derive what is not in the log, from its newest snapshot: README.md, report.html, SHA256SUMS, manifest.json, _SUCCESS.
 
 All of it can be written again at any time.
 """
@@ -46,6 +46,7 @@ def derive(folder: Folder, snapshot: Snapshot, report: str) -> None:
         except InputError as error:
             remove(folder.report)  # it is of an earlier version
             _LOGGER.warning("version %d is complete, and has no report: %s", snapshot.version, error)
+        write_atomically(folder.checksums, checksums_of(snapshot))
         write_atomically(folder.manifest, encode_manifest(manifest))
         write_atomically(folder.success, b"")
         newest = Log(folder, snapshot).newest()
@@ -55,12 +56,28 @@ def derive(folder: Folder, snapshot: Snapshot, report: str) -> None:
 
 def is_stale(folder: Folder, snapshot: Snapshot) -> bool:
     """Return whether what is there is not derived from the newest snapshot: a process was killed before it was."""
-    if not snapshot.version:
-        return False
+    return snapshot.version > 0 and any(True for _ in outdated(folder, snapshot))
+
+
+def outdated(folder: Folder, snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
+    """Yield the url of each file that is not derived from the newest snapshot, and whether it is missing."""
     folder = Folder(folder.output)
     manifest, card = derived_from(folder, snapshot)
-    expected = {folder.card: card, folder.manifest: encode_manifest(manifest), folder.success: b""}
-    return any(not exists(url) or read_bytes(url) != content for url, content in expected.items())
+    for url, content in (
+        (folder.card, card),
+        (folder.checksums, checksums_of(snapshot)),
+        (folder.manifest, encode_manifest(manifest)),
+        (folder.success, b""),
+    ):
+        if not exists(url):
+            yield url, True
+        elif read_bytes(url) != content:
+            yield url, False
+
+
+def checksums_of(snapshot: Snapshot) -> bytes:
+    """Return the content of SHA256SUMS: a line for each file of a version, as `sha256sum -c` reads it in the folder."""
+    return "".join(f"{file['sha256']}  {file['path']}\n" for file in snapshot.data_files()).encode()
 
 
 def derived_from(folder: Folder, snapshot: Snapshot) -> tuple[dict[str, Any], bytes]:

@@ -238,19 +238,25 @@ def mapped(url: str) -> bytes | mmap.mmap:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-@with_retries("read")
 def sha256_of(url: str) -> str:
-    """Return the sha256 of a file's content, in hexadecimal, which is read in pieces.
+    """Return the sha256 of a file's content, in hexadecimal. Raises as size_and_sha256 does."""
+    return size_and_sha256(url)[1]
+
+
+@with_retries("read")
+def size_and_sha256(url: str) -> tuple[int, str]:
+    """Return the bytes of a file, and the sha256 of its content, in hexadecimal, which is read in pieces.
 
     Raises:
         FileNotFoundError: if it does not exist.
         StoreError: if its store fails.
     """
-    digest = hashlib.sha256()
+    digest, size = hashlib.sha256(), 0
     with open_file(url) as file:
         while piece := file.read(_READ_AHEAD):
             digest.update(piece)
-    return digest.hexdigest()
+            size += len(piece)
+    return size, digest.hexdigest()
 
 
 @with_retries("read")

@@ -1,0 +1,126 @@
+"""The laws that tests hold each dataset against: a row, a line or a sum that breaks one is named, signed or not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from support.harms import with_values
+from support.kinds import dataset_of
+from support.laws import broken_laws
+
+
+def sign(folder: Path) -> None:
+    """Let manifest.json and SHA256SUMS have the sizes and the checksums of the files as they are now."""
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    files, lines = [*manifest["shards"], *manifest["ledger"]], []
+    for path in [*(file["path"] for file in files), *manifest["rejects"]]:
+        lines.append(f"{hashlib.sha256((folder / path).read_bytes()).hexdigest()}  {path}\n")
+    for file, line in zip(files, lines, strict=False):
+        file |= {"sha256": line.partition(" ")[0], "bytes": (folder / file["path"]).stat().st_size}
+    (folder / "SHA256SUMS").write_text("".join(lines))
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def rewrite(folder: Path, part: str, change: Callable[[pa.Table], pa.Table], number: int = 0) -> None:
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    files = manifest[part]
+    path = folder / (files[number] if part == "rejects" else files[number]["path"])
+    pq.write_table(change(pq.read_table(path)), path)
+    sign(folder)
+
+
+def first_label(change: int) -> Callable[[list[int]], None]:
+    def changed(labels: list[int]) -> None:
+        at = next(at for at, label in enumerate(labels) if label != -100)
+        labels[at] += change
+
+    return changed
+
+
+def put(value: int, at: int = 5) -> Callable[[list[Any]], Any]:
+    return lambda values: values.__setitem__(at, value)
+
+
+def of_values(name: str, change: Callable[[list[Any]], Any]) -> Callable[[Path], None]:
+    return lambda folder: rewrite(folder, "shards", with_values(name, change))
+
+
+def of_lines(name: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
+    return lambda folder: rewrite(folder, "ledger", with_values(name, change))
+
+
+def edit(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    def edited(folder: Path) -> None:
+        manifest = json.loads((folder / "manifest.json").read_bytes())
+        change(manifest)
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+
+    return edited
+
+
+HARMS: list[tuple[str, Callable[[Path], None], str]] = [
+    ("packed", of_values("labels", first_label(1)), "row 3: a label is neither the id of its token nor -100"),
+    ("packed", of_values("labels", lambda labels: [-100] * len(labels)), "row 3: no token is trained on"),
+    ("packed", of_values("labels", lambda labels: labels[:-1]), "row 3: it has not as many labels as input_ids"),
+    ("packed", of_values("input_ids", put(70_000)), "row 3: an id is not in the vocabulary"),
+    ("packed", of_values("input_ids", put(-7)), "row 3: an id is not in the vocabulary"),
+    ("packed", of_values("attention_mask", put(0)), "row 3: attention_mask is not 1"),
+    ("packed", of_values("position_ids", put(7)), "row 3: position_ids do not count from 0"),
+    ("packed", of_values("loss_mask", lambda mask: [1 - mask[0], *mask[1:]]), "row 3: loss_mask is not 1 where"),
+    ("packed", of_values("seq_lengths", lambda of: [of[0] + 1, *of[1:]]), "row 3: its seq_lengths do not add up"),
+    ("packed", of_values("seq_lengths", lambda of: [0, *of]), "row 3: an example has no token"),
+    ("packed", of_values("source", lambda of: of[:-1]), "row 3: it has not as many source as examples"),
+    ("shifted_and_packed", of_values("labels", first_label(1)), "row 3: a label is neither the id of its token nor"),
+    ("packed", lambda folder: rewrite(folder, "shards", lambda rows: rows.slice(1)), "the shard has {'rows'"),
+    ("packed", lambda folder: rewrite(folder, "shards", lambda rows: rows.drop_columns("labels")), "its columns are"),
+    ("packed", edit(lambda manifest: manifest["layout"].update(max_length=100)), "its metadata are of another dataset"),
+    ("packed", edit(lambda manifest: manifest.update(rows=1)), "the manifest has 1 rows, and its sources have others"),
+    ("packed", edit(lambda manifest: manifest["records"].update(kept=1)), "records were read, and"),
+    ("packed", edit(lambda manifest: manifest["notes"].update(window_rows_added=1)), "examples, and the records have"),
+    ("packed", edit(lambda manifest: manifest["shards"][0].update(bytes=1)), "its size or its sha256 is not that of"),
+    ("packed", lambda folder: (folder / "SHA256SUMS").write_text(""), "SHA256SUMS has []; the manifest has"),
+    ("packed", lambda folder: rewrite(folder, "rejects", lambda lines: lines.slice(1)), "the rejects have the reasons"),
+    ("packed", of_lines("trained_tokens", lambda _: 1), "has other tokens than its line says"),
+    ("packed", of_lines("segment", lambda _: 99), "has no segment 99"),
+    ("packed", lambda folder: rewrite(folder, "ledger", lambda lines: pa.concat_tables([lines, lines])), "two lines"),
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "harm", "expected"), HARMS, ids=lambda of: of if isinstance(of, str) else None)
+def test_each_broken_law_is_named(kind, harm, expected, tmp_path):
+    folder = Path(shutil.copytree(dataset_of(kind), tmp_path / "dataset"))
+    assert broken_laws(folder) == []
+    harm(folder)
+    found = broken_laws(folder)
+    assert any(expected in law for law in found), found
+
+
+@pytest.mark.slow
+def test_record_in_both_splits_is_named(tmp_path):
+    folder = Path(shutil.copytree(dataset_of("packed"), tmp_path / "dataset"))
+    shards = json.loads((folder / "manifest.json").read_bytes())["shards"]
+    [train, validation] = (
+        next(number for number, shard in enumerate(shards) if shard["split"] == split and shard["format"] == "parquet")
+        for split in ("train", "validation")
+    )
+    first = pq.read_table(folder / shards[train]["path"])
+    positions = first["source_position"][0].as_py()
+    sources = first["source"][0].as_py()
+
+    def moved(rows: pa.Table) -> pa.Table:
+        for name, value in (("source", sources[0]), ("source_position", positions[0])):
+            rows = with_values(name, lambda of, value=value: [value, *of[1:]], row=0)(rows)
+        return rows
+
+    rewrite(folder, "shards", moved, validation)
+    assert any("is in train and in validation" in law for law in broken_laws(folder))

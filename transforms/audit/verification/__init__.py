@@ -1,1 +1,0 @@
-"""Verify: read a whole dataset, and find each fault in it."""
