@@ -232,12 +232,6 @@ class Options(RowOptions, _WhichInput):
         metavar="NAME",
         common=True,
     )
-    detach: bool = option(
-        "Running",
-        "submit the job to its cluster and do not wait for it; the job itself finishes the dataset",
-        kinds.flag,
-        False,
-    )
 
     def urls(self) -> list[tuple[str, str]]:
         """The urls that the job reads or writes, each after the name of its option; not the paths on this machine."""
@@ -445,10 +439,8 @@ def check_options(options: Options) -> None:
     check_not_on_hub(options.output)
     if options.append and options.overwrite:
         raise UserError("--append adds to a dataset, and --overwrite replaces it. Leave one of the two out.")
-    if options.expire_replaced and (options.detach or not options.overwrite):
-        raise UserError("--expire_replaced needs --overwrite, without --detach.")
-    if options.every and options.detach:
-        raise UserError("--every goes on until it is stopped, without --detach.")
+    if options.expire_replaced and not options.overwrite:
+        raise UserError("--expire_replaced needs --overwrite.")
     for name in ("every", "on_changed_file"):
         if getattr(options, name) != Options.__dataclass_fields__[name].default and not options.append:
             raise UserError(f"--{name} {getattr(options, name)} needs --append.")

@@ -17,7 +17,7 @@ from pipeline.cli.options import (
 from transforms.base.declaring import options_in
 from transforms.base.errors import UserError
 
-_OF_RUN = {"output", "max_lost_fraction", "report", "runner", "detach"}
+_OF_RUN = {"output", "max_lost_fraction", "report", "runner"}
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -93,7 +93,7 @@ def append(
         return Appended("dry_run", None)
     job = runner.job_name(parse_beam_options(for_runner, beam_flags))
     with claim_of(folder.claims, options.output, job) as claim:
-        if take(claim, runner.finds_running_job, waits=True):
+        if take(claim, False, waits=True):
             # What another one took meanwhile may have changed since.
             listed = inputs_of(sources, folder, accepts=accepts and is_to_add)
         growth = _Growth(options, sources, beam_flags, server, folder, claim, listed)

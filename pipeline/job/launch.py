@@ -250,7 +250,7 @@ def _warn_of_layout(options: Options) -> None:
 
 def check_output(options: Options) -> None:
     """Raise UserError if nothing can be written to the output, whatever its store answers."""
-    if options.output.startswith(_IN_MEMORY) and not runner_of(options.runner).is_in_process:
+    if options.output.startswith(_IN_MEMORY):
         raise UserError(f"--output {options.output}: memory:// is lost when the process ends. Give a disk or a bucket.")
     if options.output.startswith(_WEB):
         raise UserError(f"--output {options.output}: web servers are only read from. Give a disk or a bucket.")

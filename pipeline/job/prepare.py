@@ -30,7 +30,6 @@ from pipeline.job.tokenizer_source import (
     unknown_stop_tokens,
 )
 from pipeline.local.fork_server import ForkServer
-from pipeline.runners import runner_of
 from transforms.base.errors import RecordDropped, RecordError, StoreError, UserError
 from transforms.base.phrases import counted
 from transforms.catalog.description import library_versions
@@ -105,7 +104,7 @@ def prepare(
         check_free(folder, options.overwrite)
         job, warnings = resolve(options, sources, files, materials)
         if claim:
-            take(claim, runner_of(options.runner).finds_running_job)
+            take(claim, False)
         remove_attempts(folder.output)
         log = Log(folder)
         snapshot = log.newest() or Snapshot()

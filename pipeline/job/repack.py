@@ -85,7 +85,7 @@ def repack(url: str, given: Mapping[str, Any], beam_flags: Sequence[str]) -> Non
             )
         with claim_of(folder.claims, options.output, job_name) as claim:
             check_free(folder)
-            take(claim, runner.finds_running_job)
+            take(claim, False)
             remove_attempts(folder.output)
             snapshot = Log(folder).newest() or Snapshot()
             for there, increment in zip(snapshot.increments, kept.increments, strict=False):
@@ -129,15 +129,10 @@ def _build(
     is_last: bool,
 ) -> bool:
     """Build an increment after those that are there. Returns whether it is done. Raises as repack does."""
-    from pipeline.job.run import leaves_job, parse_beam_options, run_job
+    from pipeline.job.run import parse_beam_options, run_job
 
     folder, job, files, examples = planned
     beam_options = parse_beam_options(options, beam_flags)  # a run sets its number of workers there
-    if leaves_job(options, beam_options) and not is_last:
-        raise UserError(
-            "--detach, --template_location: each increment of a dataset is a job of its own, after the one before, so "
-            "that none can be left to its cluster. Leave the option out."
-        )
     whole, snapshot = Folder(folder.output), Log(Folder(folder.output)).newest() or Snapshot()
     forget(whole, [other for other in whole.begun() if other != folder.increment])
     begin_increment(folder, job, files)

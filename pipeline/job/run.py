@@ -21,14 +21,14 @@ import psutil
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, TestOptions
 from apache_beam.runners.runner import create_runner
 
-from pipeline.cli.console import raise_terminated, show
+from pipeline.cli.console import raise_terminated, shortened, show
 from pipeline.cli.options import Options
 from pipeline.job.graph import budgets_of, build_graph, fingerprints_of
 from pipeline.job.job_json import Job
 from pipeline.job.progress import Expected, ReportProgress, expected_of, show_plan
 from pipeline.job.temporary import remove_temporary_folder
-from pipeline.runners import known_runners, not_detached, runner_of
-from pipeline.runners.runner import ClusterJob, Work
+from pipeline.runners import known_runners, runner_of
+from pipeline.runners.runner import Work
 from transforms.base.errors import InputError, RejectsError, StoreError, Unavailable, UserError
 from transforms.base.held import held_to
 from transforms.catalog.layout import Folder
@@ -71,8 +71,6 @@ def parse_beam_options(options: Options, flags: Sequence[str]) -> PipelineOption
     """
     runner = runner_of(options.runner)
     beam_options = runner.beam_options(options, flags, functools.partial(_parse, runner.name))
-    if runner.cluster_job(beam_options) is None and options.detach:
-        raise not_detached()
     if beam_options.view_as(TestOptions).dry_run and not runner.has_dry_run:
         names = " and ".join(known.name for known in known_runners() if known.has_dry_run)
         raise UserError(f"--dry_run: only --append and {names} have dry runs; {runner.name} would run the job.")
@@ -88,7 +86,7 @@ def _parse(runner: str, flags: Sequence[str]) -> tuple[PipelineOptions, Any]:
             return beam_options, create_runner(runner)
     except SystemExit:
         raise UserError(printed.getvalue().strip().splitlines()[-1].partition("error: argument ")[2]) from None
-    except (ValueError, ImportError) as error:
+    except (ValueError, ImportError, AttributeError) as error:  # the runner is Beam's, or module.Class
         raise UserError(f"--runner {runner}: {error}") from None
 
 
@@ -113,15 +111,15 @@ def run_job(
         job: what to build.
         folder: of the increment.
         beam_options: of parse_beam_options.
-        options: of this run, beyond the job: budgets, engine, report, detach.
+        options: of this run, beyond the job: budgets, engine, report.
         server: forks the workers of a local runner, if the launcher cannot.
         claim: of the folder, which is kept while the job runs, and left to a job that goes on without this process.
         change: what its commit does.
         examples: the folder of those of the same splits that a build kept; None if they are to be made.
 
     Returns:
-        The status, and a message about it: `done` (no message); `submitted`, if a cluster goes on with the job;
-        `dry_run`, if the job was only checked.
+        The status, and a message about it: `done` (no message); `submitted`, if the job was written as a template of
+        Dataflow, for others to run; `dry_run`, if the job was only checked.
 
     Raises:
         InputError, UserError, Unavailable: as a worker raised it. Other errors are Beam's.
@@ -135,16 +133,7 @@ def run_job(
     with held_to(fingerprints_of(job, folder)), _noticing_removal(folder):
         expected = expected_of(job, folder)
         work = msgspec.structs.replace(job, tokenizer="") if examples else job  # its workers need no tokenizer
-        status, message = run_pipeline(
-            build, work, folder, folder.failures, expected, beam_options, options, server, claim
-        )
-    if options.detach and status == "submitted":
-        message += (
-            f"\nThe increment {folder.increment} is added when chatmill snapshots {folder.output} lists it."
-            if change.base
-            else f"\nThe dataset is complete when {folder.success} exists."
-        )
-    return status, message
+        return run_pipeline(build, work, folder, folder.failures, expected, beam_options, options, server, claim)
 
 
 def run_pipeline(
@@ -167,7 +156,7 @@ def run_pipeline(
         failures: the url of the folder to which workers write their failures.
         expected: what is to be done, for progress.
         beam_options: of parse_beam_options.
-        options: of this run: runner, detach.
+        options: of this run: its runner.
         server: forks the workers of a local runner, if the launcher cannot.
         claim: of the output, kept while the pipeline runs, and left to a job that goes on without this process.
 
@@ -178,13 +167,13 @@ def run_pipeline(
         InputError, UserError, Unavailable: as a worker raised it. Other errors are Beam's.
     """
     runner = runner_of(options.runner)
-    cluster_job = runner.cluster_job(beam_options)
     remove(failures)  # of an earlier run
-    is_left = leaves_job(options, beam_options)
+    template = beam_options.view_as(GoogleCloudOptions).template_location
+    is_left = bool(template)
     with (
         TemporaryDirectory() if runner.has_our_workers else nullcontext() as reports,
         runner.started(work, folder, beam_options, options, server, reports) as beam_runner,
-        stopping_all_processes(cluster_job.cancel if cluster_job else None, claim) as handle_signals,
+        stopping_all_processes(claim) as handle_signals,
         nullcontext() if is_left else ReportProgress(expected, reports),
         claim.kept(end_without_claim),
     ):
@@ -194,50 +183,18 @@ def run_pipeline(
         _freeze_what_is_loaded()
         gc.enable()
         with _raising_failures(failures):
-            result: Any = pipeline.run()
-            if status := left(result, cluster_job, options, beam_options, claim, handle_signals):
-                return status
+            with runner.submitting():
+                result: Any = pipeline.run()
+            if beam_options.view_as(TestOptions).dry_run:
+                return "dry_run", "a dry run: the job could be run"
+            if template:
+                claim.leave_to_job()
+                return "submitted", f"the job is written to {template}, for others to run"
+            continuing = runner.continuing(result)
+            handle_signals(None if continuing else result.cancel, continuing and f"{continuing} continues.")
             logging.getLogger("apache_beam.runners.dataflow").setLevel(logging.INFO)  # the job's id and its progress
             result.wait_until_finish()
             return "done", ""
-
-
-def leaves_job(options: Options, beam_options: PipelineOptions) -> bool:
-    """Whether the job goes on without this process: it is submitted and not waited for, or written as a template."""
-    return bool(options.detach or beam_options.view_as(GoogleCloudOptions).template_location)
-
-
-def left(
-    result: Any,
-    job: ClusterJob | None,
-    options: Options,
-    beam_options: PipelineOptions,
-    claim: Claim,
-    handle_signals: Callable[[str | None], None],
-) -> tuple[str, str] | None:
-    """Leave a job that goes on without this process. Otherwise prepare to wait for it.
-
-    Args:
-        result: what Beam returned for the pipeline.
-        job: the one on a cluster, if it can be left to it.
-        options: ours. beam_options: of parse_beam_options.
-        claim: is left to the job.
-        handle_signals: of stopping_all_processes.
-
-    Returns:
-        The status, `submitted` or `dry_run`, and a message about it; None if the job is to be waited for.
-    """
-    if beam_options.view_as(TestOptions).dry_run:
-        return "dry_run", "a dry run: the job could be run"
-    if template := beam_options.view_as(GoogleCloudOptions).template_location:
-        message = f"the job is written to {template}, for others to run"
-    else:
-        handle_signals(f"{job.where(result)} continues." if job and job.cancel is None else None)
-        if job is None or not options.detach:
-            return None
-        message = f"submitted: {job.where(result)}"
-    claim.leave_to_job()
-    return "submitted", message
 
 
 @functools.cache
@@ -295,11 +252,10 @@ _SECONDS_TO_CANCEL = 12.0
 
 @contextmanager
 def stopping_all_processes(
-    cancel: Callable[[], None] | None,
     claim: Claim | None,
     exit_codes: Mapping[signal.Signals, int] = _EXIT_CODES,
     advice: str = _ADVICE,
-) -> Iterator[Callable[[str | None], None]]:
+) -> Iterator[Callable[[Callable[[], None] | None, str | None], None]]:
     """Inside, Ctrl-C and SIGTERM end this process and all that it started at once; the run can be resumed.
 
     A store or a cluster that does not answer delays the end by some seconds at most: a claim that was not released is
@@ -309,23 +265,22 @@ def stopping_all_processes(
     ignored, and one that the caller handles is left to it.
 
     Args:
-        cancel: ends the job if it runs elsewhere.
         claim: is released then, unless the job continues; None if there is none.
         exit_codes: by the signal.
         advice: what to do then.
 
     Yields:
-        A function that installs the handlers again, because a runner may have installed its own. Its argument is the
-        message about a job that does not end with this process.
+        A function that installs the handlers again, because a runner may have installed its own. Its arguments are
+        what cancels the job, if it runs elsewhere, and the message about a job that does not end with this process.
     """
     previous = {number: signal.getsignal(number) for number in exit_codes}
 
-    def handle(continuing: str | None) -> None:
+    def handle(cancel: Callable[[], None] | None, continuing: str | None) -> None:
         for number, code in exit_codes.items():
             if previous[number] in (signal.SIG_DFL, signal.default_int_handler, raise_terminated):
                 signal.signal(number, functools.partial(_stop, code, cancel, claim, continuing, advice))
 
-    handle(None)
+    handle(None, None)
     try:
         yield handle
     finally:
@@ -343,9 +298,10 @@ def _stop(
 ) -> NoReturn:
     for number in _EXIT_CODES:  # they are sent again
         signal.signal(number, signal.SIG_IGN)
+    _silence_threads()
+    if cancel and (error := _error_within(_SECONDS_TO_CANCEL, cancel)):  # before the job server ends, which does it
+        continuing = f"the job could not be cancelled: {shortened(str(error))}"
     _kill_children()
-    if cancel and (error := _error_within(_SECONDS_TO_CANCEL, cancel)):
-        continuing = f"the job could not be cancelled: {error}"
     if claim and not continuing and not claim.is_left:
         _error_within(_SECONDS_TO_RELEASE, claim.release)
     show(f"stopped. {f'Only this launcher: {continuing}' if continuing else advice}")

@@ -1,6 +1,7 @@
 """Runners: one file for each of Beam's runners that needs anything particular.
 
 A file of this package with `RUNNERS` says what is particular to these. No other file compares the names of runners.
+All others that Beam has are handed to Beam.
 Options are checked before Beam is imported, so that these files import Beam inside of their functions.
 """
 
@@ -11,7 +12,6 @@ import importlib
 import pkgutil
 
 from pipeline.runners.runner import Runner
-from transforms.base.errors import UserError
 
 
 def runner_of(name: str) -> Runner:
@@ -24,9 +24,3 @@ def known_runners() -> tuple[Runner, ...]:
     """Return the runners of all files of this package."""
     modules = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
     return tuple(runner for module in modules for runner in getattr(module, "RUNNERS", ()))
-
-
-def not_detached() -> UserError:
-    """Return the error of --detach if no cluster goes on with the job."""
-    ways = ", or ".join(known.detached_by for known in known_runners() if known.detached_by)
-    return UserError(f"--detach needs a cluster: --runner {ways}.")

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipeline.runners.runner import ClusterJob, Runner
+from pipeline.runners.runner import Runner
 from transforms.base.errors import UserError
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ class _DataflowRunner(Runner):
         check_dataflow(options, beam_options, beam_runner)
         return beam_options
 
-    def cluster_job(self, beam_options: PipelineOptions) -> ClusterJob:
-        return ClusterJob(lambda result: f"job {result.job_id()} on Dataflow")
+    def continuing(self, result: Any) -> str:
+        return f"job {result.job_id()} on Dataflow"
 
 
-RUNNERS = (_DataflowRunner("DataflowRunner", has_dry_run=True, options_are_known=True, detached_by="DataflowRunner"),)
+RUNNERS = (_DataflowRunner("DataflowRunner", has_dry_run=True, options_are_known=True),)

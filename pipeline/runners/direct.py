@@ -1,4 +1,4 @@
-"""The runners of Beam on this machine: DirectRunner with our own workers, and those with threads of this process."""
+"""DirectRunner: Beam's runner on this machine, with our own workers."""
 
 from __future__ import annotations
 
@@ -37,9 +37,4 @@ class _DirectRunner(Runner):
         return local_runner(*of_run)
 
 
-RUNNERS = (
-    _DirectRunner("DirectRunner", is_local=True, has_our_workers=True, options_are_known=True),
-    Runner("FnApiRunner", is_local=True, is_in_process=True, options_are_known=True),
-    Runner("BundleBasedDirectRunner", is_local=True, is_in_process=True, options_are_known=True),
-    Runner("PrismRunner", is_local=True, options_are_known=True),
-)
+RUNNERS = (_DirectRunner("DirectRunner", has_our_workers=True, options_are_known=True),)

@@ -1,24 +1,22 @@
-"""Flink: default options that fit the cluster, and the job on the cluster: its page, and how to cancel it."""
+"""Flink: default options that fit the cluster."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import signal
 import sys
-import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.runners.runner import ClusterJob, Runner
+from pipeline.runners.runner import Runner
 from transforms.base.errors import Unavailable, UserError
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
-    from apache_beam.runners.runner import PipelineResult
 
     from pipeline.cli.options import Options
     from pipeline.runners.runner import Parse, Work
@@ -60,7 +58,7 @@ def flink_defaults(options: PipelineOptions, flags: Sequence[str], output: str) 
             f"--runner FlinkRunner: {java} is not installed. Install it (Debian: apt-get install default-jre)."
         )
     if cluster:
-        about = _ask(cluster, "overview")
+        about = _overview(cluster)
         slots, machines = about["slots-total"], about["taskmanagers"]
         if not slots and not given.issuperset({"--parallelism", "--sdk_worker_parallelism"}):
             raise Unavailable(
@@ -114,14 +112,13 @@ def _job_server(version: str) -> str:
         ) from None
 
 
-def _ask(cluster: str, path: str, method: str = "GET") -> Any:
-    """Ask the cluster's REST server. Raises Unavailable if there is no answer, UserError if it is not Flink's."""
+def _overview(cluster: str) -> Any:
+    """What the cluster says of itself. Raises Unavailable if there is no answer, UserError if it is not Flink's."""
     import urllib.request
     from http.client import InvalidURL
 
     try:
-        request = urllib.request.Request(f"{cluster}/{path}", method=method)
-        with urllib.request.urlopen(request, timeout=_SECONDS_TO_ANSWER) as answer:
+        with urllib.request.urlopen(f"{cluster}/overview", timeout=_SECONDS_TO_ANSWER) as answer:
             return json.load(answer)
     except (OSError, ValueError, InvalidURL) as error:
         answers = not isinstance(error, OSError) or getattr(error, "code", 500) < 500  # an HTTPError has a code
@@ -131,75 +128,19 @@ def _ask(cluster: str, path: str, method: str = "GET") -> Any:
         ) from None
 
 
-@dataclass(frozen=True)
-class FlinkJob:
-    """A job on a cluster.
-
-    Args:
-        cluster: the url of its REST server.
-        name: by which the job is found.
-        earlier: the ids of the jobs of the same name that have ended.
-    """
-
-    cluster: str
-    name: str
-    earlier: frozenset[str]
-
-    @classmethod
-    def to_submit(cls, options: PipelineOptions) -> FlinkJob | None:
-        """Find out about the job that these options will submit.
-
-        Returns:
-            The job, or None if Flink is to run inside the job server.
-
-        Raises:
-            Unavailable: if the job is running already, or the cluster does not answer.
-        """
-        from apache_beam.options.pipeline_options import GoogleCloudOptions
-
-        cluster, name = _cluster_of(options), options.view_as(GoogleCloudOptions).job_name
-        if cluster is None:
-            return None
-        job = cls(cluster, name, frozenset())
-        with_name = job._jobs()
-        if running := [known["jid"] for known in with_name if known["end-time"] < 0]:
-            raise Unavailable(
-                f"the job {name} is running already: {job._page(running[0])}. Wait until it ends, or cancel it."
-            )
-        return cls(cluster, name, frozenset(known["jid"] for known in with_name))
-
-    def page_when_there(self, result: PipelineResult) -> str:
-        """Wait until the cluster has the job, and return the url of its page. Raises the job server's error."""
-        from apache_beam.runners.runner import PipelineState
-
-        while not (found := self._jobs()):
-            if result.state == PipelineState.FAILED:
-                result.wait_until_finish()
-            time.sleep(0.5)
-        return self._page(found[0]["jid"])
-
-    def cancel(self) -> None:
-        """Cancel the job. Raises Unavailable if the cluster does not answer."""
-        for known in self._jobs():
-            _ask(self.cluster, f"jobs/{known['jid']}?mode=cancel", "PATCH")
-
-    def _page(self, job_id: str) -> str:
-        return f"{self.cluster}/#/job/running/{job_id}/overview"
-
-    def _jobs(self) -> list[dict[str, Any]]:
-        """The jobs of this name on the cluster, without the earlier ones."""
-        jobs = _ask(self.cluster, "jobs/overview")["jobs"]
-        return [known for known in jobs if known["name"] == self.name and known["jid"] not in self.earlier]
-
-
 class _FlinkRunner(Runner):
     def beam_options(self, options: Options, flags: Sequence[str], parse: Parse) -> PipelineOptions:
         beam_options, _ = parse(flags)
         return parse([*flink_defaults(beam_options, flags, options.output), *flags])[0]
 
-    def cluster_job(self, beam_options: PipelineOptions) -> ClusterJob | None:
-        job = FlinkJob.to_submit(beam_options)
-        return ClusterJob(job.page_when_there, job.cancel) if job else None
+    @contextmanager
+    def submitting(self) -> Iterator[None]:
+        """Ignore Ctrl-C, as the job server then does: a terminal sends it to both, and the server cancels the job."""
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def cluster(self, beam_options: PipelineOptions) -> str:
         from apache_beam.options.pipeline_options import FlinkRunnerOptions
@@ -216,10 +157,4 @@ class _FlinkRunner(Runner):
         return super().started(work, folder, beam_options, *others)
 
 
-RUNNERS = (
-    _FlinkRunner(
-        "FlinkRunner",
-        finds_running_job=True,
-        detached_by="FlinkRunner with --flink_master",
-    ),
-)
+RUNNERS = (_FlinkRunner("FlinkRunner"),)

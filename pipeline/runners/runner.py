@@ -34,42 +34,20 @@ class Work(Protocol):
 
 
 @dataclass(frozen=True)
-class ClusterJob:
-    """A job that is about to be submitted to a cluster, and can go on without this process.
-
-    Args:
-        where: waits until the cluster has the job, and says where it is. Takes what Beam returned for the pipeline.
-        cancel: ends the job when this process is stopped, and raises Unavailable if the cluster does not answer; None
-            if the job then continues.
-    """
-
-    where: Callable[[Any], str]
-    cancel: Callable[[], None] | None = None
-
-
-@dataclass(frozen=True)
 class Runner:
     """A runner of Beam. The defaults hold for any runner on a cluster of which nothing else is known.
 
     Args:
         name: Beam's name of it.
-        is_local: its workers end with this process.
-        is_in_process: its workers are threads of this process.
         has_our_workers: this machine alone runs the job, with worker processes that Chatmill starts itself.
         has_dry_run: it checks a job without running it, with Beam's --dry_run.
         options_are_known: Beam's Python SDK knows all of its options; others may be those of its job server.
-        finds_running_job: `cluster_job` raises Unavailable if a job of the same name is running.
-        detached_by: how a job is submitted to a cluster, on the command line after --runner; empty if it cannot be.
     """
 
     name: str
-    is_local: bool = False
-    is_in_process: bool = False
     has_our_workers: bool = False
     has_dry_run: bool = False
     options_are_known: bool = False
-    finds_running_job: bool = False
-    detached_by: str = ""
 
     def beam_options(self, options: Options, flags: Sequence[str], parse: Parse) -> PipelineOptions:
         """Parse Beam's options, check them, and add our defaults.
@@ -85,17 +63,17 @@ class Runner:
         """
         return parse(flags)[0]
 
-    def cluster_job(self, beam_options: PipelineOptions) -> ClusterJob | None:
-        """Find out about the job that these options submit; None if none is known to go on without this process.
+    def submitting(self) -> AbstractContextManager[Any]:
+        """Return a context in which Beam submits the job."""
+        return nullcontext()
 
-        Raises:
-            Unavailable: if the cluster does not answer, or has the job already.
-        """
+    def continuing(self, result: Any) -> str | None:
+        """Say which job goes on if this process is stopped; None if it is to be cancelled. result: of Beam."""
         return None
 
     def job_name(self, beam_options: PipelineOptions) -> str | None:
         """Name the job that goes on without this process once it is submitted; None if it ends with this process."""
-        if self.is_local:
+        if self.has_our_workers:
             return None
         from apache_beam.options.pipeline_options import GoogleCloudOptions
 

@@ -76,21 +76,11 @@ def wait_until(condition: Any, build: subprocess.Popen[str] | None = None, secon
         time.sleep(0.1)
 
 
-def test_detached_job_is_finished_by_the_cluster_and_all_its_taskmanagers(cluster, corpus, local, tmp_path):
+def test_job_is_done_by_all_its_taskmanagers_with_the_bytes_of_the_local_runner(cluster, corpus, local, tmp_path):
     output = tmp_path / "out"
-    job = [f"--input={corpus}", *JOB, f"--output={output}", *FLINK, f"--flink_master={cluster.address}", "--detach"]
-    submitted = build_in_process(*job, "--parallelism=2", "--summary_json=-")
-    assert submitted.returncode == 0, submitted.stderr
-    assert json.loads(submitted.stdout) == {
-        "written_by": "chatmill build",
-        "status": "submitted",
-        "output": str(output),
-    }
-    assert f"submitted: http://{cluster.address}/#/job/running/" in submitted.stderr
-    again = build_in_process(*job, f"--output={output}/")
-    assert again.returncode == 1
-    assert "is running already" in again.stderr
-    wait_until((output / "_SUCCESS").exists)
+    job = [f"--input={corpus}", *JOB, f"--output={output}", *FLINK, f"--flink_master={cluster.address}"]
+    done = build_in_process(*job, "--parallelism=2", timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
     assert digests(output) == digests(local)
     wait_until(lambda: cluster.last_job()["state"] == "FINISHED", seconds=30)
     written = cluster.splits_written(cluster.last_job())
@@ -98,27 +88,16 @@ def test_detached_job_is_finished_by_the_cluster_and_all_its_taskmanagers(cluste
     assert sum(written.values()) == manifest_of(output)["job"]["splits"]
 
 
-def test_appends_on_a_cluster_are_those_of_the_local_runner_also_if_they_are_detached(cluster, tmp_path):
+def test_appends_on_a_cluster_are_those_of_the_local_runner(cluster, tmp_path):
     arrived, output, local = tmp_path / "in", tmp_path / "out", tmp_path / "local"
     job = ["--append", f"--input={arrived}", *JOB]
     on_cluster = [*job, f"--output={output}", *FLINK, f"--flink_master={cluster.address}"]
-    shutil.copytree(CHATS, arrived / "0")
-    assert build_in_process(*job, f"--output={local}").returncode == 0
-    done = build_in_process(*on_cluster)
-    assert done.returncode == 0 and "Version 1: " in done.stdout, done.stderr
-    shutil.copytree(CHATS, arrived / "1")
-    assert build_in_process(*job, f"--output={local}").returncode == 0
-
-    submitted = build_in_process(*on_cluster, "--detach")
-    assert submitted.returncode == 0, submitted.stderr
-    assert f"is added when chatmill snapshots {output} lists it" in submitted.stderr
-    again = build_in_process(*on_cluster, "--detach")
-    assert again.returncode == 1 and "is running already" in again.stderr
-    elsewhere = build_in_process(*job, f"--output={output}")  # waits for the job, which removes its claim
-    assert elsewhere.returncode == 0 and "waiting: the output is locked by" in elsewhere.stderr, elsewhere.stderr
-    assert "Version 2: nothing is new" in elsewhere.stdout
+    for version in ("1", "2"):
+        shutil.copytree(CHATS, arrived / version)
+        assert build_in_process(*job, f"--output={local}").returncode == 0
+        done = build_in_process(*on_cluster, timeout=SECONDS)
+        assert done.returncode == 0 and f"Version {version}: " in done.stdout, done.stderr
     assert digests(output) == digests(local)
-    assert not (output / "_chatmill" / "increments").exists() and not (output / "_chatmill" / "claims").exists()
 
 
 def test_examples_that_are_exchanged_are_the_same_as_on_the_local_runner(cluster, corpus, tmp_path):
@@ -131,19 +110,6 @@ def test_examples_that_are_exchanged_are_the_same_as_on_the_local_runner(cluster
     assert digests(tmp_path / "flink") == digests(tmp_path / "local")
     manifest = manifest_of(tmp_path / "flink")
     assert manifest["records"]["dropped"]["duplicate"] > 0 and manifest["notes"]["copies_added"] > 0
-
-
-def test_repack_on_a_cluster_writes_what_the_local_runner_writes(cluster, tmp_path):
-    kept, local, output = (tmp_path / name for name in ("kept", "local", "out"))
-    done = build_in_process(f"--input={CHATS}", *JOB, f"--output={kept}", "--keep_examples")
-    assert done.returncode == 0, done.stderr
-    repack = ["repack", kept, "--max_length=128", "--packing=bfd"]
-    done = build_in_process(*repack, f"--output={local}")
-    assert done.returncode == 0, done.stderr
-    done = build_in_process(*repack, f"--output={output}", *FLINK, f"--flink_master={cluster.address}", "--detach")
-    assert done.returncode == 0, done.stderr
-    wait_until((output / "_SUCCESS").exists)
-    assert digests(output) == digests(local)
 
 
 def test_stopped_run_cancels_its_job(cluster, corpus, tmp_path):
@@ -197,8 +163,6 @@ def test_embedded_flink_writes_the_same_bytes_and_shows_an_error_once(installed,
         ([*FLINK, "--flink_master=localhost:1"], None, 1, "http://localhost:1: no Flink cluster answers there"),
         ([*FLINK], "", 2, "java is not installed"),
         ([*FLINK, "--flink_version=0.9"], None, 2, "--flink_version: invalid choice"),
-        ([*FLINK, "--detach"], None, 2, "--detach needs a cluster"),
-        (["--detach"], None, 2, "--detach needs a cluster"),
     ],
 )
 def test_missing_program_or_cluster_is_reported_in_one_line(

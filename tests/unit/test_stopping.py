@@ -35,7 +35,8 @@ def cancel():
 claim = SlowClaim(sys.argv[1] + "/claims", sys.argv[1])
 claim.take()
 child = subprocess.Popen(["sleep", "600"])
-with run.stopping_all_processes({job}, claim):
+with run.stopping_all_processes(claim) as handle_signals:
+    handle_signals({job}, None)
     {lock}
     print(child.pid, flush=True)
     time.sleep(600)
