@@ -10,6 +10,7 @@ import gc
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pipeline import __version__
 from transforms.base.checks import did_you_mean
-from transforms.base.errors import InputError, ParameterError, StoreError, Unavailable, UserError
+from transforms.base.errors import InputError, ParameterError, RejectsError, StoreError, Unavailable, UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 _DOCUMENTATION = "documentation: README.md and the docs/ folder of Chatmill's repository"
 _HELP_WIDTH = 110
 _SHOWN_CHARACTERS = 200
+# The reasons that a RejectsError lists, each in a line of its own.
+_REASONS = re.compile(r"^  (\w+) \(", re.MULTILINE)
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -177,6 +180,10 @@ def error_text(error: BaseException) -> str:
     """What to show of an error. The library's parameters are shown as the options of the command line."""
     if isinstance(error, ParameterError):
         return f"--{error.parameter} {shortened(as_typed(error.value))}: {error.problem}"
+    if isinstance(error, RejectsError):
+        from pipeline.viewing.hints import hints
+
+        return "\n".join([str(error), *hints(_REASONS.findall(str(error)))])
     if isinstance(error, (UserError, InputError, StoreError, Unavailable)):
         return str(error)
     return f"{type(error).__name__}: {error}"

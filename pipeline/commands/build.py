@@ -38,5 +38,5 @@ def run(arguments: Sequence[str]) -> int:
         raise
     from pipeline.job.launch import launch
 
-    launch(options, sources, beam_flags, arguments)
+    launch(options, sources, beam_flags)
     return 0

@@ -20,12 +20,11 @@ from pipeline.job.job_json import differences_of_inputs, differences_without_inp
 from pipeline.job.temporary import temporary_folder
 from pipeline.local.fork_server import ForkServer, fork_server
 from pipeline.runners import runner_of
-from pipeline.viewing.advice import advice
 from pipeline.viewing.summary import print_summary
-from transforms.base.errors import ParameterError, RejectsError, StoreError, Unavailable, UserError
+from transforms.base.errors import ParameterError, StoreError, Unavailable, UserError
 from transforms.base.phrases import counted
 from transforms.catalog.consumers import RowLayout, warnings
-from transforms.catalog.layout import Folder, check_free, check_no_links, increment_of
+from transforms.catalog.layout import Folder, check_free, check_no_links
 from transforms.catalog.log import Log
 from transforms.catalog.snapshot import Increment, Snapshot
 from transforms.inputs.listing import Accepts
@@ -39,16 +38,13 @@ from transforms.tokens.tokenizer import ONLY_TOKENIZERS
 _IN_MEMORY, _WEB = "memory://", ("http://", "https://")
 
 
-def launch(
-    options: Options, sources: Sequence[Source], beam_flags: Sequence[str], arguments: Sequence[str] = ()
-) -> None:
+def launch(options: Options, sources: Sequence[Source], beam_flags: Sequence[str]) -> None:
     """Build a dataset, unless it is finished already, and write --summary_json.
 
     Args:
         options: the options of the build.
         sources: of read_sources.
         beam_flags: options of Beam, as arguments.
-        arguments: all that was typed after `build`, for advice.
 
     Raises:
         UserError: if the options cannot be met; most such errors are found before any worker starts.
@@ -62,7 +58,7 @@ def launch(
             check_summary_json(summary, options.summary_json, full_url(options.output))
         summary["status"] = "failed"
         try:
-            summary |= _launch(options, sources, for_runner, beam_flags, arguments, server)
+            summary |= _launch(options, sources, for_runner, beam_flags, server)
         except BaseException as error:
             summary["error"] = error_text(error)
             raise
@@ -96,7 +92,6 @@ def _launch(
     sources: Sequence[Source],
     for_runner: Options,
     beam_flags: Sequence[str],
-    arguments: Sequence[str],
     server: ForkServer | None,
 ) -> dict[str, Any]:
     """Build the dataset, unless it is finished. Returns what the summary has of it.
@@ -115,7 +110,7 @@ def _launch(
             check_free(folder, options.overwrite)
         raise error.as_user_error(f"--output {options.output}: it cannot be written ({error.reason}).") from None
     if manifest is None:
-        status, manifest = _build(options, folder, sources, for_runner, beam_flags, arguments, server)
+        status, manifest = _build(options, folder, sources, for_runner, beam_flags, server)
     if manifest is None:
         return {"status": status}
     if options.expire_replaced and status == "done":
@@ -123,9 +118,6 @@ def _launch(
 
         expire(folder.output, older_than=0)
     print_summary(folder, manifest, options.max_reject_fraction)
-    if status == "done" and (rejected := manifest["records"]["rejected"]):
-        of_build = Folder(folder.output, increment_of(manifest["rejects"][0]) or "")
-        print(f"chatmill: {advice(of_build, options, sources, arguments, rejected)}", file=sys.stderr)
     return {"status": status} | sums(manifest)
 
 
@@ -208,7 +200,6 @@ def _build(
     sources: Sequence[Source],
     for_runner: Options,
     beam_flags: Sequence[str],
-    arguments: Sequence[str],
     server: ForkServer | None,
 ) -> tuple[str, dict[str, Any] | None]:
     """Plan the job and run it. Returns the status, and the manifest if the job is done."""
@@ -232,10 +223,7 @@ def _build(
                 raise Unavailable(f"{folder.output}: the dataset was removed meanwhile. Run the same command again.")
             return "done_before", _finished(options, folder, sources, snapshot)
         job, of_increment, change = prepared
-        try:
-            status, message = run_job(job, of_increment, runner_options, for_runner, server, claim, change)
-        except RejectsError as error:
-            raise RejectsError(f"{error}\n{advice(of_increment, options, sources, arguments)}") from None
+        status, message = run_job(job, of_increment, runner_options, for_runner, server, claim, change)
     if status != "done":
         print(f"chatmill: {message}", file=sys.stderr)
         return status, None

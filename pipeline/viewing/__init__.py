@@ -1,1 +1,1 @@
-"""What people see: summaries, rows, rejects, warnings and advice."""
+"""What people see: summaries, rows, rejects, warnings and hints."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pipeline.viewing.hints import hints
 from pipeline.viewing.view import visible
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def print_reject(console: Console, reject: Rejected, full: bool = False) -> None
 
     console.print(Text(reject.title, "bold"))
     console.print(Text(visible(reject.detail), "red"))
+    console.print(Text(*hints([reject.reason])))
     value = _value(reject.record)
     lines = list(_text_lines(reject.record) if value is None else _value_lines(value, _places(reject, value), full))
     marked = next((number for number, (_, is_marked) in enumerate(lines) if is_marked), 0)

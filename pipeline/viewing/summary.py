@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pipeline.viewing.hints import hints
 from pipeline.viewing.row_view import print_preview
 from transforms.base.phrases import counted, most_of
 from transforms.catalog.layout import Folder
@@ -51,7 +53,8 @@ def print_summary(folder: Folder, manifest: dict[str, Any], max_reject_fraction:
     sources = manifest.get("sources", [])
     if len(sources) > 1:
         console.print(_table_of_sources(manifest))
-    for line in warnings(manifest, found):
+    reasons = [reason for reason, _ in Counter(manifest["records"]["rejected"]).most_common(_SHOWN)]
+    for line in (*warnings(manifest, found), *hints(reasons)):
         print(f"chatmill: {line}", file=sys.stderr)
     if not manifest["shards"]:  # an append may replace all rows by none
         console.print(f"The dataset is in {folder.output}. It has no rows.")

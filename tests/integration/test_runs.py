@@ -683,8 +683,8 @@ def test_a_corpus_of_rejects_alone_fails_with_the_first_record_of_each_reason(bu
     assert f"The rejected records are in {rejects}-*. The most frequent reasons:\n" in ended.err
     assert f"\n  unknown_schema (1): {corpus}, byte 0: the columns are a; expected " in ended.err
     assert [*rejects.parent.iterdir()] == [rejects.with_name(f"{rejects.name}-000000-000.parquet")]
-    # The options that train on the pairs are given as they are typed, before the build and after it.
-    advice = "--schema preference --overwrite"
+    # The option that trains on the pairs is named before the build and after it.
+    advice = "--schema chosen"
     warning = f"chatmill: warning: a chosen and a rejected answer ({corpus}, byte 9) are"
     assert ended.err.count(warning) == 1 and ended.err.count(advice) == 2
     assert not (tmp_path / "out" / "_SUCCESS").exists()

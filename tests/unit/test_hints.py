@@ -1,0 +1,27 @@
+"""Hints: each is for a reason that there is, and names options and pages that there are."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pipeline.cli.options import Options, option_name
+from pipeline.viewing.hints import HINTS, hints
+from support.paths import ROOT
+
+REASONS = (ROOT / "docs" / "records.md").read_text().partition("## Why records are rejected")[2]
+OPTIONS = {option_name(name) for name in Options.__dataclass_fields__}
+
+
+@pytest.mark.parametrize("reason", HINTS)
+def test_a_hint_is_for_a_documented_reason_and_names_options_and_pages_that_exist(reason):
+    assert f"`{reason}`" in REASONS
+    [line] = hints([reason])
+    assert {*re.findall(r"--(\w+)", line)} <= OPTIONS
+    pages = re.findall(r"docs/\w+\.md", line)
+    assert len(pages) == 1 and (ROOT / pages[0]).exists()
+
+
+def test_a_reason_without_a_hint_leads_to_the_list_of_reasons():
+    assert hints(["invalid_json"]) == ["hint for invalid_json: docs/records.md has what invalid_json means."]
