@@ -9,7 +9,7 @@ import argparse
 import dataclasses
 import importlib.util
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from pipeline.cli.console import CommandParser, as_typed, unknown_option
 from pipeline.runners import runner_of
 from transforms.base import kinds
-from transforms.base.declaring import option, options_in, values_of
+from transforms.base.declaring import option, values_of
 from transforms.base.errors import UserError
 from transforms.base.kinds import Kind
 from transforms.catalog import REPORTS
@@ -27,7 +27,7 @@ from transforms.contamination.config import ContaminationOptions
 from transforms.inputs.input_options import InputOptions, ParseOptions
 from transforms.rows.columns import check_kept_columns
 from transforms.rows.preference_options import check_preference, of_preference
-from transforms.steps.row_options import CorpusOptions, KeepOptions, PackOptions, WriteOptions
+from transforms.steps.row_options import CorpusOptions, PackOptions, WriteOptions
 
 ON_CHANGED_FILE = ("error", "append")
 PREFERENCE_ADVICE = (
@@ -69,7 +69,6 @@ class _WhichInput:
 class RowOptions(
     WriteOptions,
     PackOptions,
-    KeepOptions,
     CorpusOptions,
     TokenizeOptions,
     ParityOptions,
@@ -99,11 +98,6 @@ class RowOptions(
 
 # The configurations of the steps: where each option of rows is declared.
 STEPS = RowOptions.__bases__
-# Of their options those that `chatmill repack` may change: of what follows the examples.
-OPTIONS_OF_REPACK = {
-    *("consumer", "validation_fraction", "seed", "train_parts"),
-    *(field.name for step in (PackOptions, WriteOptions, KeepOptions, CorpusOptions) for field in options_in(step)),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -400,20 +394,6 @@ def check_beam_flags(command: str, rest: Sequence[str], names: Sequence[str], ru
             # The job server of a portable runner has options that Beam's Python SDK does not know.
             if "Did you mean" in str(error) or runner_of(runner).options_are_known:
                 raise error
-
-
-def check_not_of_build(rest: Sequence[str], names: Collection[str], why: str) -> None:
-    """Raise UserError for an option of a build that a command does not take.
-
-    Args:
-        rest: the arguments that are not options of the command.
-        names: of such options.
-        why: it does not take them, and what to do, after the name.
-    """
-    for word in rest:
-        name = word.removeprefix("--").partition("=")[0]
-        if word.startswith("--") and name in names:
-            raise UserError(f"--{name} {why}")
 
 
 def _beam_option_names() -> set[str]:

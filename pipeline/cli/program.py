@@ -23,7 +23,6 @@ _COMMANDS = {
     "stats": ("OUT", "print histograms and counts of a dataset"),
     "verify": ("OUT", "compare all files of a dataset with their checksums"),
     "recipe": ("OUT", "print the recipe of a dataset"),
-    "repack": ("OUT --output URL OPTIONS", "make other rows of the examples that a build kept"),
     "report": ("OUT", "write the report of a dataset again"),
     "push": ("OUT ORG/NAME", "upload a dataset to the Hugging Face Hub"),
     "expire": ("OUT --older_than DURATION", "drop old versions of a dataset, and their files"),

@@ -27,7 +27,6 @@ from transforms.publish.commit import CommitDataset
 from transforms.publish.increment_commit import Change
 from transforms.steps.base import Step
 from transforms.steps.decontaminate import Decontaminate
-from transforms.steps.keep import KeepExamples, ReadExamples
 from transforms.steps.label import BuildLabels
 from transforms.steps.pack import TruncateOrPack
 from transforms.steps.parity import CheckParity
@@ -52,7 +51,6 @@ def build_graph(
     engine: str,
     report: str,
     change: Change,
-    examples: str | None = None,
 ) -> None:
     """Build the graph of a job.
 
@@ -64,10 +62,9 @@ def build_graph(
         engine: one of ENGINES.
         report: one of REPORTS.
         change: what its commit does.
-        examples: the folder of those of the same splits that a build kept; None if they are to be made.
     """
     splits = pipeline | "plan" >> ReadPlan(folder, job)
-    receipts = build_splits(splits, job, folder, engine, examples=examples)
+    receipts = build_splits(splits, job, folder, engine)
     if job.options.is_exchanged:
         receipts = (splits, receipts) | "exchange" >> _Exchange(job, folder)
     receipts | "commit" >> CommitDataset(folder, budgets, report, change)
@@ -78,7 +75,6 @@ def build_splits(
     job: Job,
     folder: Folder,
     engine: str,
-    examples: str | None = None,
 ) -> beam.PCollection:
     """Build shards of the splits of an increment.
 
@@ -87,7 +83,6 @@ def build_splits(
         job: what decides the rows.
         folder: of the increment.
         engine: one of ENGINES.
-        examples: as of build_graph.
 
     Returns:
         PCollection[Receipt], also of splits that were finished before.
@@ -95,17 +90,10 @@ def build_splits(
     options = job.options
     skipped = splits | "skip" >> SkipFinished(folder.output)
     steps = steps_of(job, folder, engine)
-    if examples:
-        configs = _render_configs_of(job, folder, engine)
-        parts = skipped.unfinished | "examples" >> ReadExamples(examples, options.validation_fraction, configs)
-        steps = {name: steps[name] for name in ("label", "pack")}
-    else:
-        parts = skipped.unfinished | "read" >> ReadSplits(max_record_bytes=options.max_record_bytes)
+    parts = skipped.unfinished | "read" >> ReadSplits(max_record_bytes=options.max_record_bytes)
     label, pack = steps.pop("label"), steps.pop("pack")
     for name, step in steps.items():
         parts |= name >> step
-    if options.keep_examples:
-        parts |= "keep" >> KeepExamples(folder.output)
     parts |= "label" >> label
     if options.is_exchanged:
         parts |= "send" >> SendExamples(
@@ -179,7 +167,6 @@ def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:
     config = _render_config_of(job, folder, engine)
     parsing, rendering = _options_of_sources(job, folder)
     parse = ParseConversations(
-        validation_hashes=options.keep_examples,
         engine=engine,
         sources=parsing,
         **values_of(ParseOptions, options) | {"formatter": formatter},
@@ -211,12 +198,6 @@ def _render_config_of(job: Job, folder: Folder, engine: str) -> RenderConfig:
         part_columns="part_lengths" in (job.options.write_columns or ()),
         **values_of(RenderOptions, job.options),
     )
-
-
-def _render_configs_of(job: Job, folder: Folder, engine: str) -> list[RenderConfig]:
-    """How the conversations of each source are rendered."""
-    config = _render_config_of(job, folder, engine)
-    return config.of_sources([render_options_of(source.options) for source in job.sources])
 
 
 def _options_of_sources(job: Job, folder: Folder) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -16,7 +16,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import apache_beam as beam
-import msgspec
 import psutil
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, TestOptions
 from apache_beam.runners.runner import create_runner
@@ -103,7 +102,6 @@ def run_job(
     server: ForkServer | None,
     claim: Claim,
     change: Change,
-    examples: str | None = None,
 ) -> tuple[str, str]:
     """Run the job until it ends, or until it is submitted.
 
@@ -115,7 +113,6 @@ def run_job(
         server: forks the workers of a local runner, if the launcher cannot.
         claim: of the folder, which is kept while the job runs, and left to a job that goes on without this process.
         change: what its commit does.
-        examples: the folder of those of the same splits that a build kept; None if they are to be made.
 
     Returns:
         The status, and a message about it: `done` (no message); `submitted`, if the job was written as a template of
@@ -128,12 +125,11 @@ def run_job(
 
     def build(pipeline: beam.Pipeline) -> None:
         budgets = budgets_of(options)
-        build_graph(pipeline, job, folder, budgets, options.engine, options.report, change, examples)
+        build_graph(pipeline, job, folder, budgets, options.engine, options.report, change)
 
     with held_to(fingerprints_of(job, folder)), _noticing_removal(folder):
         expected = expected_of(job, folder)
-        work = msgspec.structs.replace(job, tokenizer="") if examples else job  # its workers need no tokenizer
-        return run_pipeline(build, work, folder, folder.failures, expected, beam_options, options, server, claim)
+        return run_pipeline(build, job, folder, folder.failures, expected, beam_options, options, server, claim)
 
 
 def run_pipeline(

@@ -19,7 +19,10 @@ MANIFEST = {"format": 1, "records": {"read": 2}, "shards": [], "rejects": [], "j
 
 
 def manifest_of(folder: Path, *shards: str, **more: Any) -> bytes:
-    entries = [{"path": shard, "bytes": (folder / shard).stat().st_size} for shard in shards]
+    entries = [
+        {"path": shard, "bytes": (folder / shard).stat().st_size, "split": shard.split("/")[1].split("-")[0]}
+        for shard in shards
+    ]
     return msgspec.json.encode(MANIFEST | {"shards": entries} | more)
 
 
@@ -133,3 +136,61 @@ def test_a_dataset_with_a_shard_that_is_missing_or_cut_or_whose_shards_are_not_k
     (out / "manifest.json").unlink()
     with pytest.raises(UserError, match=r"out: manifest\.json is missing or damaged"):
         listed(out, out)
+
+
+def test_train_is_read_unless_another_split_is_chosen(corpus):
+    out = write_dataset(corpus / "out")
+    train, validation = "data/train-00000-of-00001.parquet", "data/validation-00000-of-00001.parquet"
+    pq.write_table(pa.table({"input_ids": [[3]]}), out / validation)
+    (out / "manifest.json").write_bytes(manifest_of(out, train, validation))
+    for splits, expected in (
+        ((), [train]),
+        (("train",), [train]),
+        (("validation",), [validation]),
+        (("validation", "train"), [train, validation]),
+    ):
+        assert [str(Path(file.url).relative_to(out)) for file in list_inputs([str(out)], splits=splits)] == expected
+    with pytest.raises(UserError, match=r"out: it has no split test; it has train, validation\. Choose"):
+        list_inputs([str(out)], splits=["test"])
+    (out / "manifest.json").write_bytes(manifest_of(out, validation))
+    with pytest.raises(UserError, match=r"out: it has no split train; it has validation\. Choose"):
+        list_inputs([str(out)])
+
+
+@pytest.mark.parametrize("named", ["a.jsonl", "*.jsonl", "more", "out/data"])
+def test_what_is_not_a_dataset_has_no_splits(corpus, named):
+    write_dataset(corpus / "out")
+    with pytest.raises(ParameterError, match="is not a dataset, and has no splits"):
+        list_inputs([str(corpus / named)], splits=["train"])
+
+
+@pytest.mark.parametrize(
+    ("layout", "error"),
+    [
+        ({"packing": "bfd", "max_length": 8}, "out: it was built with packing bfd, so that a row has several examples"),
+        ({"packing": "none", "shift_labels": True}, "out: it was built with shift_labels"),
+    ],
+)
+def test_a_dataset_whose_rows_are_no_records_is_refused(corpus, layout, error):
+    out = write_dataset(corpus / "out")
+    (out / "manifest.json").write_bytes(manifest_of(out, "data/train-00000-of-00001.parquet", layout=layout))
+    with pytest.raises(UserError, match=error):
+        listed(out, out)
+
+
+@pytest.mark.parametrize(
+    ("records", "loss"),
+    [
+        ({"truncated": 1, "dropped": {}}, "1 record was cut"),
+        ({"truncated": 0, "dropped": {"too_long": 2, "filtered": 5}}, "2 records were dropped"),
+        ({"truncated": 3, "dropped": {"too_long": 1}}, "3 records were cut and 1 record was dropped"),
+        ({"truncated": 0, "dropped": {"filtered": 5}}, ""),
+    ],
+)
+def test_what_a_dataset_lost_of_its_records_is_logged(corpus, caplog, records, loss):
+    out = write_dataset(corpus / "out")
+    content = manifest_of(out, "data/train-00000-of-00001.parquet", layout={"max_length": 1024}, records=records)
+    (out / "manifest.json").write_bytes(content)
+    assert len(listed(out, out)) == 1
+    line = f"{out}: what is read are its rows: {loss} at its max_length of 1,024 tokens."
+    assert caplog.messages == ([line] if loss else [])

@@ -176,7 +176,7 @@ def test_folder_of_a_repository_has_splits_too(hub):
     for missing in ("hf://datasets/org/folder/de", "hf://datasets/org/folder/*/z*"):
         with pytest.raises(ParameterError, match="no such file or folder in org/folder, revision main"):
             listed(missing)
-    with pytest.raises(ParameterError, match="is not a dataset on the Hub, and has no splits"):
+    with pytest.raises(ParameterError, match="is not a dataset, and has no splits"):
         listed("hf://datasets/org/folder/*/t*.jsonl", "train")
 
 
@@ -275,7 +275,7 @@ def test_existing_path_wins_over_the_hub(tmp_path, monkeypatch):
 
 def test_split_of_files_on_a_disk_is_an_error(tmp_path):
     (tmp_path / "train.jsonl").write_text("{}")
-    with pytest.raises(ParameterError, match=f"split='train': {tmp_path} is not a dataset on the Hub"):
+    with pytest.raises(ParameterError, match=f"split='train': {tmp_path} is not a dataset, and has no splits"):
         list_inputs(str(tmp_path), splits=["train"])
 
 

@@ -626,17 +626,6 @@ def test_which_records_are_for_validation_never_changes():
         assert "".join("v" if held_back(record, seed=seed) else "t" for seed in range(16)) == sides, record
 
 
-def test_hashes_are_those_that_choose_for_validation_also_if_none_is():
-    for record in (
-        {"messages": CHAT},
-        {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]},
-    ):
-        hash = parse(record, validation_hashes=True, seed=3).validation_hash
-        assert parse(record).validation_hash is None and 0 < hash < 2**64 - 2**12
-        fractions = [hash / 2**64 - 2**-50, hash / 2**64 + 2**-50]
-        assert [held_back(record, fraction, seed=3) for fraction in fractions] == [False, True]
-
-
 def same_conversations(number: int) -> list[dict[str, Any]]:
     """Records with the same content under other schemas and names."""
     question, answer = f"Question {number}", f"Answer {number}"

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transforms.base.errors import RecordDropped, RecordError
-from transforms.inputs.input_options import ParseConfig
+from transforms.inputs.input_options import ParseOptions
 from transforms.inputs.typed import TypedDecoder
 from transforms.model.examples import Conversation, Record, TokenRow
 from transforms.steps.parse import Parser
@@ -121,7 +121,7 @@ def names_of(raw: bytes) -> list[str]:
 
 
 def is_typed(raw: bytes, options: dict[str, Any]) -> bool:
-    decoder = TypedDecoder(ParseConfig(**options))
+    decoder = TypedDecoder(ParseOptions(**options))
     decoder.learn(names_of(raw))
     return decoder.decode(raw) is not None
 
@@ -201,7 +201,7 @@ def test_a_number_out_of_range_in_a_column_that_is_not_read_costs_no_record():
 
 def test_a_record_with_a_new_column_is_left_to_the_general_way_and_those_after_it_are_decoded_with_their_types():
     raw = b'{"text": "a", "summary": "b", "id": 3}'
-    decoder = TypedDecoder(ParseConfig())
+    decoder = TypedDecoder(ParseOptions())
     assert decoder.decode(raw) is None
     decoder.learn(["text", "summary", "id"])
     assert decoder.decode(raw)[3] == [("summary", "b")]

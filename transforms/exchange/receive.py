@@ -20,9 +20,9 @@ from transforms.exchange.places import places_of
 from transforms.exchange.ranges import read_ranges
 from transforms.exchange.send import LENGTH_BYTES
 from transforms.model.batches import Block, Labels, Rows, RowSource, RowTable, Split
-from transforms.model.kept_examples import decode_examples
 from transforms.model.outcomes import Drop, Known, Outcomes
 from transforms.model.parts import Parts
+from transforms.model.sent_examples import decode_examples
 from transforms.model.statistics import Statistics
 from transforms.rows.ragged import joined, offsets_of
 from transforms.steps.base import Step, StepCall

@@ -11,9 +11,9 @@ import numpy as np
 from transforms.exchange.duplicates import entries_of, sorted_entries
 from transforms.exchange.places import bucket_of, places_of
 from transforms.model.batches import Labels, Rows, RowTable, Used
-from transforms.model.kept_examples import encode_examples
 from transforms.model.outcomes import Outcomes
 from transforms.model.receipts import Sent, work_of
+from transforms.model.sent_examples import encode_examples
 from transforms.rows.ragged import offsets_of
 from transforms.steps.base import Step
 from transforms.storage.files import join

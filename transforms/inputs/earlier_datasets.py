@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
+from transforms.base.phrases import counted
+
 _STATE = "_chatmill"  # of each dataset, finished or not
+_DEFAULT_SPLITS = ("train",)
 _MANIFEST, _SUCCESS = "manifest.json", "_SUCCESS"  # of a copy without its folder _chatmill
 
 
@@ -55,19 +58,30 @@ def _at_state(name: str) -> tuple[str, str, str]:
     return before[1:], state, after
 
 
-def shards_of_dataset(sizes: Mapping[str, int], read: Callable[[str], bytes]) -> frozenset[str]:
-    """Find the shards of the newest version of a dataset, since its folder has others, too.
+class DatasetRows(NamedTuple):
+    """The rows of a dataset that are read as records.
+
+    shards: the names of their files. loss: what they do not have of the records they were made of; empty if all is
+    there.
+    """
+
+    shards: frozenset[str]
+    loss: str
+
+
+def rows_of_dataset(
+    sizes: Mapping[str, int], read: Callable[[str], bytes], splits: Sequence[str] | None = ()
+) -> DatasetRows:
+    """Find the rows of the newest version of a dataset, since its folder has others, too.
 
     Args:
         sizes: of the files below the folder of the dataset, by their names.
         read: returns the content of one of them.
-
-    Returns:
-        The names that its manifest lists.
+        splits: of train and validation those that are read; train if it is none.
 
     Raises:
-        ValueError: if one of them is not there with the size that it was written with, or if it is not known which
-            they are.
+        ValueError: if it does not have one of the splits, its rows are no records, a shard is not there with the size
+            that it was written with, or it is not known which they are.
     """
     manifest = _manifest(read(_MANIFEST)) if _MANIFEST in sizes else None
     if manifest is None:
@@ -77,25 +91,60 @@ def shards_of_dataset(sizes: Mapping[str, int], read: Callable[[str], bytes]) ->
                 "known. The next build or append writes it again."
             )
         raise ValueError("it is a dataset that is not finished. Finish it with the command that began it.")
-    for shard in manifest.shards:
+    layout, splits = manifest.layout, splits or _DEFAULT_SPLITS
+    if layout.packing != "none":
+        raise ValueError(
+            f"it was built with packing {layout.packing}, so that a row has several examples. Build from its inputs "
+            "again, or from a dataset that is not packed."
+        )
+    if layout.shift_labels:
+        raise ValueError("it was built with shift_labels, and rows whose labels are shifted are not read.")
+    chosen = [shard for shard in manifest.shards if shard.split in splits]
+    have = sorted({shard.split for shard in manifest.shards})
+    if missing := next((split for split in splits if split not in have), None):
+        raise ValueError(f"it has no split {missing}; it has {', '.join(have)}. Choose with split.")
+    for shard in chosen:
         if (size := sizes.get(shard.path)) != shard.bytes:
             found = "is missing" if size is None else f"has {size:,} bytes"
             raise ValueError(f"{shard.path} {found}; expected {shard.bytes:,} bytes. Copy it again.")
-    return frozenset(shard.path for shard in manifest.shards)
+    return DatasetRows(frozenset(shard.path for shard in chosen), _loss(manifest))
+
+
+def _loss(manifest: _Manifest) -> str:
+    """What the rows of a dataset do not have of its records, since these were longer than its max_length."""
+    cut, dropped = manifest.records.truncated, manifest.records.dropped.get("too_long", 0)
+    if not cut and not dropped:
+        return ""
+    found = [f"{counted(cut, 'record')} {'was' if cut == 1 else 'were'} cut"] if cut else []
+    found += [f"{counted(dropped, 'record')} {'was' if dropped == 1 else 'were'} dropped"] if dropped else []
+    return f"{' and '.join(found)} at its max_length of {manifest.layout.max_length:,} tokens"
 
 
 class _Shard(msgspec.Struct):
     path: str
     bytes: int
+    split: str
+
+
+class _Records(msgspec.Struct):
+    truncated: int = 0
+    dropped: dict[str, int] = {}
+
+
+class _Layout(msgspec.Struct):
+    packing: str = "none"
+    max_length: int | None = None
+    shift_labels: bool = False
 
 
 class _Manifest(msgspec.Struct):
     """By these keys a manifest is known among other files of its name."""
 
     format: int
-    records: dict[str, Any]
+    records: _Records
     shards: list[_Shard]
     job: dict[str, Any]
+    layout: _Layout = msgspec.field(default_factory=_Layout)
 
 
 _decode = msgspec.json.Decoder(_Manifest).decode

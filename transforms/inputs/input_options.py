@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from transforms.base import kinds
-from transforms.base.checks import check_flag
 from transforms.base.declaring import StepOptions, option
 from transforms.base.errors import ParameterError
 from transforms.inputs.formats import INPUT_FORMATS, MAX_RECORD_BYTES
@@ -24,7 +23,8 @@ class InputOptions(StepOptions):
 
     split: tuple[str, ...] = option(
         "Input",
-        "the split of a dataset on the Hub, or several, separated by commas; not needed if it has only one",
+        "the split of a dataset on the Hub, or several, separated by commas; not needed if it has only one. Of the "
+        "rows of an earlier build: train, unless validation is given",
         kinds.list_of(),
         (),
         "NAME,..",
@@ -177,24 +177,6 @@ class ParseOptions(StepOptions):
             raise ParameterError("train_field", self.train_field, "expected the name of a field of messages.")
         if self.formatter is not None and not all(self.formatter.rpartition(":")):
             raise ParameterError("formatter", self.formatter, "expected module:function or file.py:function.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ParseConfig(ParseOptions):
-    """What a worker must know to parse records.
-
-    Args:
-        validation_hashes: whether examples have the hash that decides whether they are for validation, even if none is.
-
-    Raises:
-        ParameterError: if a value is not one of those.
-    """
-
-    validation_hashes: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_flag("validation_hashes", self.validation_hashes)
 
     def read_options(self) -> ReadOptions:
         """Return those of them by which the content of a record is read."""

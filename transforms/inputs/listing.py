@@ -17,7 +17,7 @@ from fsspec.implementations.local import LocalFileSystem
 from transforms.base.checks import check_choice
 from transforms.base.errors import ParameterError, StoreError, Unavailable, UserError
 from transforms.inputs.detection import detect_format
-from transforms.inputs.earlier_datasets import dataset_folders, folders_above, is_below, shards_of_dataset, state_of
+from transforms.inputs.earlier_datasets import dataset_folders, folders_above, is_below, rows_of_dataset, state_of
 from transforms.inputs.formats import INPUT_FORMATS, format_of_suffix, input_format
 from transforms.inputs.hub.first_files import look_at_first
 from transforms.inputs.hub.listing import find_on_hub, no_splits
@@ -183,10 +183,8 @@ def find_files(
     for pattern in patterns:
         if name := hub_name(in_full(pattern)):
             entries = find_on_hub(name, splits, commits, parameter)
-        elif splits:
-            raise no_splits(pattern, splits)
         else:
-            entries = _entries(pattern, parameter, arriving)
+            entries = _entries(pattern, parameter, arriving, splits)
         found |= {url: entry for url, entry in entries if url not in found and entry["size"]}
     names = [without_commit(url) for url in found]
     if len({*names}) < len(names):
@@ -217,11 +215,13 @@ def shared_files(files: Iterable[InputFile]) -> Iterator[tuple[InputFile, InputF
             yield first, file
 
 
-def _entries(pattern: str, parameter: str, arriving: bool) -> list[tuple[str, Mapping[str, Any]]]:
+def _entries(
+    pattern: str, parameter: str, arriving: bool, splits: Sequence[str] | None
+) -> list[tuple[str, Mapping[str, Any]]]:
     """Find the files that a pattern names: the url of each, and what its store says of it."""
     with _store_errors(pattern, parameter, "listed"):
         try:
-            found = _found(pattern)
+            found = _found(pattern, splits)
         except FileNotFoundError:
             if arriving:
                 return []
@@ -248,15 +248,18 @@ def _entries(pattern: str, parameter: str, arriving: bool) -> list[tuple[str, Ma
 
 
 @with_retries("listed")
-def _found(pattern: str) -> dict[str, dict[str, Any]]:
+def _found(pattern: str, splits: Sequence[str] | None) -> dict[str, dict[str, Any]]:
     """Find the files that a pattern names: what the store says of each, by its path."""
     system, path = file_system(pattern)
     is_here = "://" not in pattern and os.path.exists(path)
     signs = "*[" if "http" in system.protocol else "*?["  # a url may have a query
-    if not is_here and any(sign in path for sign in signs):
-        return _matching(system, path)
-    entry = system.info(path)
-    return _records_below(system, path) if entry["type"] == "directory" else {path: entry}
+    is_glob = not is_here and any(sign in path for sign in signs)
+    entry = {} if is_glob else system.info(path)
+    if not is_glob and entry["type"] == "directory":
+        return _records_below(system, path, splits)
+    if splits:
+        raise no_splits(pattern, splits)
+    return _matching(system, path) if is_glob else {path: entry}
 
 
 def _check_ranges(urls: Iterable[str], parameter: str) -> None:
@@ -300,7 +303,7 @@ def _matching(system: Any, pattern: str) -> dict[str, dict[str, Any]]:
     return {path: entry for path, entry in found.items() if not any(is_below(path, folder) for folder in datasets)}
 
 
-def _records_below(system: Any, folder: str) -> dict[str, dict[str, Any]]:
+def _records_below(system: Any, folder: str, splits: Sequence[str] | None) -> dict[str, dict[str, Any]]:
     """Find the files of records in a folder and those below it. Logs what else is there."""
     suffixes = format_of_suffix()
     chosen, others = {}, []
@@ -315,9 +318,14 @@ def _records_below(system: Any, folder: str) -> dict[str, dict[str, Any]]:
     shards: frozenset[str] | None = None
     if "" in datasets:
         try:
-            shards = shards_of_dataset({below: entry["size"] for below, (_, entry) in found.items()}, read)
+            rows = rows_of_dataset({below: entry["size"] for below, (_, entry) in found.items()}, read, splits)
         except ValueError as error:
             raise UserError(f"{folder}: {error}") from None
+        shards = rows.shards
+        if rows.loss:
+            logging.getLogger(__name__).warning("%s: what is read are its rows: %s.", folder, rows.loss)
+    elif splits:
+        raise no_splits(folder, splits)
     skipped = [dataset for dataset in datasets if dataset]
     _log_skipped(folder, skipped)
     for below, (path, entry) in found.items():

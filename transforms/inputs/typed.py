@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from transforms.base.errors import RecordError
-from transforms.inputs.input_options import ParseConfig
+from transforms.inputs.input_options import ParseOptions
 from transforms.inputs.media import MEDIA_COLUMNS
 from transforms.inputs.names import COMPLETION_IDS
 from transforms.inputs.schemas import OF_ONE_MESSAGE, SCHEMA_COLUMNS, WITHOUT_ANSWER
@@ -63,7 +63,7 @@ class TypedDecoder:
         options: by which records are read.
     """
 
-    def __init__(self, options: ParseConfig):
+    def __init__(self, options: ParseOptions):
         self._options = options
         self._is_used = not (options.formatter or options.message_fields)
         self._others: dict[str, None] = {}  # names of columns, in the order in which they were found
@@ -109,7 +109,7 @@ def _values(record: Any, columns: Sequence[tuple[str, str]]) -> list[tuple[str, 
     return [(name, msgspec.json.decode(value)) for name, value in json if b'"' in value]
 
 
-def _decoders(options: ParseConfig, others: Iterable[str]) -> Iterator[_Decoder]:
+def _decoders(options: ParseOptions, others: Iterable[str]) -> Iterator[_Decoder]:
     renamed = options.columns or {}
     for typed in typed_schemas(options.read_options()):
         if options.schema not in ("auto", typed.schema) or not renamed.keys() <= typed.required.keys():

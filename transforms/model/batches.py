@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.model.examples import Content, Example, Record, Text, attempt, content_digest, validation_limit
+from transforms.model.examples import Content, Example, Record, Text, attempt, content_digest
 from transforms.model.outcomes import Drop, Known, Outcomes
 from transforms.model.receipts import Sent
 from transforms.rows import IGNORED
@@ -173,8 +173,6 @@ class RowSource:
             has one example.
         contents: what the row's example says, for each row, or the digest of it; None if that is not known.
         desirable: bool, shape (rows,): whether the answer is desirable; None if the records do not say that.
-        validation_hashes: uint64, shape (rows,): by which it is decided whether the row is for validation; None if
-            nobody needs them.
         found: what was found of the row's record, for the ledger, for each row; None if nothing was.
     """
 
@@ -184,7 +182,6 @@ class RowSource:
     numbers: np.ndarray | None = None
     contents: Sequence[Content | bytes | None] | None = None
     desirable: np.ndarray | None = None
-    validation_hashes: np.ndarray | None = None
     found: Sequence[str | None] | None = None
 
     def first_rows(self) -> np.ndarray:
@@ -219,15 +216,6 @@ class RowSource:
             return values.take(rows) if isinstance(values, pa.Table) else [values[row] for row in numbers]
 
         return RowSource(**{field.name: taken(getattr(self, field.name)) for field in dataclasses.fields(self)})
-
-    def with_validation(self, fraction: float) -> RowSource:
-        """Return the sources with another fraction for validation, which needs validation_hashes."""
-        if not len(self.positions):
-            return self
-        assert self.validation_hashes is not None
-        limit = validation_limit(fraction)  # it may be 2**64, which no uint64 is
-        validation = np.array([hash < limit for hash in self.validation_hashes.tolist()], bool)
-        return dataclasses.replace(self, validation=validation)
 
     def drops(self, records: np.ndarray, reason: str, tokens: np.ndarray, trained_tokens: np.ndarray) -> list[Drop]:
         """Return the drops of some of the records for a reason.

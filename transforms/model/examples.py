@@ -187,8 +187,6 @@ class Example(msgspec.Struct, frozen=True, gc=False):
         unread: the characters of the columns that have text and were not read, by their names.
         trace_events: the events of the trace that it was read from, by kind; if it is the first example of that.
         desirable: whether its answer is desirable, if its record says that.
-        validation_hash: of its record, from 0 to 2**64 - 1; those below validation_fraction of 2**64 are for
-            validation. None if nobody needs it.
         found: what was found of its record, for the ledger.
     """
 
@@ -203,7 +201,6 @@ class Example(msgspec.Struct, frozen=True, gc=False):
     unread: Mapping[str, int] = msgspec.field(default_factory=dict)
     trace_events: Mapping[str, TraceEvents] = msgspec.field(default_factory=dict)
     desirable: bool | None = None
-    validation_hash: int | None = None
     found: str | None = None
 
     def rejected(self, error: RecordError) -> Reject:

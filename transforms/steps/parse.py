@@ -19,7 +19,7 @@ from transforms.base.declaring import options_in, takes, values_of
 from transforms.base.errors import RecordDropped, RecordError, call_user_function
 from transforms.chat.config import ENGINES
 from transforms.inputs.formatter import load_formatter
-from transforms.inputs.input_options import ParseConfig, ParseOptions
+from transforms.inputs.input_options import ParseOptions
 from transforms.inputs.json_text import decode_beyond_range, duplicate_key, kind_of
 from transforms.inputs.preference import check_margin
 from transforms.inputs.reading import Reading
@@ -50,7 +50,6 @@ _FIRST, _ONE_OF = 16, 512
 _schema_of = operator.attrgetter("schema")
 _ALL_READ: dict[str, int] = {}
 _NO_EVENTS: dict[str, TraceEvents] = {}
-_IN_TRAINING: tuple[bool, int | None] = (False, None)
 _NOTHING_KEPT: tuple[dict[str, str | None], Notes] = ({}, ())
 
 
@@ -73,7 +72,7 @@ class Parser:
 
     Args:
         engine: one of ENGINES; `reference` uses no typed decoders.
-        named: as ParseConfig takes them.
+        named: as ParseOptions takes them.
 
     Raises:
         ParameterError: if one of them is not a possible value, or the formatter cannot be loaded.
@@ -82,13 +81,12 @@ class Parser:
     def __init__(self, *, engine: str = "auto", **named: Any):
         check_choice("engine", engine, ENGINES)
         self._engine = engine
-        self._options = options = ParseConfig(**named)
+        self._options = options = ParseOptions(**named)
         self._read_options = options.read_options()
         self._columns = options.columns or {}
         self._format = load_formatter(options.formatter) if options.formatter else None
         self._keeps_columns = bool(options.keep_columns)
         self._validation_below = validation_limit(options.validation_fraction)
-        self._has_hashes = options.validation_hashes or self._validation_below > 0
         self._seed = str(options.seed).encode()
         # The options of reading say which answers are read, and how.
         self._schema = {CHOSEN: PREFERENCE, UNPAIRED: "auto"}.get(options.schema, options.schema)
@@ -140,9 +138,9 @@ class Parser:
             else:
                 # Most jobs need neither: a call takes as long as 1% of the rest.
                 kept, notes = self._kept(columns) if self._keeps_columns else _NOTHING_KEPT
-                validation, hash = self._split_of(content) if self._has_hashes else _IN_TRAINING
+                validation = self._is_for_validation(content)
                 of_record = record.position, content, kept, validation, record.raw, notes, 0, schema, unread
-                return [Example(*of_record, _NO_EVENTS, None, hash)]
+                return [Example(*of_record, _NO_EVENTS)]
         reading = Reading(self._read_options)
         fields, beyond = _decoded(record.raw)
         trace = self._trace(fields) if is_trace(fields) else None
@@ -163,7 +161,7 @@ class Parser:
         else:
             read = self._content(fields, reading, beyond)
         # Examples of one record are in one split, since they may share most of their content.
-        validation, hash = self._split_of(read[0].content) if self._has_hashes else _IN_TRAINING
+        validation = self._is_for_validation(read[0].content)
         noted = tuple(reading.notes.items())
         return [
             Example(
@@ -172,7 +170,6 @@ class Parser:
                 unread=made.unread,
                 trace_events=_NO_EVENTS if number or not trace else trace.events,
                 desirable=made.desirable,
-                validation_hash=hash,
             )
             for number, made in enumerate(read)
         ]
@@ -301,16 +298,12 @@ class Parser:
                 raise RecordError("formatter", f"it returned {found}; {expected}")
         return [{"text": made} if isinstance(made, str) else made for made in records]
 
-    def _split_of(self, content: Content) -> tuple[bool, int]:
-        """Whether a content is for validation, and the hash that decides it."""
-        try:
-            digest = hashlib.blake2b(_canonical(content), digest_size=8, key=self._seed).digest()
-        except RecordError:
-            if self._validation_below:
-                raise
-            return False, 0
-        hash = int.from_bytes(digest, "big")
-        return hash < self._validation_below, hash
+    def _is_for_validation(self, content: Content) -> bool:
+        """Whether a content is for validation: its hash decides."""
+        if not self._validation_below:
+            return False
+        digest = hashlib.blake2b(_canonical(content), digest_size=8, key=self._seed).digest()
+        return int.from_bytes(digest, "big") < self._validation_below
 
 
 def _statistics(examples: Sequence[Example]) -> Statistics:
@@ -407,11 +400,10 @@ class ParseConversations(Step):
     the reason.
 
     Args:
-        validation_hashes: whether examples have the hash that decides whether they are for validation, even if none is.
         engine: `reference` parses each record in the general way; `auto` decodes usual ones by their types. The
             output is the same.
         sources: for each source of the records, by its number, the parameters that have another value for it; all but
-            keep_columns, validation_hashes, validation_fraction, seed and engine.
+            keep_columns, validation_fraction, seed and engine.
         {options}
 
     Raises:
@@ -423,16 +415,13 @@ class ParseConversations(Step):
     def __init__(
         self,
         *,
-        validation_hashes: bool = False,
         engine: str = "auto",
         sources: Sequence[Mapping[str, Any]] = (),
         **options: Any,
     ):
         options = values_of(ParseOptions, ParseOptions(**options))
-        options |= {"validation_hashes": validation_hashes}
-        ParseConfig(**options)  # checks them here, not on a worker
         check_sources(sources, [field.name for field in options_in(ParseOptions) if field.metadata["of_source"]])
         for source in sources:
-            ParseConfig(**options | dict(source))
+            ParseOptions(**options | dict(source))
         check_choice("engine", engine, ENGINES)
         super().__init__(Parser, sources, engine=engine, **options)

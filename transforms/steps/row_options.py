@@ -116,19 +116,6 @@ class WriteOptions(StepOptions):
             raise ParameterError("write_columns", self.write_columns, problem)
 
 
-@dataclass(frozen=True, kw_only=True)
-class KeepOptions(StepOptions):
-    """What is stored of the examples: the options of KeepExamples, which a build without the option does not have."""
-
-    keep_examples: bool = option(
-        "Output",
-        "also store each example whole, before rows are cut and packed, so that `chatmill repack` can make other rows "
-        "of them",
-        kinds.flag,
-        False,
-    )
-
-
 SHUFFLES = ("none", "global")
 DEDUPS = ("none", "exact")
 MIXES_BY = ("trained_tokens", "examples")

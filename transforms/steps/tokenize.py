@@ -404,9 +404,6 @@ def _source(texts: list[Text]) -> RowSource:
         desirable=np.array([example.desirable for example in examples], bool)
         if examples and examples[0].desirable is not None
         else None,
-        validation_hashes=np.array([example.validation_hash for example in examples], np.uint64)
-        if examples and examples[0].validation_hash is not None
-        else None,
         found=found if any(found) else None,
     )
 

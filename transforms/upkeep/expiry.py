@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from transforms.catalog.description import evaluations_of, formatters_of, read_description
-from transforms.catalog.layout import PUBLISHED, STORED, Folder, increment_of, is_increment, is_stored
+from transforms.catalog.layout import PUBLISHED, STORED, Folder, increment_of, is_stored
 from transforms.catalog.log import Log
 from transforms.catalog.snapshot import Entry
-from transforms.model.kept_examples import examples_of
 from transforms.publish.claimed import held, repair
 from transforms.reading.reader import Dataset, url_of_all
 from transforms.storage.claim import Holder
@@ -69,7 +68,6 @@ def expire(
         repair(folder, newest)
         # In this order: an increment that is committed meanwhile is one that is being built, or has its entry.
         found = {part: modified_below(join(folder.output, part)) for part in PUBLISHED}
-        examples = modified_below(examples_of(folder.output, ""))
         stored = {part: modified_below(join(folder.state, part)) for part in STORED}
         in_work = {name.partition("/")[0] for name in names_below(folder.increments)}
         jobs = _jobs_in_work(folder)
@@ -86,13 +84,6 @@ def expire(
                 if modified < before and path not in named and increment_of(path) not in (None, *in_work):
                     remove(join(folder.output, path))
                     removed += 1
-        ids = {*in_work, *(increment.id for increment in increments)}
-        for name, modified in examples.items():
-            of_increment = name.partition("/")[0]
-            if modified < before and of_increment not in ids and is_increment(of_increment):
-                remove(join(examples_of(folder.output, ""), name))
-                remove_if_empty(examples_of(folder.output, of_increment))
-                removed += 1
     return Expired(first, removed, entries[first].version, newest.version)
 
 

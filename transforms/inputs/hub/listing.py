@@ -54,7 +54,7 @@ def find_on_hub(
 
 def no_splits(pattern: str, splits: Sequence[str]) -> ParameterError:
     """Return the error of splits that are chosen of what has none."""
-    problem = f"{pattern} is not a dataset on the Hub, and has no splits. Give it without, such as in another source."
+    problem = f"{pattern} is not a dataset, and has no splits. Give it without, such as in another source."
     return ParameterError("split", ",".join(splits), problem)
 
 

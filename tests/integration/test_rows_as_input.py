@@ -1,0 +1,57 @@
+"""The rows of a dataset as the input of another build: the rows of a build of the records with the same options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli.program import main
+from support.datasets import manifest_of, rows_of
+from support.paths import CHATS, TOKENIZER
+
+RECORDS = ("--input", CHATS, "--max_reject_fraction=0.5", "--validation_fraction=0.2")
+OPTIONS = {
+    "packed": ("--packing=bfd", "--max_length=512"),
+    "cut after turns": ("--truncation=turns", "--max_length=128"),
+    "shifted, for SkyRL's columns": ("--write_columns=input_ids,loss_mask,labels", "--shift_labels"),
+    "without duplicates": ("--dedup=exact", "--packing=ffd", "--max_length=1024"),
+}
+
+
+def build(output: Path, *arguments: object) -> int:
+    return main(
+        ["build", f"--tokenizer={TOKENIZER}", f"--output={output}", "--direct_num_workers=1", *map(str, arguments)]
+    )
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory) -> Path:
+    output = tmp_path_factory.mktemp("unpacked") / "out"
+    assert build(output, *RECORDS) == 0
+    return output
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_rows_of_both_splits_are_those_of_a_build_of_the_records(unpacked, tmp_path, options):
+    assert build(tmp_path / "direct", *RECORDS, *options) == 0
+    for split in ("train", "validation"):
+        chosen = [] if split == "train" else ["--split=validation"]
+        assert build(tmp_path / split, "--input", unpacked, *chosen, *options) == 0
+        expected = rows_of(tmp_path / "direct", split)
+        assert len(expected) > 10 and rows_of(tmp_path / split) == expected
+        assert manifest_of(tmp_path / split)["records"]["read"] == len(rows_of(unpacked, split))
+
+
+def test_what_was_lost_is_reported_and_a_packed_dataset_is_refused_in_one_line(tmp_path, capfd, caplog):
+    assert build(tmp_path / "cut", *RECORDS, "--max_length=128") == 0
+    assert build(tmp_path / "packed", *RECORDS, "--max_length=128", "--packing=bfd") == 0
+    cut = manifest_of(tmp_path / "cut")["records"]["truncated"]
+    assert build(tmp_path / "of_cut", "--input", tmp_path / "cut") == 0
+    line = f"{tmp_path / 'cut'}: what is read are its rows: {cut} records were cut at its max_length of 128 tokens."
+    assert caplog.messages.count(line) == 1
+    capfd.readouterr()
+    assert build(tmp_path / "of_packed", "--input", tmp_path / "packed") == 2
+    error = capfd.readouterr().err
+    assert "packed: it was built with packing bfd, so that a row has several examples." in error
+    assert error.count("\n") == 1 and not (tmp_path / "of_packed").exists()
