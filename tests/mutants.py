@@ -293,6 +293,30 @@ MUTANTS = [
         "if a template strips some texts alone, either all are stripped or none is",
         "tests/unit/test_compiled.py::test_trace_cache_renders_the_same_text_as_the_reference",
     ),
+    Mutant(
+        "compiled_template_is_not_compared",
+        "transforms/chat/traced/compiled.py",
+        "        if compiled.is_compared:\n",
+        "        if compiled:\n",
+        "a compiled template that is not as apply_chat_template is used",
+        "tests/unit/test_spot_checks.py::test_compiled_template_that_differs_is_not_used_and_its_records_are_counted",
+    ),
+    Mutant(
+        "parity_uses_what_differs",
+        "transforms/chat/parity/compiled_beginnings.py",
+        "        if rendered and (differs := ",
+        "        if not rendered and (differs := ",
+        "turns are compared by a compiled template that is not as apply_chat_template",
+        "tests/unit/test_spot_checks.py::test_parity_does_not_compare_by_a_compiled_template_that_differs",
+    ),
+    Mutant(
+        "sample_of_tokens_is_not_compared",
+        "transforms/steps/tokenize.py",
+        "        self._check_sample(batch, tokens, self._fast)\n",
+        "\n",
+        "ids of gigatoken that tokenizers does not confirm are written",
+        "tests/unit/test_spot_checks.py::test_difference_in_the_excerpt_of_a_long_text_is_found",
+    ),
     # What the template does not print.
     Mutant(
         "partly_printed_is_printed",
