@@ -212,11 +212,11 @@ class Options(RowOptions, _WhichInput):
         kinds.one_of(ENGINES),
         "auto",
     )
-    summary_json: str | None = option(
+    json: bool = option(
         "Running",
-        "where to write the outcome of the run, with the sums of the manifest, as JSON; -: on the last line of "
-        "standard output",
-        metavar="URL|-",
+        "print the outcome of the run, with the sums of the manifest, as JSON on the last line of standard output",
+        kinds.flag,
+        False,
         common=True,
     )
     runner: str = option(
@@ -358,16 +358,6 @@ def help_text(field: dataclasses.Field[Any]) -> str:
     if default_help == _REQUIRED:
         return f"{field.metadata['help']} ({_REQUIRED})"
     return f"{field.metadata['help']} (default: {default_help or as_typed(field.default)})"
-
-
-def find_summary_json(arguments: Sequence[str]) -> str | None:
-    """The value of --summary_json in arguments that are wrong elsewhere, None if it has none."""
-    found = None
-    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
-        name, equals, value = word.partition("=")
-        if name == "--summary_json":
-            found = value if equals else following
-    return found if found and not found.startswith("--") else None
 
 
 def check_beam_flags(command: str, rest: Sequence[str], names: Sequence[str], runner: str) -> None:

@@ -22,8 +22,6 @@ _COMMANDS = {
     "snapshots": ("OUT", "list the versions of a dataset"),
     "stats": ("OUT", "print histograms and counts of a dataset"),
     "verify": ("OUT", "compare all files of a dataset with their checksums"),
-    "recipe": ("OUT", "print the recipe of a dataset"),
-    "report": ("OUT", "write the report of a dataset again"),
     "push": ("OUT ORG/NAME", "upload a dataset to the Hugging Face Hub"),
     "expire": ("OUT --older_than DURATION", "drop old versions of a dataset, and their files"),
 }

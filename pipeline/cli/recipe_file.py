@@ -16,7 +16,7 @@ from transforms.inputs.hub.names import in_full
 from transforms.storage.files import exists
 
 # Options whose paths begin at the folder of the recipe if they begin with ./ or ../: other texts may be names.
-_PATHS = ("tokenizer", "chat_template", "output", "summary_json")
+_PATHS = ("tokenizer", "chat_template", "output")
 
 
 def read_recipe(url: str, kinds: Mapping[str, Kind]) -> tuple[dict[str, Any], list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline.cli.console import error_text, show_phase
-from pipeline.cli.options import find_summary_json, parse_options
+from pipeline.cli.options import parse_options
 from transforms.base.errors import Unavailable, UserError
 
 
@@ -22,19 +22,17 @@ def run(arguments: Sequence[str]) -> int:
         UserError: if an option is wrong, or what it refers to.
         Unavailable: if a store, a hub or a cluster does not answer.
     """
-    url = find_summary_json(arguments)
     try:
         options, beam_flags = parse_options(arguments)
-        url = options.summary_json
         show_phase(f"building {options.output}")
         from pipeline.cli.sources import read_sources
 
         sources = read_sources(options)
     except (UserError, Unavailable) as error:
-        if url:
-            from pipeline.cli.summary_json import write_failure
+        if any(word.partition("=")[0] == "--json" for word in arguments):
+            from pipeline.cli.result import print_result
 
-            write_failure(error_text(error), url)
+            print_result({"status": "failed", "error": error_text(error)})
         raise
     from pipeline.job.launch import launch
 

@@ -105,7 +105,7 @@ def job_sources(sources: Sequence[Source], formatters: Mapping[int, bytes]) -> t
 def recipe_of(
     options: Options, sources: Sequence[Source], now: str | None, files: Sequence[InputFile]
 ) -> dict[str, Any]:
-    """Return the recipe that builds the same dataset, as a mapping: for people, and for `chatmill recipe`.
+    """Return the recipe that builds the same dataset, as a mapping: for people, and for recipe.yaml.
 
     Args:
         options: of the build.

@@ -14,8 +14,8 @@ from typing import Any
 from pipeline.cli.claims import claim_of
 from pipeline.cli.console import as_typed, error_text, import_beam
 from pipeline.cli.options import Options
+from pipeline.cli.result import appended_sums, print_result, sums
 from pipeline.cli.sources import Source, with_all_inputs
-from pipeline.cli.summary_json import appended_sums, check_summary_json, sums, write_summary_json
 from pipeline.job.job_json import differences_of_inputs, differences_without_inputs, job_of
 from pipeline.job.temporary import temporary_folder
 from pipeline.local.fork_server import ForkServer, fork_server
@@ -39,7 +39,7 @@ _IN_MEMORY, _WEB = "memory://", ("http://", "https://")
 
 
 def launch(options: Options, sources: Sequence[Source], beam_flags: Sequence[str]) -> None:
-    """Build a dataset, unless it is finished already, and write --summary_json.
+    """Build a dataset, unless it is finished already, and print the result with --json.
 
     Args:
         options: the options of the build.
@@ -53,18 +53,15 @@ def launch(options: Options, sources: Sequence[Source], beam_flags: Sequence[str
     """
     for_runner = with_all_inputs(options, sources)
     with environment(for_runner) as server:
-        summary: dict[str, Any] = {"status": "running", "output": options.output}
-        if options.summary_json:
-            check_summary_json(summary, options.summary_json, full_url(options.output))
-        summary["status"] = "failed"
+        result: dict[str, Any] = {"status": "failed", "output": options.output}
         try:
-            summary |= _launch(options, sources, for_runner, beam_flags, server)
+            result |= _launch(options, sources, for_runner, beam_flags, server)
         except BaseException as error:
-            summary["error"] = error_text(error)
+            result["error"] = error_text(error)
             raise
         finally:
-            if options.summary_json:
-                write_summary_json(summary, options.summary_json)
+            if options.json:
+                print_result(result)
 
 
 @contextmanager
@@ -94,7 +91,7 @@ def _launch(
     beam_flags: Sequence[str],
     server: ForkServer | None,
 ) -> dict[str, Any]:
-    """Build the dataset, unless it is finished. Returns what the summary has of it.
+    """Build the dataset, unless it is finished. Returns what the result has of it.
 
     The status is done, done_before, nothing_new, or, if the job does not end in this process, submitted or dry_run.
     """
@@ -124,7 +121,7 @@ def _launch(
 def _append(
     options: Options, folder: Folder, sources: Sequence[Source], beam_flags: Sequence[str], server: ForkServer | None
 ) -> dict[str, Any]:
-    """Add what is new to the dataset. Returns what the summary has of it."""
+    """Add what is new to the dataset. Returns what the result has of it."""
     from pipeline.growth.append import Appended, append
     from pipeline.growth.every import append_every
 

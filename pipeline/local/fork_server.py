@@ -62,8 +62,7 @@ def fork_server(options: Options) -> Iterator[ForkServer | None]:
 
 def can_fork(options: Options) -> bool:
     """Return whether the launcher itself can fork workers when the job is planned."""
-    uses_stores = options.urls() or "://" in (options.summary_json or "")
-    return sys.platform == "linux" and options.formatter is None and not uses_stores
+    return sys.platform == "linux" and options.formatter is None and not options.urls()
 
 
 class ForkServer:

@@ -144,17 +144,18 @@ def test_each_version_loads_with_datasets_also_as_a_stream(build: Callable[..., 
 
 
 def test_nothing_new_is_reported_and_writes_nothing(build: Callable[..., Any], corpus: Path, tmp_path: Path):
-    output, summary = tmp_path / "out", tmp_path / "summary.json"
+    output = tmp_path / "out"
     arrive(corpus, 1)
-    assert build(*append_to(output, corpus), f"--summary_json={summary}").code == 0
-    first = json.loads(summary.read_bytes())
+    ended = build(*append_to(output, corpus), "--json")
+    assert ended.code == 0
+    first = json.loads(ended.out.splitlines()[-1])
     assert first["status"] == "done" and first["appended"]["files"] == 1 and first["appended"]["records"] == 40
     before = {path: path.stat().st_mtime_ns for path in output.rglob("*")}
 
-    ended = build(*append_to(output, corpus), f"--summary_json={summary}")
+    ended = build(*append_to(output, corpus), "--json")
 
     assert ended.code == 0 and "nothing is new" in ended.out
-    again = json.loads(summary.read_bytes())
+    again = json.loads(ended.out.splitlines()[-1])
     assert again["status"] == "nothing_new" and again["appended"]["files"] == 0
     assert again["records"] == first["records"] and again["snapshot"]["version"] == 1
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*")} == before
@@ -162,7 +163,7 @@ def test_nothing_new_is_reported_and_writes_nothing(build: Callable[..., Any], c
 
 def test_a_dry_run_says_what_is_new_and_writes_nothing(build: Callable[..., Any], corpus: Path, tmp_path: Path):
     def dry_run() -> tuple[str, str]:
-        ended = build(*append_to(tmp_path / "out", corpus), "--dry_run=True", "--summary_json=-")
+        ended = build(*append_to(tmp_path / "out", corpus), "--dry_run=True", "--json")
         assert ended.code == 0, ended.err
         return json.loads(ended.out.splitlines()[-1])["status"], ended.err.splitlines()[-1] if ended.err else ""
 
@@ -232,7 +233,10 @@ def test_a_dataset_that_was_built_without_append_grows(build, corpus, tmp_path):
     output = tmp_path / "out"
     arrive(corpus, 1)
     assert build(*append_to(output, corpus)[1:]).code == 0
-    before, log = digests(output, "README.md", "manifest.json", "report.html", "SHA256SUMS"), Folder(str(output)).log
+    before, log = (
+        digests(output, "README.md", "manifest.json", "report.html", "recipe.yaml", "SHA256SUMS"),
+        Folder(str(output)).log,
+    )
     nothing = build(*append_to(output, corpus))
     assert nothing.code == 0 and "nothing is new" in nothing.out and os.listdir(log) == ["00000001.json"]
     arrive(corpus, 2)

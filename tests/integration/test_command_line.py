@@ -124,8 +124,6 @@ def test_an_error_in_the_options_is_one_line(options, message, build, tmp_path, 
         ({"runner": "WalkRunner"}, "Unexpected pipeline runner: WalkRunner"),
         ({"direct_num_workers": "many"}, "invalid int value: 'many'"),
         ({"direct_num_workers": "-3"}, "--direct_num_workers -3: expected 1 or more"),
-        ({"summary_json": "{tmp}/broken/tokenizer.json"}, "this file exists and is not a summary"),
-        ({"summary_json": "{tmp}/out/summary.json"}, "it is inside --output"),
     ],
 )
 def test_an_error_in_the_value_of_an_option_is_one_line_and_writes_nothing(changed, message, build, tmp_path):
@@ -178,7 +176,7 @@ def test_every_option_is_either_a_part_of_the_job_or_known_not_to_change_rows():
         "every",
         "on_changed_file",
         "engine",
-        "summary_json",
+        "json",
         "runner",
         "report",
     }
@@ -410,18 +408,18 @@ def test_a_tokenizer_of_the_hub_is_taken_from_its_cache_without_the_network(tmp_
     assert missing.stderr.count("\n") == 1
 
 
-def test_the_summary_of_a_run_is_written_for_schedulers(build, tmp_path):
-    place, output = tmp_path / "logs" / "summary.json", tmp_path / "out"
-    ended = build(*with_options(output, max_reject_fraction=0.5, summary_json=place))
+def test_the_result_of_a_run_is_the_last_line_of_its_output_for_schedulers(build, tmp_path):
+    output = tmp_path / "out"
+    ended = build(*with_options(output, max_reject_fraction=0.5), "--json")
     assert ended.code == 0, ended.err
-    manifest, summary = manifest_of(output), json.loads(place.read_text())
+    manifest, summary = manifest_of(output), json.loads(ended.out.splitlines()[-1])
     assert summary["status"] == "done"
     assert summary["output"] == str(output)
     assert {name: summary[name] for name in ("records", "rows", "tokens")} == {
         name: manifest[name] for name in ("records", "rows", "tokens")
     }
     assert summary["shards"] == len(manifest["shards"])
-    again = build(*with_options(output, max_reject_fraction=0.5, summary_json="-"))
+    again = build(*with_options(output, max_reject_fraction=0.5), "--json")
     assert again.code == 0
     assert json.loads(again.out.splitlines()[-1]) == summary | {"status": "done_before"}
 
@@ -435,7 +433,7 @@ def test_names_with_colons_and_commas_are_those_of_files_on_this_machine(build, 
     template = shutil.copy(TOKENIZER / "chat_template.jinja", tmp_path / "t::u.jinja")
     plain = build(*with_options(tmp_path / "plain", input=CHATS / "support.jsonl"))
     assert plain.code == 0, plain.err
-    names = {"tokenizer": tokenizer, "chat_template": template, "summary_json": tmp_path / "sums::all.json"}
+    names = {"tokenizer": tokenizer, "chat_template": template}
     for number, given in enumerate((chats, chats / "e::f,g.jsonl", f"{tmp_path}/a::b/*,d::*/*.jsonl")):
         output = tmp_path / f"out::{number}"
         ended = build(*with_options(output, input=str(given).replace(",", "\\,"), **names))
@@ -444,7 +442,7 @@ def test_names_with_colons_and_commas_are_those_of_files_on_this_machine(build, 
         assert len({tuple((name_in_increment(name), sha256) for name, sha256 in each.items()) for each in of_both}) == 1
         assert [piece["path"] for piece in manifest_of(output)["shards"]]
     assert {path.name for path in tmp_path.iterdir()} == {
-        "a::b", "x::tokenizer", "t::u.jinja", "sums::all.json", "plain", "out::0", "out::1", "out::2",
+        "a::b", "x::tokenizer", "t::u.jinja", "plain", "out::0", "out::1", "out::2",
     }  # fmt: skip
 
 
@@ -452,35 +450,19 @@ def test_names_with_colons_and_commas_are_those_of_files_on_this_machine(build, 
     ("changed", "code", "message"),
     [({"max_reject_fraction": 0}, 1, "records were rejected"), ({"tokenizer": "/nowhere"}, 2, "--tokenizer /nowhere")],
 )
-def test_the_summary_of_a_failed_run_has_its_error(build, tmp_path, changed, code, message):
-    place = tmp_path / "summary.json"
-    ended = build(*with_options(tmp_path / "out", summary_json=place, **changed))
+def test_the_result_of_a_failed_run_has_its_error(build, tmp_path, changed, code, message):
+    ended = build(*with_options(tmp_path / "out", **changed), "--json")
     assert ended.code == code
-    summary = json.loads(place.read_text())
+    summary = json.loads(ended.out.splitlines()[-1])
     assert summary["status"] == "failed"
     assert message in summary["error"]
 
 
-def test_an_error_in_the_options_is_in_the_summary_too(build, tmp_path):
+def test_an_error_in_the_options_is_in_the_result_too(build):
     message = "--packing bfd: it needs a max_length, such as 4096."
-    summary, url = {"written_by": "chatmill build", "status": "failed", "error": message}, tmp_path / "summary.json"
-    ended = build(*with_options("o", packing="bfd", summary_json="-"))
+    ended = build(*with_options("o", packing="bfd"), "--json")
     assert (ended.code, ended.err) == (2, f"chatmill: {message}\n")
-    assert json.loads(ended.out) == summary
-    assert build(*with_options("o", packing="bfd", summary_json=url)).code == 2
-    assert json.loads(url.read_text()) == summary
-    # The first error is shown even if the summary cannot be written either.
-    ended = build(*with_options("o", packing="bfd", summary_json=url / "below"))
-    assert (ended.code, ended.err) == (2, f"chatmill: {message}\n")
-
-
-def test_a_summary_that_cannot_be_written_is_an_error_before_the_work(build, tmp_path):
-    (tmp_path / "file").write_text("")
-    ended = build(*with_options(tmp_path / "out", summary_json=tmp_path / "file" / "summary.json"))
-    assert ended.code == 2
-    assert ended.err.startswith("chatmill: --summary_json ")
-    assert len(ended.err.splitlines()) == 1
-    assert not (tmp_path / "out").exists()
+    assert json.loads(ended.out) == {"status": "failed", "error": message}
 
 
 def test_finished_dataset_is_not_that_of_other_inputs(build, tmp_path):

@@ -26,7 +26,14 @@ OPTIONS += ["--direct_num_workers=1", "--report=none"]
 DAYS, RECORDS = 4, 6  # one of which is rejected
 DATASETS = ("grown", "expired", "begun")
 LOG, TOKENIZERS = "_chatmill/log/", "_chatmill/tokenizers/"
-DERIVED = {"README.md", "manifest.json", "report.html", "SHA256SUMS", "_SUCCESS"}  # written again from the log
+DERIVED = {
+    "README.md",
+    "recipe.yaml",
+    "manifest.json",
+    "report.html",
+    "SHA256SUMS",
+    "_SUCCESS",
+}  # written again from the log
 PUBLISHED = ("data", "rejects", "ledger")
 NO_LOG = ("input", "overwrite")  # the commands that do not read the log
 SLOW = "TEST_SLOW" in os.environ
@@ -124,7 +131,6 @@ READS: dict[str, Callable[[Path, Path, Path], list[str]]] = {
     "snapshots": lambda output, free, sound: ["snapshots", str(output), "--json"],
     "inspect": lambda output, free, sound: ["inspect", str(output), "--sample", "9"],
     "rejects": lambda output, free, sound: ["inspect", str(output), "--reject", "0"],
-    "report": lambda output, free, sound: ["report", str(output), f"--output={free}/report.html"],
     "diff": lambda output, free, sound: ["diff", str(output), str(sound), "--json"],
     "input": lambda output, free, sound: [
         "build", *OPTIONS[:1], *OPTIONS[-2:], f"--input={output}", f"--output={free}/out"

@@ -136,7 +136,7 @@ def test_files_that_arrive_and_are_still_being_written_are_there_once_although_i
         for _ in range(KILLS):
             with every_second(folder, output):
                 time.sleep(moments.uniform(0.5, 1.5) * (SECONDS / KILLS))
-    with every_second(folder, output, "--summary_json=-") as process:
+    with every_second(folder, output, "--json") as process:
         wait_until(lambda: taken_of(output) == names, process, output)
         end(process)
     *_, stops, summary = (tmp_path / "log").read_text().splitlines()

@@ -51,7 +51,7 @@ def decoded(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def assert_commands_read(output: Path, capsys: pytest.CaptureFixture[str], *texts: str) -> None:
-    for command in (["verify"], ["stats"], ["recipe"]):
+    for command in (["verify"], ["stats"]):
         assert main([command[0], str(output), *command[1:]]) == 0, capsys.readouterr()
     assert main(["diff", str(output), str(output)]) == 0
     capsys.readouterr()

@@ -21,7 +21,6 @@ from support.paths import CHATS, ROOT, TOKENIZER
 from transforms.base.declaring import values_of
 from transforms.catalog.budgets import Budgets
 from transforms.catalog.layout import Folder
-from transforms.reading.reader import Dataset
 
 TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}{{ mark }}]{{ m.content }};{% endfor %}"
@@ -402,13 +401,7 @@ def data_of(output: Path) -> dict[str, str]:
     }
 
 
-def printed_recipe(output: Path, capfd: pytest.CaptureFixture[str]) -> str:
-    capfd.readouterr()
-    assert main(["recipe", str(output)]) == 0
-    return capfd.readouterr().out
-
-
-def test_the_printed_recipe_of_sources_makes_the_same_bytes_again(corpus, tmp_path, capfd, monkeypatch):
+def test_the_recipe_of_sources_makes_the_same_bytes_again(corpus, tmp_path, monkeypatch):
     output = tmp_path / "out"
     monkeypatch.chdir(corpus)
     (corpus / "t.jinja").write_text(TEMPLATE)
@@ -419,22 +412,23 @@ def test_the_printed_recipe_of_sources_makes_the_same_bytes_again(corpus, tmp_pa
     for name in ("mix.yaml", "faq.py", "t.jinja"):
         (corpus / name).unlink()
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "again.yaml").write_text(printed_recipe(output, capfd))
-    assert main(["build", "again.yaml", "--output=again", "--direct_num_workers=1"]) == 0
-    assert data_of(tmp_path / "again") == data_of(output) != {}
-    card = (output / "README.md").read_text()
+    moved = output.rename(tmp_path / "moved")  # tokenizer and formatters are named from its folder
+    assert main(["build", "moved/recipe.yaml", "--output=again", "--direct_num_workers=1"]) == 0
+    assert data_of(tmp_path / "again") == data_of(moved) != {}
+    card = (moved / "README.md").read_text()
     assert "\nsources:\n- name: chats\n  input:\n  - chats.jsonl\n" in card and str(corpus) not in card
 
 
-def test_the_printed_recipe_of_a_dataset_that_grew_is_that_of_its_first_build(corpus, tmp_path, capfd):
+def test_the_recipe_of_a_dataset_that_grew_is_that_of_its_first_build(corpus, tmp_path):
     options = [f"--tokenizer={TOKENIZER}", "--max_length=64", "--packing=bfd", "--keep_columns=a", "--now=2026-01-02"]
     for name in ("shared", "more"):
         write_jsonl(corpus / "more.jsonl", [{"messages": turns(7)}])
         output = [f"--output={tmp_path}/out", "--append", "--direct_num_workers=1"]
         assert main(["build", f"--input={corpus}/{name}.jsonl", *options, *output]) == 0
-    recipe = printed_recipe(tmp_path / "out", capfd)
+    recipe = (tmp_path / "out" / "recipe.yaml").read_text()
     assert recipe.startswith("# Of the first build. What was appended later has the same options, and other inputs.\n")
+    tokenizer = manifest_of(tmp_path / "out")["job"]["tokenizer"][:16]
     assert yaml.safe_load(recipe) == {
         "input": [f"{corpus}/shared.jsonl"], "max_length": 64, "packing": "bfd", "keep_columns": ["a"],
-        "now": "2026-01-02T00:00:00", "tokenizer": Dataset(f"{tmp_path}/out").tokenizer_folder,
+        "now": "2026-01-02T00:00:00", "tokenizer": f"./_chatmill/tokenizers/{tokenizer}",
     }  # fmt: skip

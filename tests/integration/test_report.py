@@ -1,4 +1,4 @@
-"""The report of a build, and `chatmill report`."""
+"""The report of a build."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from pipeline.cli.program import main
 from support.datasets import manifest_of, rows_of, write_jsonl
-from support.harms import edit_log
 from support.paths import CHATS, TOKENIZER
 from transforms.catalog.layout import Folder
+from transforms.publish.report_page import report_of
 from transforms.reading.excerpts import read_excerpts
 from transforms.reading.reader import Dataset
 from transforms.rows import IGNORED
@@ -58,11 +58,8 @@ def test_each_figure_of_the_page_is_that_of_the_manifest(dataset):
         assert f"{value:,}" == text, pointer
 
 
-def test_report_that_is_made_again_has_the_same_bytes(dataset, tmp_path, capfd):
-    page = tmp_path / "page.html"
-    assert main(["report", str(dataset), f"--output={page}"]) == 0
-    assert capfd.readouterr().out == f"The report is in {page}.\n"
-    assert page.read_bytes() == (dataset / "report.html").read_bytes()
+def test_report_that_is_made_again_has_the_same_bytes(dataset):
+    assert report_of(Folder(str(dataset)), manifest_of(dataset)) == (dataset / "report.html").read_bytes()
 
 
 def test_commit_without_a_report_removes_that_of_an_earlier_commit(dataset, tmp_path):
@@ -72,13 +69,6 @@ def test_commit_without_a_report_removes_that_of_an_earlier_commit(dataset, tmp_
     assert (output / "_SUCCESS").exists() and not (output / "report.html").exists()
     assert Dataset(str(output)).version == 2
     assert rows_of(output) == rows_of(dataset)
-
-
-def test_report_of_what_is_not_a_finished_dataset_is_refused_in_one_line(tmp_path, capfd):
-    assert main(["report", str(tmp_path)]) == 2
-    assert capfd.readouterr().err.startswith(f"chatmill: {tmp_path}: there is no dataset.")
-    assert main(["report"]) == 2
-    assert "chatmill report --help" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("options", [(), ("--shift_labels",), ("--output_format=tfrecord",), ("--packing=none",)])
@@ -108,12 +98,11 @@ def _shards(manifest: dict) -> int:
     return len({shard["path"].partition(".")[0].partition("/")[2] for shard in manifest["shards"]})
 
 
-def test_report_of_a_job_without_a_recipe_shows_none(dataset, tmp_path):
+def test_report_of_a_job_without_a_recipe_shows_none(dataset):
     """As of a custom pipeline."""
-    output = Path(shutil.copytree(dataset, tmp_path / "out"))
-    edit_log(output, lambda entry: entry["job"].pop("recipe"))
-    assert main(["report", str(output)]) == 0
-    assert "chatmill build" not in (output / "report.html").read_text()
+    manifest = manifest_of(dataset)
+    del manifest["job"]["recipe"]
+    assert b"chatmill build" not in report_of(Folder(str(dataset)), manifest)
 
 
 def test_first_record_of_each_outcome_is_in_the_manifest(tmp_path):

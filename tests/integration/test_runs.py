@@ -409,7 +409,7 @@ def stopped(small, small_before_its_commit, tmp_path) -> tuple[Path, dict[str, s
     return Path(shutil.copytree(small_before_its_commit, tmp_path / "folder" / "out")), digests(small)
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "README.md", "SHA256SUMS", "_SUCCESS"])
+@pytest.mark.parametrize("name", ["manifest.json", "README.md", "recipe.yaml", "SHA256SUMS", "_SUCCESS"])
 def test_what_is_derived_of_a_finished_dataset_is_written_again_if_it_is_damaged_or_lost(build, small, tmp_path, name):
     for damage in (lambda path: path.write_bytes(b"\0"), Path.unlink):
         output = Path(shutil.copytree(small, tmp_path / damage.__name__))

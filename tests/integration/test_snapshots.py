@@ -201,13 +201,9 @@ def test_versions_differ_by_what_was_appended(grown, built, capsys):
     assert "out@1" in capsys.readouterr().out.replace("\n", "")
 
 
-def test_report_and_stats_are_of_the_version(grown, tmp_path, capsys):
+def test_stats_are_of_the_version(grown, capsys):
     assert main(["stats", f"{grown}@2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["histograms"]["row_tokens"]["count"] == 24
-    assert main(["report", f"{grown}@2", f"--output={tmp_path}/report.html"]) == 0
-    assert 'data-of="/rows">24<' in (tmp_path / "report.html").read_text()
-    assert main(["report", f"{grown}@2"]) == 2
-    assert "--output" in capsys.readouterr().err
 
 
 def test_duckdb_queries_a_version(grown):

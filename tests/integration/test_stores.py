@@ -82,12 +82,12 @@ def shards_in(store: Store, output: str) -> dict[str, str]:
 
 
 def test_shards_in_a_bucket_are_the_same_as_on_a_disk(store, output, on_disk):
-    done = build_in_process(*options_of(store, output, f"--summary_json={store.url(output)}.json"))
+    done = build_in_process(*options_of(store, output, "--json"))
     assert done.returncode == 0, done.stderr
     assert shards_in(store, output) == on_disk
     assert store.files.exists(f"{output}/_SUCCESS")
     assert not store.names(f"{output}/_chatmill/increments")
-    summary = json.loads(store.files.cat(f"{output}.json"))
+    summary = json.loads(done.stdout.splitlines()[-1])
     assert summary["status"] == "done"
     for name in store.names(output):
         assert b"of-the-tests" not in store.files.cat(name), f"{name} holds a credential"
@@ -131,9 +131,7 @@ sys.exit(main(sys.argv[1:]))
 def test_workers_of_a_build_in_a_bucket_are_forks(store, output, on_disk):
     """The launcher itself cannot fork them, since the client of the store has threads."""
     command = [sys.executable, "-c", NO_NEW_PROCESSES, *options_of(store, output, "--direct_num_workers=2")]
-    done = subprocess.run(
-        [*command, f"--summary_json={store.url(output)}.json"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert shards_in(store, output) == on_disk
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import venv
 import zipfile
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import apache_beam as beam
@@ -62,13 +63,14 @@ def submit(folder: Path, *options: str) -> Path:
     """Write a job to a folder, as the launcher of a template does: template/job.json and staging/pipeline.pb."""
     for name in ("temp", "staging", "template"):
         (folder / name).mkdir()
-    code = main(
-        [*options, f"--tokenizer={TOKENIZER}", *CLOUD,
-         f"--temp_location={folder}/temp", f"--staging_location={folder}/staging",
-         f"--template_location={folder}/template/job.json", "--dataflow_endpoint=http://localhost:1", "--no_auth",
-         "--machine_type=n2-standard-4", "--num_workers=2", "--max_num_workers=7",
-         f"--summary_json={folder}/summary.json"]
-    )  # fmt: skip
+    arguments = [
+        *options, f"--tokenizer={TOKENIZER}", *CLOUD,
+        f"--temp_location={folder}/temp", f"--staging_location={folder}/staging",
+        f"--template_location={folder}/template/job.json", "--dataflow_endpoint=http://localhost:1", "--no_auth",
+        "--machine_type=n2-standard-4", "--num_workers=2", "--max_num_workers=7", "--json",
+    ]  # fmt: skip
+    with (folder / "summary.json").open("w") as file, redirect_stdout(file):
+        code = main(arguments)
     assert code == 0
     return folder
 
@@ -90,7 +92,7 @@ def test_job_of_a_template_has_the_image_machines_and_limits_of_the_options(subm
 
 def test_summary_of_a_launcher_that_only_submits_has_the_status_submitted(submitted):
     summary = json.loads((submitted / "summary.json").read_text())
-    assert summary == {"written_by": "chatmill build", "status": "submitted", "output": "memory://shards/2026-11"}
+    assert summary == {"status": "submitted", "output": "memory://shards/2026-11"}
     assert fsspec.filesystem("memory").glob("/shards/2026-11/_chatmill/increments/*/plan.jsonl")
     assert not fsspec.filesystem("memory").exists("/shards/2026-11/manifest.json")
 

@@ -81,7 +81,7 @@ def test_flink_job_is_a_build_on_the_cluster_next_to_it():
         output="gs://example-shards/qwen3-4096",
         max_length=4096,
         packing="bfd",
-        summary_json="-",
+        json=True,
         runner="FlinkRunner",
     )
     [pool] = cluster["spec"]["taskManager"]["podTemplate"]["spec"]["initContainers"]

@@ -19,7 +19,7 @@ PUBLISHED = tuple(_NAMES)
 # The folders, below `_chatmill`, of what the jobs of several versions may have in common.
 STORED = ("tokenizers", "formatters", "evaluations")
 # What a dataset consists of.
-PARTS = ("_SUCCESS", "manifest.json", "report.html", "README.md", "SHA256SUMS", *PUBLISHED, "_chatmill")
+PARTS = ("_SUCCESS", "manifest.json", "report.html", "README.md", "recipe.yaml", "SHA256SUMS", *PUBLISHED, "_chatmill")
 _INCREMENT = "[0-9a-f]{16}"
 # The numbers of the split, and of its part, follow. What the reference made again has an r.
 _PUBLISHED = re.compile(
@@ -54,6 +54,7 @@ class Folder:
         self.manifest = join(output, "manifest.json")
         self.report = join(output, "report.html")
         self.card = join(output, "README.md")
+        self.recipe = join(output, "recipe.yaml")
         self.checksums = join(output, "SHA256SUMS")
         # What the urls of the increment's files of rejects, and of its ledger, begin with.
         self.rejects = join(output, "rejects", f"rejects-{increment}")

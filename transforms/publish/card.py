@@ -103,7 +103,7 @@ def _recipe(manifest: Mapping[str, Any]) -> list[str]:
         text.rstrip(),
         fence,
         "",
-        "`chatmill recipe` prints it with all paths.",
+        "`recipe.yaml` next to the dataset has it with all paths.",
         "",
     ]
 

@@ -1,4 +1,4 @@
-"""Derive what is not in the log, from its newest snapshot: README.md, report.html, SHA256SUMS, manifest.json, _SUCCESS.
+"""Derive what is not in the log, from its newest snapshot: README.md, recipe.yaml, report.html and others.
 
 All of it can be written again at any time.
 """
@@ -15,6 +15,7 @@ from transforms.catalog.log import Log
 from transforms.catalog.manifest import encode_manifest
 from transforms.catalog.snapshot import Snapshot
 from transforms.publish.card import dataset_card
+from transforms.publish.rebuilding import stored_recipe
 from transforms.publish.report_page import write_report
 from transforms.storage.files import exists, read_bytes
 from transforms.storage.writing import remove, write_atomically
@@ -41,6 +42,10 @@ def derive(folder: Folder, snapshot: Snapshot, report: str) -> None:
         snapshot = newest
         manifest, card = derived_from(folder, snapshot)
         write_atomically(folder.card, card)
+        if recipe := stored_recipe(manifest):
+            write_atomically(folder.recipe, recipe)
+        else:
+            remove(folder.recipe)
         try:
             write_report(folder, manifest, report)
         except InputError as error:
@@ -65,10 +70,13 @@ def outdated(folder: Folder, snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
     manifest, card = derived_from(folder, snapshot)
     for url, content in (
         (folder.card, card),
+        (folder.recipe, stored_recipe(manifest)),
         (folder.checksums, checksums_of(snapshot)),
         (folder.manifest, encode_manifest(manifest)),
         (folder.success, b""),
     ):
+        if content is None:
+            continue
         if not exists(url):
             yield url, True
         elif read_bytes(url) != content:

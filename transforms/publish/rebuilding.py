@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from transforms.catalog.budgets import Budgets
+from transforms.catalog.layout import Folder
 
 
 class _Dumper(yaml.SafeDumper):
@@ -39,3 +40,34 @@ def recipe_text(manifest: Mapping[str, Any], changes: Mapping[str, Any] | None =
     if manifest.get("snapshot", {}).get("increments", 1) > 1:
         about = "# Of the first build. What was appended later has the same options, and other inputs.\n"
     return about + yaml.dump(recipe, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+def stored_recipe(manifest: Mapping[str, Any]) -> bytes | None:
+    """Return the content of recipe.yaml, None if a custom pipeline built the dataset.
+
+    It names the tokenizer and the formatters that are stored with the dataset, by their paths from its folder, and has
+    the text of the chat template.
+
+    Args:
+        manifest: of the dataset.
+    """
+    job = manifest["job"]
+    recipe, here = job.get("recipe"), Folder(".")
+    if not recipe:
+        return None
+    changes: dict[str, Any] = {"tokenizer": here.tokenizer(job["tokenizer"])}
+    if job["chat_template"] is not None:
+        changes["chat_template"] = job["chat_template"]
+    if "formatter" in recipe:
+        changes["formatter"] = here.stored_formatter(recipe["formatter"], job["formatter"])
+    if "sources" in recipe:
+        changes["sources"] = [
+            entry
+            | (
+                {"formatter": here.stored_formatter(entry["formatter"], of_job["formatter"])}
+                if entry.get("formatter")
+                else {}
+            )
+            for entry, of_job in zip(recipe["sources"], job["sources"], strict=True)
+        ]
+    return (recipe_text(manifest, changes) or "").encode()
