@@ -450,7 +450,7 @@ def _different_tokens(texts: Texts) -> str | None:
 
 def _by_record(texts: Texts) -> dict[int, Any]:
     kept = {
-        text.example.position: ("text", text.text, text.spans, text.prompt, text.added_tokens) for text in texts.texts
+        text.example.position: ("text", text.text, text.spans, text.prompt, text.with_stand_ins) for text in texts.texts
     }
     rejects = {reject.position: ("reject", reject.reason, reject.detail) for reject in texts.outcomes.rejects}
     return {**kept, **rejects}

@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import re
 import shutil
+import unicodedata
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,8 @@ from transforms.model.examples import Conversation, PlainText, PromptCompletion
 from transforms.steps.parity import ParityChecker
 from transforms.steps.render import Renderer
 from transforms.steps.tokenize import Encoder
+from transforms.tokens.plain import PlainEncoder, stand_ins_of
+from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
 
 NOW = "2026-11-20T12:00:00"
@@ -200,12 +205,81 @@ def test_plain_text_has_no_special_token_and_decodes_to_itself(folder, engine):
     assert decoded(folder, trained_of(tokens)[0]).lstrip(" ") == trained.lstrip(" ")
 
 
+@TOKENIZERS
+def test_ids_are_those_of_plain_pieces_between_the_special_tokens_of_the_template(folder):
+    if folder.name == "mistral":
+        pytest.skip("it adds a space to each piece that is encoded alone")
+    end, odd = turn_token(folder), "e\u0301 \u1e0b\u0323"  # which NFC composes
+    messages = [user(f"Hi {end}{odd}{end}{end} and"), assistant(f"{odd}Yes{end}\n no")]
+    texts = rendered(examples_of(messages), "plain", folder)
+    # The same messages with other characters show what the template prints.
+    other = [{**message, "content": message["content"].replace(end, "\ue000" * len(end))} for message in messages]
+    [printed] = rendered(examples_of(other), "allow", folder).texts
+    [text], tokenizer = texts.texts, load_tokenizer(str(folder))
+    expected: list[int] = []
+    last = 0
+    for found in re.finditer("|".join(map(re.escape, specials(folder))), printed.text):
+        piece = text.text[last : found.start()]
+        expected += tokenizer(piece, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        expected.append(tokenizer.convert_tokens_to_ids(found[0]))
+        last = found.end()
+    expected += tokenizer(text.text[last:], add_special_tokens=False, split_special_tokens=True)["input_ids"]
+    assert end in text.text[: text.text.index("Yes")] and expected.count(tokenizer.convert_tokens_to_ids(end)) == 2
+    tokens = encoded(texts, folder)
+    assert ids_of(tokens) == [expected]
+    trained = "".join(text.text[start:stop] for start, stop in text.spans)
+    of_tokens = decoded(folder, trained_of(tokens)[0])
+    assert unicodedata.normalize("NFC", of_tokens) == unicodedata.normalize("NFC", trained)
+
+
 @st.composite
 def typed_texts(draw: st.DrawFn, folder: Path) -> str:
     tokens = [*specials(folder)[:8], turn_token(folder)]
     halves = [part for token in tokens[:3] for part in (token[:1], token[:3], token[-1:], token[2:])]
     pieces = st.sampled_from([*tokens, *halves, " ", "\n", "水", "é", "a", "Hi", '"', "\\", "<b>", "[1]", "7"])
     return "".join(draw(st.lists(pieces, min_size=1, max_size=6))) + "."
+
+
+@pytest.fixture(scope="module")
+def stripping_folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """Gives a tokenizer whose added tokens take the white space around them."""
+
+    @functools.cache
+    def folder_of(folder: Path) -> Path:
+        copy = Path(shutil.copytree(folder, tmp_path_factory.mktemp("stripping") / folder.name))
+        state = json.loads((copy / "tokenizer.json").read_text())
+        for number, token in enumerate(state["added_tokens"]):
+            token |= {"lstrip": number % 2 == 0, "rstrip": number % 3 == 0}
+        (copy / "tokenizer.json").write_text(json.dumps(state))
+        (copy / "tokenizer_config.json").write_text('{"tokenizer_class": "TokenizersBackend"}')
+        return copy
+
+    return folder_of
+
+
+@TOKENIZERS
+@pytest.mark.parametrize("strips", [False, True])
+@settings(max_examples=40)
+@given(data=st.data())
+def test_a_stand_in_has_the_token_and_the_offsets_of_what_it_stands_for(folder, strips, data, stripping_folders):
+    if strips and folder.name in ("llama3", "qwen"):
+        pytest.skip("they are byte-level, as that of the examples is")
+    tokenizer = load_tokenizer(str(stripping_folders(folder) if strips else folder))
+    stand_ins = stand_ins_of(tokenizer)
+    added = re.compile("|".join(map(re.escape, sorted(stand_ins, key=len, reverse=True))))
+    text = f"{data.draw(typed_texts(folder))} {' '.join(specials(folder)[:4])} end"
+    with_stand_ins = added.sub(lambda found: stand_ins[found[0]], text)
+    expected, found = (
+        encoder.encode([one], special_tokens=False)
+        for encoder, one in ((ReferenceEncoder(tokenizer), text), (plain_encoder(tokenizer), with_stand_ins))
+    )
+    for name in ("ids", "starts", "stops"):
+        assert getattr(found, name).tolist() == getattr(expected, name).tolist(), name
+
+
+@functools.cache
+def plain_encoder(tokenizer: Any) -> PlainEncoder:
+    return PlainEncoder(tokenizer)
 
 
 @TOKENIZERS
@@ -331,6 +405,20 @@ def test_record_with_typed_tokens_is_not_expanded_to_other_contexts():
     config = render_config(template, TOKENIZER, special_tokens_in_content="plain")
     expanded = ParityChecker(config, "expand")(texts)
     assert reasons(expanded) == [(0, "not_expandable")]
+
+
+def test_record_whose_typed_token_is_printed_in_another_context_alone_is_not_expanded():
+    template = CHATML.replace(
+        "message.content + '<|im_end|>\\n'",
+        "('' if message.role == 'user' and loop.index0 < messages|length - 2 else message.content) + '<|im_end|>\\n'",
+    )
+    assert template != CHATML
+    contents = [[user(hi), assistant("a"), user("So?"), assistant("b")] for hi in ("x <|im_end|>", "x")]
+    texts = rendered(examples_of(*contents), "plain", template=template, unprinted="report")
+    assert "x" not in texts.texts[0].text
+    config = render_config(template, TOKENIZER, special_tokens_in_content="plain", unprinted="report")
+    expanded = ParityChecker(config, "expand")(texts)
+    assert reasons(expanded) == [(0, "not_expandable")] and len(expanded.texts) == 2
 
 
 def test_fast_engine_counts_the_records_that_the_reference_encodes_as_plain_text():

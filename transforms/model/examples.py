@@ -225,8 +225,8 @@ class Text(msgspec.Struct, frozen=True, eq=False, gc=False):
         prompt: the text that the model is given, if a completion is trained on.
         token_ids: int32, shape (tokens,), if the record is tokenized already.
         parts: the part of a turn that each span is, as its code in `rows.parts`; None if that is not asked for.
-        added_tokens: the (start, stop) of the tokenizer's added tokens in the text, ascending, if no others are to be
-            found; None if all are.
+        with_stand_ins: the text with stand-ins for its added tokens, see `tokens.plain`, if it holds others that are to
+            be plain text; None if there are none.
         signature: the `chat.signatures.Signature` by which it was rendered, which comparing its turns needs too; None
             if there is none.
     """
@@ -238,7 +238,7 @@ class Text(msgspec.Struct, frozen=True, eq=False, gc=False):
     prompt: str | None = None
     token_ids: np.ndarray | None = None
     parts: list[int] | None = None
-    added_tokens: list[Span] | None = None
+    with_stand_ins: str | None = None
     signature: Any = None
 
     def __eq__(self, other: object) -> bool:

@@ -142,11 +142,8 @@ class _Renderer:
 
     def _encoded(self, text: Text) -> tuple[list[int], list[int]]:
         """The token ids and the labels of a text."""
-        if text.added_tokens is None:
-            encoded = self._encoder.encode([text.text], special_tokens=False)
-        else:
-            stand_ins = self._plain_encoder.with_stand_ins(text.text, text.added_tokens)
-            encoded = self._plain_encoder.encode([stand_ins], special_tokens=False)
+        encoder = self._encoder if text.with_stand_ins is None else self._plain_encoder
+        encoded = encoder.encode([text.with_stand_ins or text.text], special_tokens=False)
         if encoded.failed:
             raise RecordError("tokenizer_failed", f"the tokenizer cannot encode this text: {encoded.failed[0]}")
         spans = np.array(text.spans, np.int64).reshape(-1, 2) + encoded.bases[0]

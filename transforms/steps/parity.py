@@ -197,7 +197,7 @@ class ParityChecker:
                 raise RecordError("differs_from_inference", how)
             if text.prompt is not None:
                 raise RecordError("not_expandable", f"a completion is one context: {how}")
-        if text.added_tokens is not None:
+        if text.with_stand_ins is not None:
             how = "special tokens were typed in its contents, and which these are is not known for other contexts"
             raise RecordError("not_expandable", how)
         rendered = self._rendered(_conversation(text), text.text)

@@ -121,7 +121,8 @@ class Encoder:
         kept = [text for text in batch.texts if text.example.position not in rejected] if rejected else batch.texts
         sizes = [len(text.text) for text in kept]
         rows = sample(batch, len(sizes), lambda row: min(sizes[row], _EXCERPT), sum(sizes))
-        rows = [row for row in rows if kept[row].token_ids is None]
+        # Texts with stand-ins are encoded by the reference.
+        rows = [row for row in rows if kept[row].token_ids is None and kept[row].with_stand_ins is None]
         whole = [row for row in rows if sizes[row] <= _EXCERPT]
         longer = [row for row in rows if sizes[row] > _EXCERPT]
         excerpts = dataclasses.replace(batch, texts=[_excerpt(kept[row], f"{batch.part}-{row}") for row in longer])
@@ -198,9 +199,8 @@ class Encoder:
 
     def _encoder_of(self, texts: list[Text], encoder: TextEncoder) -> tuple[TextEncoder, list[str]]:
         """The encoder of texts of one kind, see _chunks, and what it encodes, which is as long as the texts."""
-        if texts[0].added_tokens is None:
-            return encoder, [text.text for text in texts]
-        return self._plain, [self._plain.with_stand_ins(text.text, text.added_tokens or ()) for text in texts]
+        is_plain = texts[0].with_stand_ins is not None
+        return self._plain if is_plain else encoder, [text.with_stand_ins or text.text for text in texts]
 
     def _encode_chunk(self, texts: list[Text], encoder: TextEncoder, strings: list[str]) -> Encoded:
         """The tokens of texts of one kind, see _encoder_of."""
@@ -275,15 +275,12 @@ def _excerpt(text: Text, seed: str) -> Text:
     around = int(text.special_tokens)
     clipped = [(max(first - start, -around), min(last - start, _EXCERPT + around)) for first, last in text.spans]
     spans = [span for span in clipped if span[0] < span[1]]
-    shifted = [(first - start, last - start) for first, last in text.added_tokens or ()]
-    within = [span for span in shifted if span[0] >= 0 and span[1] <= _EXCERPT]
     return msgspec.structs.replace(
         text,
         text=text.text[start : start + _EXCERPT],
         spans=spans,
         prompt=None,
         parts=None,
-        added_tokens=None if text.added_tokens is None else within,
     )
 
 
@@ -338,7 +335,7 @@ def _row(tokens: Tokens, row: int) -> tuple[np.ndarray, np.ndarray]:
 def _chunks(texts: list[Text], characters_at_once: int) -> Iterator[list[Text]]:
     """Consecutive texts of one kind, of about as many characters as are encoded at once."""
     for _, alike in groupby(
-        texts, key=lambda text: (text.token_ids is None, text.special_tokens, text.added_tokens is None)
+        texts, key=lambda text: (text.token_ids is None, text.special_tokens, text.with_stand_ins is None)
     ):
         chunk: list[Text] = []
         characters = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import jinja2
@@ -25,8 +25,9 @@ from transforms.chat.rendering.marks import (
     template_with_marks,
     unused_marks,
 )
+from transforms.chat.rendering.provenance import sourced
 from transforms.chat.rendering.renderings import Rendering
-from transforms.chat.rendering.texts import with_all_sources, with_sources
+from transforms.chat.rendering.texts import with_all_texts, with_sources
 from transforms.chat.rendering.transformers_jinja import (
     CLOCK,
     apply_chat_template,
@@ -177,18 +178,22 @@ class ChatTemplate:
         return self._with_sources(conversation, plain, text, values)
 
     def rendering_of_all_texts(self, conversation: Conversation, text: str) -> Rendering:
-        """Find which characters of a text came from which text that its record gives, see `with_all_sources`.
+        """Find which characters of a text came from which text of its record, of any kind but roles.
 
-        Args:
-            conversation: the conversation.
-            text: its text.
-
-        Raises:
-            RecordError: as `rendering` does.
+        The keys of the texts end with these. Raises RecordError as `rendering` does.
         """
-        plain = self.plain_messages(conversation)
-        values = with_all_sources(self.values(conversation, plain, False), conversation.template_kwargs)
-        return self._with_sources(conversation, plain, text, values)
+        plain, numbers = self.plain_messages(conversation), count()
+        values = self.values(conversation, plain, False)
+
+        def make(text: str) -> str:
+            return sourced(text, (None, "any", next(numbers), text))
+
+        messages = [
+            {key: value if key == "role" else with_all_texts(value, make) for key, value in message.items()}
+            for message in values["messages"]
+        ]
+        own = {name: with_all_texts(values[name], make) for name in ("tools", *conversation.template_kwargs)}
+        return self._with_sources(conversation, plain, text, {**values, **own, "messages": messages})
 
     def _with_sources(
         self, conversation: Conversation, plain: list[dict[str, Any]], text: str, values: dict[str, Any]

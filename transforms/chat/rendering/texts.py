@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import count
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeGuard
 
 from transforms.chat.rendering.provenance import sourced
 from transforms.model.examples import REASONING_KEYS
 
 # What a text of a record is: the number of its message (None for a tool), "content", "reasoning", "call" or "tool", and
-# the part, the key, the call and its argument, or the tool. Those of `with_all_sources` are None, "any", a number, and
-# the text itself.
+# the part, the key, the call and its argument, or the tool. Those of `rendering_of_all_texts` are None, "any", a
+# number, and the text itself.
 Key: TypeAlias = tuple[int | None, str, Any, Any]
 # Takes a text and its key, and returns what stands for it.
 Sourced: TypeAlias = Callable[[str, Key], str]
@@ -31,29 +30,6 @@ def with_sources(
     """
     copies = [message_with_sources(number, message, sourced) for number, message in enumerate(messages)]
     return copies, [_with_name(tool, (None, "tool", at, None), sourced) for at, tool in enumerate(tools or ())] or None
-
-
-def with_all_sources(values: Mapping[str, Any], arguments: Iterable[str]) -> dict[str, Any]:
-    """Copy the variables of a chat template, with sources in each text that the record gives.
-
-    These are all texts of messages, of tools, and of arguments of the template, but for the roles of messages, which
-    are one of a few words.
-
-    Args:
-        values: the variables.
-        arguments: the names of those that the record gives besides messages and tools.
-    """
-    numbers = count()
-
-    def make(text: str) -> str:
-        return sourced(text, (None, "any", next(numbers), text))
-
-    messages = [
-        {key: value if key == "role" else with_all_texts(value, make) for key, value in message.items()}
-        for message in values["messages"]
-    ]
-    own = {name: with_all_texts(values[name], make) for name in ("tools", *arguments)}
-    return {**values, **own, "messages": messages}
 
 
 def message_with_sources(number: int, message: Mapping[str, Any], sourced: Sourced) -> dict[str, Any]:

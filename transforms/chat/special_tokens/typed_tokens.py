@@ -10,19 +10,19 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
+import numpy as np
 
 from transforms.base.errors import RecordError, UserError
-from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.special_tokens.turn_tokens import find_turn_tokens
 from transforms.inputs.unread import strings_in
-from transforms.model.examples import Conversation, PlainText, PromptCompletion, Span, Text
-from transforms.tokens.plain import check_stand_ins
+from transforms.model.examples import Conversation, PlainText, PromptCompletion, Text
+from transforms.tokens.plain import STAND_INS, stand_ins_of
 from transforms.tokens.strings import longest_of
 
 _ADVICE = "with special_tokens_in_content plain it would be encoded as plain text"
@@ -62,9 +62,8 @@ class TypedTokens:
         self._mode = mode
         self._template = template
         self._rules = rules
-        added = tokenizer.added_tokens_decoder.values()
-        self._added = {token.content for token in added}
-        self._special = {token.content for token in added if token.special}
+        self._special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+        self._stand_ins = stand_ins_of(tokenizer)
         self._tools: dict[int, tuple[Any, tuple[list[Typed], bool]]] = {}
 
     def may_concern(self, texts: Sequence[Text]) -> bool:
@@ -87,7 +86,7 @@ class TypedTokens:
         except (ValueError, TypeError, RecursionError):  # a formatter's values may not be JSON
             return True
         joined = "".join(given)
-        return self._in_json.are_in(joined) or (self._mode == "plain" and self._plain.edges_are_in(joined))
+        return self._in_json.are_in(joined) or (self._mode == "plain" and self._plain.has_edges(joined))
 
     def check(self, text: Text) -> tuple[Text, Sequence[Typed]]:
         """Check a text for special tokens in the contents that it was made of.
@@ -96,8 +95,8 @@ class TypedTokens:
             text: the text.
 
         Returns:
-            The text, which names its added tokens if not all of them are to be encoded as such; and each content that
-            has special tokens.
+            The text, with stand-ins if not all of its added tokens are to be encoded as such; and each content that has
+            special tokens.
 
         Raises:
             RecordError: if its record is to be rejected.
@@ -108,10 +107,7 @@ class TypedTokens:
         if typed and self._mode == "report":
             self._check_answers(typed)
         if self._mode == "plain" and (typed or self._may_be_completed(text)):
-            added = self._added_tokens(text)
-            # Typed tokens that the template drops here may be printed in another context.
-            if typed or added != self._every_added_token(text.text):
-                text = msgspec.structs.replace(text, added_tokens=added)
+            text = self._with_stand_ins(text, bool(typed))
         return text, typed
 
     def _check_answers(self, typed: Sequence[Typed]) -> None:
@@ -137,7 +133,7 @@ class TypedTokens:
             if len(self._tools) >= _KEPT:
                 self._tools = {}
             contents = [*_contents_in("tools", tools)]
-            may_be_completed = self._mode == "plain" and self._is_at_edge(contents)
+            may_be_completed = self._mode == "plain" and any(self._plain.may_be_at_edge(one.text) for one in contents)
             self._tools[id(tools)] = tools, (_found(contents, self._strings), may_be_completed)
         return self._tools[id(tools)][1]
 
@@ -163,54 +159,56 @@ class TypedTokens:
     @functools.cached_property
     def _plain(self) -> _Strings:
         """The added tokens that are not found in contents."""
-        return _Strings(self._strings.strings & self._added)
+        return _Strings(self._strings.strings & self._stand_ins.keys())
 
     @functools.cached_property
-    def _others(self) -> re.Pattern[str]:
-        """Matches the other added tokens."""
-        return re.compile(longest_of(self._added - self._plain.strings))
-
-    @functools.cached_property
-    def _all(self) -> re.Pattern[str]:
-        return re.compile(longest_of(self._added))
+    def _any_added(self) -> re.Pattern[str]:
+        return re.compile(longest_of(self._stand_ins))
 
     def _may_be_completed(self, text: Text) -> bool:
         """Whether a content may be a special token together with what is printed next to it."""
         content = text.example.content
         if not isinstance(content, Conversation):
             return self._plain.are_in(text.text)
-        given = _contents_in("chat_template_kwargs", content.template_kwargs)
-        if (content.tools and self._of_tools(content.tools)[1]) or self._is_at_edge(given):
-            return True
-        texts = content.texts
-        if texts is not None and not self._plain.edges_are_in("".join(texts)):
-            return False
-        return self._is_at_edge(_contents_of(content))
+        contents = chain(_contents_of(content), _contents_in("", content.template_kwargs))
+        of_tools = content.tools and self._of_tools(content.tools)[1]
+        return bool(of_tools) or any(self._plain.may_be_at_edge(one.text) for one in contents)
 
-    def _is_at_edge(self, contents: Iterable[Content]) -> bool:
-        return any(self._plain.may_be_at_edge(content.text) for content in contents)
+    def _with_stand_ins(self, text: Text, is_typed: bool) -> Text:
+        """The text with stand-ins for its added tokens, but for the special ones that have a character of a content.
 
-    def _added_tokens(self, text: Text) -> list[Span]:
-        """The added tokens of a text that are encoded as such."""
-        check_stand_ins(text.text)
+        is_typed: whether one is in a content, which the template may print in another context if it does not here.
+        """
         content, whole = text.example.content, text.text
-        parts: list[Span] = []
+        if found := re.search(STAND_INS, whole):
+            raise _unknown(f"the text holds U+{ord(found[0]):X}, which stands for a token of the template")
+        of_contents = np.ones(len(whole), bool)
         if isinstance(content, Conversation):
             rendering = self._template.rendering_of_all_texts(content, whole)
             if not rendering.knows_texts:
-                reason = "the template prints another text, so it is unknown which of its special tokens are its own"
-                raise RecordError("special_tokens_in_content", reason)
-            parts = _parts_of_template(rendering, self._plain.pattern)
-        added: list[Span] = []
-        at = 0
-        for start, stop in (*parts, (len(whole), len(whole))):
-            added += [found.span() for found in self._others.finditer(whole, at, start)]
-            added += self._every_added_token(whole, start, stop)
-            at = stop
-        return added
+                raise _unknown("the template prints another text")
+            of_contents[:] = False
+            for (start, stop), pieces in groupby(rendering.texts, key=lambda piece: piece[:2]):
+                of_contents[start:stop] = True
+                made = Counter(self._plain.findall(whole[start:stop]))
+                for piece in pieces:
+                    made -= Counter(self._plain.findall(piece.key[3][piece.first : piece.last]))
+                if made:
+                    raise _unknown(f"the template prints {next(iter(made))} in a piece that it makes of contents")
+        kept = 0
 
-    def _every_added_token(self, text: str, *edges: int) -> list[Span]:
-        return [found.span() for found in self._all.finditer(text, *edges)]
+        def stand_in(match: re.Match[str]) -> str:
+            nonlocal kept
+            is_plain = match[0] in self._plain.strings and bool(of_contents[match.start() : match.end()].any())
+            kept += is_plain
+            return match[0] if is_plain else self._stand_ins[match[0]]
+
+        with_stand_ins = self._any_added.sub(stand_in, whole)
+        return msgspec.structs.replace(text, with_stand_ins=with_stand_ins) if is_typed or kept else text
+
+
+def _unknown(why: str) -> RecordError:
+    return RecordError("special_tokens_in_content", f"{why}, so it is unknown which of its special tokens are its own")
 
 
 def _contents_of(content: Any) -> Iterator[Content]:
@@ -240,29 +238,6 @@ def _found(contents: Iterable[Content], strings: _Strings) -> list[Typed]:
     return [(content, strings.findall(content.text)) for content in contents if strings.are_in(content.text)]
 
 
-def _parts_of_template(rendering: Rendering, token: re.Pattern[str]) -> list[Span]:
-    """The (start, stop) of what a template printed as its own, ascending and not adjacent.
-
-    Raises RecordError if a token is in a piece that the template made of contents, and is not in these contents.
-
-    rendering: of all texts. token: matches the strings whose source matters.
-    """
-    parts: list[Span] = []
-    text, at = rendering.text, 0
-    for (start, stop), pieces in groupby(rendering.texts, key=lambda piece: piece[:2]):
-        parts += [(at, start)] * (at < start)
-        at = stop
-        if (first := next(pieces)).is_copy:
-            continue
-        made = Counter(token.findall(text, start, stop))
-        for piece in (first, *pieces):
-            made -= Counter(token.findall(piece.key[3], piece.first, piece.last))
-        if made:
-            found = f"the template prints {next(iter(made))} in a piece that it makes of contents"
-            raise RecordError("special_tokens_in_content", f"{found}, so it is unknown which are its own")
-    return [*parts, (at, len(text))] if at < len(text) else parts
-
-
 def described(typed: Typed) -> str:
     """Return what was found, such as `messages[1] (user) holds <|im_end|>`."""
     content, tokens = typed
@@ -284,8 +259,6 @@ class _Strings:
         self.pattern = re.compile(longest_of(self.strings))
         self.findall = self.pattern.findall
         self._firsts = {string[0] for string in self.strings}
-        self._edges = self._firsts | {string[-1] for string in self.strings}
-        self._longest = max(map(len, self.strings), default=0)
 
     def are_in(self, text: str) -> bool:
         """Return whether one of them is in a text."""
@@ -294,22 +267,21 @@ class _Strings:
                 return self.pattern.search(text) is not None
         return False
 
-    def edges_are_in(self, text: str) -> bool:
+    def has_edges(self, text: str) -> bool:
         """Return whether the first character, or the last one, of one of them is in a text."""
-        return any(edge in text for edge in self._edges)
+        return any(edge in text for string in self.strings for edge in (string[0], string[-1]))
 
     def may_be_at_edge(self, text: str) -> bool:
         """Return whether a text, without the white space around it, begins or ends with a part of one of them."""
-        text = text.strip()
-        return bool(self._ends.match(text) or self._starts.match(text[: -self._longest - 1 : -1]))
+        return text.strip().startswith(self._tails) or text.strip().endswith(self._heads)
 
     @functools.cached_property
-    def _ends(self) -> re.Pattern[str]:
-        return re.compile(longest_of(string[at:] for string in self.strings for at in range(1, len(string))))
+    def _tails(self) -> tuple[str, ...]:
+        return tuple({string[at:] for string in self.strings for at in range(1, len(string))})
 
     @functools.cached_property
-    def _starts(self) -> re.Pattern[str]:
-        return re.compile(longest_of(string[at::-1] for string in self.strings for at in range(len(string) - 1)))
+    def _heads(self) -> tuple[str, ...]:
+        return tuple({string[:at] for string in self.strings for at in range(1, len(string))})
 
 
 def _json(value: Any) -> str:
