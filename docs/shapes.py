@@ -40,7 +40,7 @@ def tables() -> str:
 
 
 def _shape(shape: Shape) -> str:
-    made = f"{shape.makes}; with `--schema preference`" if shape.schema == "preference" else shape.makes
+    made = f"{shape.makes}; with `--schema chosen`" if shape.schema == "chosen" else shape.makes
     return _row(shape.name, shape.described, made, _seen(shape))
 
 

@@ -26,13 +26,12 @@ from transforms.chat.config import ENGINES, ParityOptions, RenderOptions, Tokeni
 from transforms.contamination.config import ContaminationOptions
 from transforms.inputs.input_options import InputOptions, ParseOptions
 from transforms.rows.columns import check_kept_columns
-from transforms.rows.preference_options import check_preference, of_preference
 from transforms.steps.row_options import CorpusOptions, PackOptions, WriteOptions
 
 ON_CHANGED_FILE = ("error", "append")
 PREFERENCE_ADVICE = (
-    "--schema preference --overwrite writes both answers, for DPO and reward models, and --schema chosen --overwrite "
-    "trains on the chosen ones"
+    "--schema chosen --overwrite trains on the chosen ones; for DPO and reward models, trainers tokenize pairs "
+    "themselves"
 )
 _REQUIRED = "required"
 _GROUPS = ("Input", "Tokenizer and template", "Rows", "Output", "Running")
@@ -430,7 +429,6 @@ def check_row_options(options: RowOptions) -> None:
     """Raise ParameterError if an option of rows has a wrong value, or two do not go together."""
     for step in STEPS:
         step(**values_of(step, options))  # which checks them
-    check_preference(vars(options), options.write_columns)
     check_kept_columns(options.keep_columns, options.packing, options.write_columns, options.provenance, options.ledger)
 
 
@@ -442,10 +440,9 @@ def for_consumer(options: Options) -> Options:
     """
     consumer = options.consumer
     if consumer is None:
-        return dataclasses.replace(options, **of_preference(vars(options)))
+        return options
     columns = options.write_columns or columns_for(consumer, options.packing != "none")
     options = dataclasses.replace(options, write_columns=columns)
-    options = dataclasses.replace(options, **of_preference(vars(options)))
     for name, text in problems(consumer, RowLayout.of(vars(options))):
         raise UserError(f"--for {consumer}: --{name} {as_typed(getattr(options, name))}: {text}")
     return options

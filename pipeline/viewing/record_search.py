@@ -21,14 +21,13 @@ from transforms.base.phrases import counted
 from transforms.catalog.layout import SPLITS
 from transforms.reading.reader import Dataset, FailedBuild
 from transforms.reading.row_examples import examples_of
-from transforms.rows.answers import ANSWER_COLUMNS
 from transforms.rows.columns import PROVENANCE_COLUMNS
 from transforms.tokens.decoding import TokenDecoder
 
 # What is shown: a row, a reject, a line of the ledger about a record without a row, or a note as a sentence.
 Found: TypeAlias = Row | Rejected | dict[str, Any] | str
 
-_TOKEN_COLUMNS = ("input_ids", "seq_lengths", "position_ids", *ANSWER_COLUMNS)
+_TOKEN_COLUMNS = ("input_ids", "seq_lengths", "position_ids")
 
 
 def first_row(dataset: Dataset, split: str) -> Iterator[Found]:

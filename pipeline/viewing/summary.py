@@ -20,7 +20,6 @@ from transforms.chat.parity.contexts import KINDS
 from transforms.outputs import loading_code
 from transforms.publish.concerns import Concern, concerns
 from transforms.reading.reader import Dataset
-from transforms.rows.packing import PAIRS
 
 # Reasons in a line, lines of notes, and lines of sources.
 _SHOWN, _SOURCES_SHOWN = 3, 4
@@ -125,7 +124,7 @@ def _table(manifest: dict[str, Any], with_warnings: Collection[str]) -> Table:
     trained = manifest["trained_tokens"]
     table.add_row("tokens", f"{manifest['tokens']:,}", f"{trained:,} trained on ({trained / manifest['tokens']:.1%})")
     options = manifest["job"]["options"]
-    if options["packing"] not in ("none", PAIRS):  # the two of a pair are padded apart
+    if options["packing"] != "none":
         padding = manifest["rows"] * options["max_length"] - manifest["tokens"]
         share = padding / (padding + manifest["tokens"])
         table.add_row("padding left", f"{padding:,}", f"{share:.2%} of rows of {options['max_length']:,}")

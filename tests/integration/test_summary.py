@@ -64,6 +64,16 @@ def test_outcomes_that_no_record_has_take_no_line(summary_of, tmp_path):
     assert err == ""
 
 
+def test_the_share_of_answers_that_are_labelled_as_bad_is_a_warning(summary_of, tmp_path):
+    chat = {"messages": [user("Hi"), assistant("Hello")]}
+    records = [{**chat, "label": label} for label in (False, True, True, True, True, True, 0, 1)]
+    _, err = summary_of(write_jsonl(tmp_path / "corpus.jsonl", records))
+    assert err == ("chatmill: warning: 1 record dropped (12.5%) whose label or kto_tag is false (docs/records.md)\n")
+    manifest = manifest_of(tmp_path / "out")
+    assert manifest["records"]["dropped"] == {"undesirable": 1} and manifest["records"]["kept"] == 7
+    assert manifest["notes"]["label_not_understood"] == 1
+
+
 def lines_of(manifest: dict[str, Any]) -> list[str]:
     return [*warnings(manifest, [concern for concern in concerns(manifest, 0.01) if not concern.is_rare])]
 
@@ -84,6 +94,7 @@ def manifest_with(**more: Any) -> dict[str, Any]:
 
 COUNT = 1_234_567
 EVERYTHING = manifest_with(
+    records={"read": 100_000_000, "dropped": {"undesirable": COUNT}},
     notes={
         "compiled_template_differs": COUNT,
         "turns_without_end": COUNT,
@@ -110,7 +121,7 @@ EVERYTHING = manifest_with(
 def test_each_concern_is_one_line_that_says_where_to_read_more(parity):
     options = EVERYTHING["job"]["options"] | {"parity": parity}
     lines = lines_of(EVERYTHING | {"job": {"options": options}})
-    assert len(lines) == 10
+    assert len(lines) == 11
     assert all("\n" not in line and len(f"chatmill: {line}") <= 170 for line in lines), lines
     assert all("docs/" in line or "--max_length" in line or "manifest.json" in line for line in lines)
 

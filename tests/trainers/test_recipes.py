@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from support.datasets import build_in_process, manifest_of, rows_of, write_jsonl
-from support.paths import TOKENIZER
-from support.trainers import HERE, conversation, environment_in, needs_trainers, python_of
+from support.datasets import manifest_of, rows_of
+from support.trainers import HERE, environment_in, needs_trainers, python_of
 from transforms.catalog.consumers import RowLayout, recipe
 
 pytestmark = needs_trainers
@@ -117,53 +116,3 @@ def test_axolotl_keeps_each_row_and_its_loss(dataset, model, tmp_path):
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["rows"] == len(rows_of(output)) == 9
     assert found["in_trainer"] == pytest.approx(found["alone"], rel=1e-5)
-
-
-def pair(number: int) -> dict[str, Any]:
-    """A pair of conversations that begin alike, as UltraFeedback has them."""
-    messages = [{name: message[name] for name in ("role", "content")} for message in conversation(number)["messages"]]
-    rejected = {"role": "assistant", "content": f"{messages[-1]['content'][::2]} {number}"}
-    return {"chosen": messages, "rejected": [*messages[:-1], rejected]}
-
-
-def with_margin(number: int) -> dict[str, Any]:
-    """A pair with a margin, that float32 has exactly."""
-    return pair(number) | {"margin": number / 4}
-
-
-def labelled(number: int) -> dict[str, Any]:
-    """An answer with a label, as kto-mix has them."""
-    messages = pair(number)["chosen"]
-    return {"prompt": messages[:-1], "completion": messages[-1:], "label": number % 3 > 0}
-
-
-@pytest.mark.parametrize(
-    ("trainer", "record", "options"),
-    [
-        ("DPO", pair, ("--schema=preference",)),
-        ("Reward", pair, ("--schema=preference",)),
-        ("Reward", with_margin, ("--schema=preference", "--keep_columns=margin")),
-        ("KTO", labelled, ("--schema=unpaired_preference",)),
-    ],
-)
-def test_rows_of_preference_data_are_those_that_the_trainer_itself_makes(tmp_path, model, trainer, record, options):
-    records = [record(number) for number in range(12)]
-    output = tmp_path / "out"
-    consumer = f"trl_{trainer.lower()}"
-    corpus = write_jsonl(tmp_path / "records.jsonl", records)
-    arguments = (f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={output}", "--direct_num_workers=1")
-    done = build_in_process(*arguments, *options, f"--for={consumer}")
-    assert done.returncode == 0, done.stderr
-    request = {"records": records, "trainer": trainer, "model": str(model)}
-    done = subprocess.run(
-        [python_of("requirements.txt"), HERE / "run_pairs.py"],
-        input=json.dumps(request | {"recipe": recipe_of(consumer, output, model)}),
-        cwd=tmp_path, env=environment_in(tmp_path), capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert len(found["rows"]) == len(records)
-    assert found["rows"] == found["expected"]
-    assert found["batch"] == found["expected_batch"]
-    assert ("margin" in found["batch"]) == ("margin" in records[0])
-    assert found["loss"] > 0

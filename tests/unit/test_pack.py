@@ -20,14 +20,13 @@ from transforms.model.batches import Labels, Rows, RowSource, RowTable
 from transforms.model.outcomes import Outcomes
 from transforms.model.statistics import Histogram, Statistics
 from transforms.rows import packing
-from transforms.rows.packing import PACKINGS, PAIRS, Packed, pack_bfd, pack_ffd, pack_wrapped
+from transforms.rows.packing import PACKINGS, Packed, pack_bfd, pack_ffd, pack_wrapped
 from transforms.rows.ragged import slices_of
 from transforms.rows.segments import whole
 from transforms.rows.truncation import TRUNCATIONS, split
 from transforms.steps.pack import Packer
 
 IGNORED = -100
-OF_ANY_ROWS = tuple(name for name in PACKINGS if name != PAIRS)
 THOROUGHLY, BRIEFLY = settings(max_examples=200), settings(max_examples=40)
 CUT = ("bfd_split", "wrapped")  # packings that cut rows that are too long into pieces, and truncate none
 
@@ -64,7 +63,7 @@ def records_of(draw: st.DrawFn, most: int = 14, longest: int = 20) -> list[RowOf
 
 
 @st.composite
-def packers(draw: st.DrawFn, packings: tuple[str, ...] = OF_ANY_ROWS, shift: bool | None = None) -> Packer:
+def packers(draw: st.DrawFn, packings: tuple[str, ...] = PACKINGS, shift: bool | None = None) -> Packer:
     packing = draw(st.sampled_from(packings))
     truncation = draw(st.sampled_from(("keep_start", "keep_end", "drop") if packing in CUT else TRUNCATIONS))
     lengths = st.integers(2 if truncation == "windows" else 1, 24)
@@ -652,13 +651,13 @@ def test_rows_taken_from_a_table_keep_their_segments():
     assert taken.parts.tolist() == [5, 6, 7, 1, 2, 3]
 
 
-@pytest.mark.parametrize("packing", [packing for packing in OF_ANY_ROWS if packing != "none"])
+@pytest.mark.parametrize("packing", [packing for packing in PACKINGS if packing != "none"])
 def test_packing_without_a_max_length_is_refused(packing: str):
     with pytest.raises(ValueError, match=f"packing='{packing}': it needs a max_length"):
         Packer(packing=packing)
 
 
-@pytest.mark.parametrize("packing", OF_ANY_ROWS)
+@pytest.mark.parametrize("packing", PACKINGS)
 def test_batch_without_rows_makes_tables_without_rows(packing: str):
     rows = Packer(max_length=8, packing=packing, shift_labels=True)(batch_of([]))
     assert (len(rows.train), len(rows.validation)) == (0, 0)

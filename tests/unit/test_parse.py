@@ -387,7 +387,7 @@ def test_exactly_the_columns_that_are_read_can_be_renamed():
     for schema in schemas.SCHEMA_COLUMNS:
         schemas.content_of(record, schema, reading)
     schemas.content_of(Lookups(messages=CHAT), "auto", reading)
-    schemas.content_of(Lookups(question="a", chosen="b", rejected="c"), "preference", reading)
+    schemas.content_of(Lookups(question="a", chosen="b", rejected="c"), "chosen", reading)
     schemas.content_of(Lookups(question="a", answer="b"), "question_answer", reading)
     # The ids of an answer are looked for, so that a rollout is not read as ids alone.
     assert read - {*COMPLETION_IDS} == set(schemas.INPUT_COLUMNS)

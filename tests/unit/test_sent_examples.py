@@ -44,7 +44,6 @@ FULL = labels_of(
         pa.table({"id": pa.array(["ä", None], pa.string())}),
         np.array([0, 1]),
         [PlainText("a"), PlainText("b")],
-        np.array([True, False]),
         ["found", None],
     ),
 )

@@ -151,9 +151,9 @@ ENTRIES = [*shapes(), *turn_forms()]
 def test_the_sample_of_each_shape_and_form_is_read_as_it_was_converted_by_hand(entry):
     name, messages, completion_start = SAMPLES[entry.name]
     schema = getattr(entry, "schema", "messages")
-    found, content = read(entry.sample.record, schema="chosen" if schema == "preference" else "auto")
+    found, content = read(entry.sample.record, schema=schema if schema == "chosen" else "auto")
     assert (found, content.messages, content.completion_start) == (name, messages, completion_start)
-    if schema == "preference":
+    if schema == "chosen":
         assert rejected(entry.sample.record)[0] == "preference_data"
 
 

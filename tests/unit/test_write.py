@@ -34,7 +34,7 @@ from transforms.model.receipts import FirstExample, Receipt, RejectsFile, Shard,
 from transforms.outputs import CreateFile, OutputFormat, ShardReader, datasets_files, loading_code, parquet
 from transforms.outputs.parquet import ParquetWriter
 from transforms.outputs.tfrecord import encode_tfrecord, encode_varints
-from transforms.rows.columns import TOKEN_COLUMNS
+from transforms.rows.columns import OUTPUT_COLUMNS
 from transforms.steps import write
 from transforms.steps.row_options import WriteOptions
 from transforms.steps.write import ShardWriter
@@ -159,8 +159,8 @@ def test_packed_rows_are_written_with_the_lengths_of_their_segments(tmp_path: Pa
 
 
 def test_each_column_has_its_values_and_its_type(tmp_path: Path):
-    table = written(tmp_path, batch_of(table_of(PACKED), packing="bfd"), write_columns=TOKEN_COLUMNS)
-    assert table.column_names == list(TOKEN_COLUMNS)
+    table = written(tmp_path, batch_of(table_of(PACKED), packing="bfd"), write_columns=OUTPUT_COLUMNS)
+    assert table.column_names == list(OUTPUT_COLUMNS)
     assert table.to_pydict() == {
         "input_ids": [[5, 6, 7, 8, 9], [10, 11, 12, 13], [1, 2, 3, 4]],
         "labels": [[-100, 6, 7, -100, 9], [10, 11, -100, -100], [1, -100, 3, 4]],
@@ -236,11 +236,11 @@ def test_kept_columns_are_written_after_the_tokens(tmp_path: Path):
 
 
 def test_only_kept_columns_may_have_nulls(tmp_path: Path):
-    arguments = {"provenance": True, "write_columns": TOKEN_COLUMNS}
+    arguments = {"provenance": True, "write_columns": OUTPUT_COLUMNS}
     schema = written(tmp_path, batch_of(table_of(UNPACKED, {"id": ["a", None]})), **arguments).schema
     assert [field.name for field in schema if field.nullable] == ["id"]
     schema = written(tmp_path, batch_of(table_of(PACKED), packing="bfd"), **arguments).schema
-    assert [field.name for field in schema] == [*TOKEN_COLUMNS, "source", "source_position"]
+    assert [field.name for field in schema] == [*OUTPUT_COLUMNS, "source", "source_position"]
     assert not any(field.nullable or field.type.value_field.nullable for field in schema)
 
 
@@ -264,7 +264,7 @@ def test_datasets_loads_a_shard_with_its_features(tmp_path: Path):
     import datasets
 
     batch = batch_of(table_of(PACKED), packing="bfd")
-    (shard,) = ShardWriter(str(tmp_path), write_columns=TOKEN_COLUMNS, provenance=True)(batch).shards
+    (shard,) = ShardWriter(str(tmp_path), write_columns=OUTPUT_COLUMNS, provenance=True)(batch).shards
 
     loaded = datasets.load_dataset(
         "parquet", data_files=str(path_of(tmp_path, shard)), split="train", cache_dir=str(tmp_path / "cache")
@@ -273,7 +273,7 @@ def test_datasets_loads_a_shard_with_its_features(tmp_path: Path):
     assert loaded.to_dict() == pq.read_table(path_of(tmp_path, shard)).to_pydict()
     types = {"attention_mask": "int8", "loss_mask": "int8", "part_kinds": "int8"}
     types["source_position"] = "int64"
-    lists = (*TOKEN_COLUMNS, "source_position")
+    lists = (*OUTPUT_COLUMNS, "source_position")
     expected = {name: datasets.List(datasets.Value(types.get(name, "int32"))) for name in lists}
     assert loaded.features == datasets.Features(expected | {"source": datasets.List(datasets.Value("string"))})
 
@@ -404,7 +404,7 @@ def test_tfrecord_holds_an_example_for_each_row(tmp_path: Path):
 def test_tfrecord_has_each_column_that_parquet_has(tmp_path: Path):
     batch = batch_of(table_of(PACKED), packing="bfd")
     writer = ShardWriter(
-        str(tmp_path), output_format=("parquet", "tfrecord"), write_columns=TOKEN_COLUMNS, provenance=True
+        str(tmp_path), output_format=("parquet", "tfrecord"), write_columns=OUTPUT_COLUMNS, provenance=True
     )
     of_parquet, of_tfrecord = writer(batch).shards
 

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from transforms.outputs import output_format
-from transforms.rows.answers import COLUMNS_OF, PREFERENCE, UNPAIRED
 from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS, default_columns
-from transforms.rows.packing import OF_ONE_RECORD
 from transforms.rows.parts import KINDS
 
 
@@ -26,7 +24,6 @@ class RowLayout:
         packing: one of PACKINGS.
         max_length: tokens in a row at most; None for any number.
         shift_labels: whether labels are shifted.
-        schema: of the records, if they are preference data; otherwise empty.
     """
 
     columns: tuple[str, ...]
@@ -34,7 +31,6 @@ class RowLayout:
     packing: str = "none"
     max_length: int | None = None
     shift_labels: bool = False
-    schema: str = ""
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RowLayout:
@@ -44,12 +40,11 @@ class RowLayout:
         columns += PROVENANCE_COLUMNS if options.get("provenance") else ()
         return cls(
             # Another row holds several records: the ledger has their columns.
-            columns=columns + (tuple(options.get("keep_columns") or ()) if packing in OF_ONE_RECORD else ()),
+            columns=columns + (tuple(options.get("keep_columns") or ()) if packing == "none" else ()),
             formats=tuple(options.get("output_format") or ("parquet",)),
             packing=packing,
             max_length=options.get("max_length"),
             shift_labels=options.get("shift_labels", False),
-            schema=options["schema"] if options.get("schema") in COLUMNS_OF else "",
         )
 
     @property
@@ -60,12 +55,12 @@ class RowLayout:
     @property
     def has_ids(self) -> bool:
         """Whether the rows have all their tokens."""
-        return bool({"input_ids", "chosen_ids", "completion_ids"} & {*self.columns})
+        return "input_ids" in self.columns
 
     @property
     def has_segments(self) -> bool:
         """Whether the columns say where the examples of a row begin."""
-        return not self.packed or bool({"seq_lengths", "position_ids", "chosen_ids"} & {*self.columns})
+        return not self.packed or bool({"seq_lengths", "position_ids"} & {*self.columns})
 
     def described(self) -> dict[str, Any]:
         """Return what the manifest and the shards say of the layout, as JSON."""
@@ -98,7 +93,6 @@ class Consumer:
         problems: finds what is wrong with a layout, beyond what is wrong for each trainer.
         recipe: makes the code that reads a dataset: of its path, of the name of a model, and of its layout.
         language: of the recipe.
-        schema: of the preference data that it reads; empty if it reads other records.
     """
 
     title: str
@@ -106,7 +100,6 @@ class Consumer:
     problems: Callable[[RowLayout], Iterator[Problem]]
     recipe: Callable[[str, str, RowLayout], str]
     language: str = "python"
-    schema: str = ""
 
 
 def about_rows(options: Mapping[str, Any], tokenizer: str) -> dict[str, Any]:
@@ -130,11 +123,6 @@ def problems(consumer: str, layout: RowLayout) -> list[Problem]:
         The problems; none if the recipe of the consumer holds.
     """
     known = _CONSUMERS[consumer]
-    if layout.schema != known.schema:
-        text = f"{known.title} reads records of the schema {known.schema}."
-        if not known.schema:
-            text = f"{known.title} would train on rejected answers. Schema chosen leaves them out."
-        return [Problem("schema", text)]
     found = []
     if layout.shift_labels:
         found.append(Problem("shift_labels", f"{known.title} shifts labels itself: they would be shifted twice."))
@@ -176,11 +164,6 @@ def columns_for(consumer: str, packed: bool) -> tuple[str, ...]:
         packed: whether a row may hold several examples.
     """
     return _CONSUMERS[consumer].columns(packed)
-
-
-def consumers_of(schema: str) -> list[str]:
-    """Return the trainers that read records of a schema. schema: of preference data; empty for other records."""
-    return [name for name, known in _CONSUMERS.items() if known.schema == schema]
 
 
 def title_of(consumer: str) -> str:
@@ -286,86 +269,11 @@ def _skyrl_recipe(path: str, model: str, layout: RowLayout) -> str:
 python -m skyrl.train.main_sft model.path={model} "pretokenized_dataset_paths=['out/skyrl']\""""
 
 
-def _no_problems(layout: RowLayout) -> Iterator[Problem]:
-    return iter(())
-
-
-def _dpo_columns(packed: bool) -> tuple[str, ...]:
-    return ("prompt_ids", "chosen_ids", "rejected_ids")
-
-
-def _kto_columns(packed: bool) -> tuple[str, ...]:
-    return ("prompt_ids", "completion_ids", "label")
-
-
-def _reward_columns(packed: bool) -> tuple[str, ...]:
-    return ("chosen_ids", "rejected_ids")
-
-
-# DPOTrainer and KTOTrainer have no option to keep a dataset that is prepared, as RewardTrainer does. All three cut in
-# their collator, or drop what is longer than their own max_length: the build has cut already.
-def _dpo_recipe(path: str, model: str, layout: RowLayout) -> str:
-    return f"""import datasets
-from trl import DPOConfig, DPOTrainer
-
-
-class PreparedDPOTrainer(DPOTrainer):
-    def _prepare_dataset(self, dataset, *args):
-        return dataset
-
-
-dataset = datasets.load_dataset("{path}")
-trainer = PreparedDPOTrainer(
-    model="{model}",
-    train_dataset=dataset["train"],
-    args=DPOConfig(max_length=None),
-)"""
-
-
-def _kto_recipe(path: str, model: str, layout: RowLayout) -> str:
-    return f"""import datasets
-from trl import KTOConfig, KTOTrainer
-
-
-def with_kl(rows):
-    completions = rows["completion_ids"]
-    return {{"KL_completion_ids": [completions[-1], *completions[:-1]]}}
-
-
-class PreparedKTOTrainer(KTOTrainer):
-    def _prepare_dataset(self, dataset, processing_class, args, name):
-        # As KTOTrainer does: each prompt gets the completion of another one of its batch.
-        return dataset.map(with_kl, batched=True, batch_size=args.per_device_train_batch_size)
-
-
-dataset = datasets.load_dataset("{path}")
-trainer = PreparedKTOTrainer(
-    model="{model}",
-    train_dataset=dataset["train"],
-    args=KTOConfig(max_length=None),
-)"""
-
-
-def _reward_recipe(path: str, model: str, layout: RowLayout) -> str:
-    return f"""import datasets
-from trl import RewardConfig, RewardTrainer
-
-dataset = datasets.load_dataset("{path}")
-trainer = RewardTrainer(
-    model="{model}",
-    train_dataset=dataset["train"],
-    args=RewardConfig(max_length=None),
-)"""
-
-
 _CONSUMERS: dict[str, Consumer] = {
     "trl": Consumer("TRL", default_columns, _of_trl, _trl_recipe),
     "axolotl": Consumer("Axolotl", _axolotl_columns, _of_axolotl, _axolotl_recipe, language="yaml"),
     "trainer": Consumer("transformers' Trainer", default_columns, _of_trainer, _trainer_recipe),
     "skyrl": Consumer("SkyRL", _skyrl_columns, _of_skyrl, _skyrl_recipe, language="bash"),
-    "trl_dpo": Consumer("TRL's DPOTrainer", _dpo_columns, _no_problems, _dpo_recipe, schema=PREFERENCE),
-    "trl_kto": Consumer("TRL's KTOTrainer", _kto_columns, _no_problems, _kto_recipe, schema=UNPAIRED),
-    "trl_reward": Consumer("TRL's RewardTrainer", _reward_columns, _no_problems, _reward_recipe, schema=PREFERENCE),
 }
 
 CONSUMERS: tuple[str, ...] = tuple(_CONSUMERS)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from transforms.catalog.consumers import RowLayout
-from transforms.rows.answers import ANSWER_COLUMNS, LABEL
-from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS, is_margin
+from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS
 
 _NUMBERS = {"attention_mask": pa.int8(), "loss_mask": pa.int8(), "part_kinds": pa.int8()}
-_NUMBERS |= {name: pa.int8() for name in ANSWER_COLUMNS if name.endswith("_mask")}
 _PROVENANCE = dict(zip(PROVENANCE_COLUMNS, (pa.string(), pa.int64()), strict=True))
 
 
@@ -19,15 +17,11 @@ def schema_of(layout: RowLayout) -> pa.Schema:
 
 
 def _field(name: str, packing: str) -> pa.Field:
-    if name == LABEL:
-        return pa.field(name, pa.bool_(), nullable=False)
     if name in OUTPUT_COLUMNS:
         return pa.field(name, _list_of(_NUMBERS.get(name, pa.int32())), nullable=False)
     if name in PROVENANCE_COLUMNS:
         kind = _PROVENANCE[name]
         return pa.field(name, kind if packing == "none" else _list_of(kind), nullable=False)
-    if is_margin(name, packing):
-        return pa.field(name, pa.float32(), nullable=False)
     return pa.field(name, pa.string())
 
 

@@ -175,7 +175,6 @@ def _joined(batches: Sequence[Labels], split: Split) -> Labels:
             columns=pa.concat_tables(columns) if columns else None,
             numbers=_joined_or_none([source.numbers for source in sources], rows, np.zeros, np.int64),
             contents=None if contents is None else [*chain.from_iterable(contents)],
-            desirable=_joined_or_none([source.desirable for source in sources], rows, np.zeros, bool),
             found=None if found is None else [*chain.from_iterable(found)],
         ),
     )

@@ -14,7 +14,6 @@ from transforms.inputs.reading import ROLE_NAMES, ROLES, TOOL_ARGUMENTS, ReadOpt
 from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS
 from transforms.inputs.traces import TRACE_BRANCHES
 from transforms.inputs.traces.tool_definitions import tool_definitions
-from transforms.rows.answers import PREFERENCE, UNPAIRED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +65,8 @@ class ParseOptions(StepOptions):
 
     schema: str = option(
         "Input",
-        f"schema of the records: {', '.join(SCHEMAS)}; auto: detected for each record by its columns; preference: "
-        "a chosen and a rejected answer, for DPO and reward models; unpaired_preference: answers with a label, for "
-        "KTO; chosen: trains on the chosen one of two answers",
+        f"schema of the records: {', '.join(SCHEMAS)}; auto: detected for each record by its columns; chosen: "
+        "trains on the chosen one of a chosen and a rejected answer",
         kinds.one_of(SCHEMAS),
         "auto",
         "NAME",
@@ -186,6 +184,4 @@ class ParseOptions(StepOptions):
             message_fields=dict(self.message_fields or {}),
             train_field=self.train_field,
             tool_arguments=self.tool_arguments,
-            with_rejected=self.schema in (PREFERENCE, UNPAIRED),
-            labelled=self.schema == UNPAIRED,
         )

@@ -1,4 +1,4 @@
-"""Preference data: pairs of a chosen and a rejected answer (DPO), and answers with a label, good or bad (KTO)."""
+"""Preference data: the chosen one of two answers, and answers with a label that says that they are bad."""
 
 from __future__ import annotations
 
@@ -6,16 +6,11 @@ from collections.abc import Mapping
 from itertools import takewhile
 from typing import Any
 
-import msgspec
-
 from transforms.base.errors import RecordError
 from transforms.inputs.reading import Reading
-from transforms.model.examples import Content, Conversation, PromptCompletion
-from transforms.rows.answers import MARGIN
 
 # Columns that say whether an answer is good: that of TRL, and that of LLaMA-Factory.
 LABELS = ("label", "kto_tag")
-_LARGEST_MARGIN = (2 - 2**-23) * 2.0**127  # of float32
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -36,83 +31,33 @@ def is_pair(record: Mapping[str, Any]) -> bool:
 
 
 def is_undesirable(record: Mapping[str, Any], reading: Reading) -> bool:
-    """Whether a record's answer is labelled as bad: one of LABELS is false or 0, or the text "false".
+    """Whether a record's answer is labelled as bad: one of LABELS is false, or the text "false".
 
-    A negative number may mean the same, and so may a text in `kto_tag`, which is never a class: the record has a note.
+    A number does not decide. If it is 0 or less it may mean the same, and so may any other value of `kto_tag`, which is
+    never a class: the record has a note.
     """
     for name in LABELS:
         label = record.get(name)
         if isinstance(label, str):
             label = _BOOLEANS.get(label.lower(), label)
-        if isinstance(label, (int, float)) and label == 0:
+        if label is False:
             return True
-        is_unknown = label < 0 if isinstance(label, (int, float)) else name == "kto_tag" and isinstance(label, str)
-        if is_unknown:
-            reading.notes["label_not_understood"] = f"{name} is {label!r}; expected true or false, or 1 or 0"
+        if label is None or label is True:
+            continue
+        if name == "kto_tag" or (isinstance(label, (int, float)) and label <= 0):
+            reading.notes["label_not_understood"] = f"{name} is {label!r}; expected true or false"
     return False
 
 
-def is_desirable(record: Mapping[str, Any]) -> bool:
-    """Return whether a record's answer is labelled as good.
-
-    Raises:
-        RecordError: if the first of LABELS that it has does not say it.
-    """
-    name = next((name for name in LABELS if name in record), None)
-    if name is None:
-        raise RecordError("no_label", f"the record has no {' and no '.join(LABELS)}; expected true or false")
-    label = record[name]
-    if isinstance(label, str):
-        label = _BOOLEANS.get(label.lower(), label)
-    if not isinstance(label, (int, float)) or label not in (0, 1):
-        raise RecordError("no_label", f"{name} is {record[name]!r}; expected true or false, or 1 or 0")
-    return bool(label)
-
-
-def check_margin(value: str | None) -> None:
-    """Check the margin of a pair, as RewardTrainer reads it.
-
-    Args:
-        value: a string, or another value as JSON; None if the record has none.
-
-    Raises:
-        RecordError: if it is not a number of float32.
-    """
-    try:
-        is_number = abs(float(value or "")) <= _LARGEST_MARGIN
-    except ValueError:
-        is_number = False
-    if not is_number:
-        raise RecordError("no_margin", f"{MARGIN} is {value or 'missing'}; expected a number")
-
-
-def with_last_answer(content: Content) -> Content:
-    """Return a conversation as a prompt and its last message, which a label is about, unless it has a prompt.
-
-    Raises:
-        RecordError: if that is not an answer of the assistant; or if it is no conversation with an answer.
-    """
-    if isinstance(content, PromptCompletion):
-        return content
-    if not isinstance(content, Conversation):
-        raise RecordError("no_label", "the record has no prompt with an answer that its label could be about")
-    if content.completion_start is not None:
-        return content
-    if content.messages[-1]["role"] != "assistant":
-        raise RecordError("no_label", "the last message, which the label is about, is not one of the assistant")
-    return msgspec.structs.replace(content, completion_start=len(content.messages) - 1)
-
-
 def split_chosen(
-    prompt: list[dict[str, Any]], chosen: list[dict[str, Any]], rejected: list[dict[str, Any]], name: str = "chosen"
+    prompt: list[dict[str, Any]], chosen: list[dict[str, Any]], rejected: list[dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], int]:
-    """Split one conversation of a pair, the chosen one, into prompt and completion.
+    """Split the chosen conversation of a pair into prompt and completion.
 
     Args:
         prompt: the messages of the columns that say what is answered; none if only chosen and rejected have them.
         chosen: the messages of the chosen answer: the answer alone, or the conversation with it.
         rejected: those of the rejected answer.
-        name: of the answer that is split, for errors: the rejected one is split in the same way.
 
     Returns:
         The messages of the whole conversation, and how many of them are the prompt. In conversations without a prompt
@@ -123,17 +68,17 @@ def split_chosen(
     """
     answers = [number for number, message in enumerate(chosen) if message["role"] == "assistant"]
     if not answers:
-        raise RecordError("bad_preference", f"{name} has no message of the assistant")
+        raise RecordError("bad_preference", "chosen has no message of the assistant")
     if answers[0] == 0:
         if not prompt:
-            raise RecordError("bad_preference", f"{name} is an answer alone, and the record has no prompt")
+            raise RecordError("bad_preference", "chosen is an answer alone, and the record has no prompt")
         if prompt[-len(chosen) :] == chosen:  # the conversation with its answer
             prompt = prompt[: -len(chosen)]
         return prompt + chosen, len(prompt)
     system, turns = _split_system(prompt)
     own_system, own_turns = _split_system(chosen)
     if (system and own_system not in ([], system)) or _compared(own_turns[: len(turns)]) != _compared(turns):
-        raise RecordError("bad_preference", f"{name} is a conversation that does not begin with the record's prompt")
+        raise RecordError("bad_preference", "chosen is a conversation that does not begin with the record's prompt")
     shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(chosen, rejected, strict=False)))
     known = len(own_system) + len(turns) if turns else shared
     if not known:

@@ -45,8 +45,6 @@ class ReadOptions:
         tool_arguments: one of TOOL_ARGUMENTS.
         train_field: the field of a message that says whether it is trained on, besides those that are known.
         as_chat: whether a prompt and completion that are strings are messages of a user and of the assistant.
-        with_rejected: whether the rejected answer of a pair is read, too.
-        labelled: whether each answer is read with whether it is desirable.
     """
 
     roles: Mapping[str, str]
@@ -54,8 +52,6 @@ class ReadOptions:
     tool_arguments: str = "parse"
     train_field: str | None = None
     as_chat: bool = False
-    with_rejected: bool = False
-    labelled: bool = False
 
     @functools.cached_property
     def unchanged_roles(self) -> frozenset[str]:
@@ -72,13 +68,9 @@ class Reading(msgspec.Struct, frozen=True):
             says it. The manifest counts the records that have each, and shows the first.
         forms: the names of the forms that its turns have, if they are not messages in the OpenAI form.
         tools: the tool definitions that were in its turns.
-        rejected: the content with the rejected answer, if the record is a pair and that is read.
-        desirable: of each answer whether it is desirable, if that is read.
     """
 
     options: ReadOptions
     notes: dict[str, str | None] = msgspec.field(default_factory=dict)
     forms: list[str] = msgspec.field(default_factory=list)
     tools: list[Any] = msgspec.field(default_factory=list)
-    rejected: list[Any] = msgspec.field(default_factory=list)
-    desirable: list[bool] = msgspec.field(default_factory=list)

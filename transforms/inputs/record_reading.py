@@ -9,6 +9,7 @@ from transforms.base.errors import RecordError
 from transforms.inputs.hints import hint_of_record
 from transforms.inputs.reading import Reading
 from transforms.inputs.schemas import (
+    CHOSEN,
     NO_PAIRS,
     SCHEMA_COLUMNS,
     columns_read,
@@ -39,7 +40,7 @@ def read_record(
 
     Args:
         record: its columns, without those that are null.
-        schema: one of SCHEMAS. With `auto`, and with `preference`, a record that the schema does not read may have a
+        schema: one of SCHEMAS. With `auto`, and with `chosen`, a record that the schema does not read may have a
             shape of which a record of a known schema is made.
         reading: the options by which it is read, and where to put notes.
         find_unread: finds what of it is not read.
@@ -58,9 +59,9 @@ def read_record(
         unread = find_unread(columns_read(found, record), found, content, (), "")
         return _named(found, reading), content, unread
     except RecordError as error:
-        if schema not in ("auto", "preference") or error.reason not in _OF_SCHEMAS:
+        if schema not in ("auto", CHOSEN) or error.reason not in _OF_SCHEMAS:
             raise
-        for found_before in (reading.notes, reading.forms, reading.tools, reading.rejected, reading.desirable):
+        for found_before in (reading.notes, reading.forms, reading.tools):
             found_before.clear()
         reading.notes.update(notes)
         try:
@@ -86,7 +87,7 @@ def _read_by_shape(
         found = find_shape(record, SCHEMA_COLUMNS if schema == "auto" else (schema,))
         if found is None or _lost(found, record, schema, error):
             return None
-        if found.shape.schema == "preference" and schema == "auto" and not reading.options.labelled:
+        if found.shape.schema == CHOSEN and schema == "auto":
             raise RecordError("preference_data", NO_PAIRS)
         _, content = content_of(found.record(), found.shape.schema, reading)
         # Of a question with one answer, another answer is not about it, as it is of a dialog that has an answer.

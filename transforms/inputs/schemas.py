@@ -21,11 +21,9 @@ from transforms.inputs.messages import messages_of
 from transforms.inputs.names import COMPLETION_IDS
 from transforms.inputs.preference import (
     LABELS,
-    is_desirable,
     is_pair,
     is_undesirable,
     split_chosen,
-    with_last_answer,
     with_pair,
 )
 from transforms.inputs.reading import SWITCHES, Reading
@@ -40,7 +38,6 @@ from transforms.model.examples import (
     PromptCompletion,
     TokenRow,
 )
-from transforms.rows.answers import UNPAIRED
 
 # Makes the content of a record.
 Reader: TypeAlias = Callable[[Mapping[str, Any], Reading], Content]
@@ -62,7 +59,7 @@ _OF_CONVERSATIONS = ("tools", "functions", "chat_template_kwargs")
 # Whether the model is to reason: a column that is read if it is one of SWITCHES.
 _SWITCH = "reasoning"
 # Schemas without an answer that a label could be about: `label` is a class there.
-WITHOUT_ANSWER = ("tokenized", "text", "preference")
+WITHOUT_ANSWER = ("tokenized", "text", "chosen")
 # The columns that are named in an error: an object may have thousands.
 _SHOWN_COLUMNS = 20
 # Names that datasets have for a question and its answer.
@@ -71,14 +68,14 @@ _QUESTION_NAMES = ("question", "query", "instruction", "answer", "response")
 # Columns with what a pair of answers is about, in the order in which they are looked for.
 _PROMPTS = ("prompt", "conversations", "messages", "question", "instruction")
 # Of a pair, one of these columns is the prompt; of a question, one is the system message.
-_MAY_BE_READ = {"preference": {*_PROMPTS}, "question_answer": {"system_prompt"}}
+_MAY_BE_READ = {"chosen": {*_PROMPTS}, "question_answer": {"system_prompt"}}
 # Columns that a message has and a document has not.
 OF_ONE_MESSAGE = ("role", "from", "speaker", "sender", "parent", "parent_id", "replies", "message_id")
-# Reads what `preference` reads, but for the rejected answer.
+# The schema of a chosen and a rejected answer, of which the chosen one is read.
 CHOSEN = "chosen"
 NO_PAIRS = (
-    "the record has a chosen and a rejected answer, which are not for supervised training as they are. With schema "
-    "preference, both are written, for DPO and reward models; with schema chosen, the chosen answer is trained on"
+    "the record has a chosen and a rejected answer, which are not for supervised training as they are; with schema "
+    "chosen, the chosen answer is trained on. For DPO and reward models, trainers tokenize pairs themselves"
 )
 # Cells without content, in tables too.
 _NOTHING: tuple[Any, ...] = ("", "[]", "{}", [], {}, None)
@@ -124,18 +121,15 @@ def content_of(record: Mapping[str, Any], schema: str, reading: Reading) -> tupl
     detected = schema == "auto"
     if detected:
         schema = _detected(record)
-    if schema == "preference":
+    if schema == CHOSEN:
         record = with_pair(record)
-        if detected and not reading.options.labelled:
+        if detected:
             raise RecordError("preference_data", NO_PAIRS)
     if schema == "question_answer":
         record = _with_question(record, detected)
     if missing := sorted(SCHEMA_COLUMNS[schema].required - record.keys()):
         raise RecordError("missing_column", f"schema {schema} needs {' and '.join(missing)}, which the record lacks")
     check_no_media(record)
-    if reading.options.labelled:
-        reading.desirable.extend((True, False) if schema == "preference" else (is_desirable(record),))
-        return schema, with_last_answer(_READERS[schema](record, reading))
     if schema not in WITHOUT_ANSWER and is_undesirable(record, reading):
         raise RecordDropped("undesirable")
     return schema, _READERS[schema](record, reading)
@@ -165,7 +159,7 @@ def columns_read(schema: str, record: Mapping[str, Any]) -> frozenset[str]:
     is_plain_text = schema == "prompt_completion" and isinstance(record.get("prompt"), str)
     if _SWITCH in read and (is_plain_text or record.get(_SWITCH) not in (*SWITCHES, *_NOTHING)):
         read -= {_SWITCH}
-    return read | {"output"} if schema == "preference" and "chosen" not in record else read
+    return read | {"output"} if schema == CHOSEN and "chosen" not in record else read
 
 
 @functools.cache
@@ -176,13 +170,13 @@ def _read_of_each(schema: str) -> frozenset[str]:
 def _detected(record: Mapping[str, Any]) -> str:
     """Find the schema of a record by its columns. Raises RecordError."""
     if is_pair(record):
-        return "preference"
+        return CHOSEN
     if any(isinstance(record.get(name), list) for name in COMPLETION_IDS) and "input_ids" not in record:
         raise RecordError(
             "unknown_schema", "the record has token ids of a completion; expected those of its prompt, too"
         )
     for name, known in SCHEMA_COLUMNS.items():
-        if known.required <= record.keys() and name != "preference":
+        if known.required <= record.keys() and name != CHOSEN:
             if name == "text":
                 _check_is_document(record)
             return name
@@ -226,7 +220,7 @@ def has_messages(record: Mapping[str, Any]) -> bool:
 
 
 @schema(
-    "preference",
+    CHOSEN,
     ["chosen", "rejected"],
     [
         "prompt",
@@ -241,9 +235,8 @@ def has_messages(record: Mapping[str, Any]) -> bool:
         _SWITCH,
     ],
 )
-def _preference(record: Mapping[str, Any], reading: Reading) -> Content:
-    if not reading.options.with_rejected:
-        reading.notes["preference_chosen"] = None
+def _chosen(record: Mapping[str, Any], reading: Reading) -> Content:
+    reading.notes["preference_chosen"] = None
     prompt, answer = record.get("prompt"), record["chosen"]
     column = _prompt_column(record)
     others = [name for name in ("question", "instruction", "input") if column not in (None, name, "instruction")]
@@ -252,21 +245,9 @@ def _preference(record: Mapping[str, Any], reading: Reading) -> Content:
             "bad_preference", f"{' and '.join((str(column), *lost))} may each be the prompt; expected one"
         )
     if isinstance(prompt, str) and isinstance(answer, str) and "system" not in record:
-        if reading.options.with_rejected:
-            if not isinstance(record["rejected"], str):
-                raise RecordError(
-                    "bad_preference", f"rejected is {kind_of(record['rejected'])}; expected a string, as chosen is"
-                )
-            reading.rejected.append(_prompt_completion({**record, "completion": record["rejected"]}, reading))
         return _prompt_completion({**record, "completion": answer}, reading)
     chosen, rejected = (_answer(record[name], name, reading) for name in ("chosen", "rejected"))
     messages, start = split_chosen(_with_system(_prompt(record, reading), record), chosen, rejected)
-    if reading.options.with_rejected:
-        with_rejected, start_of_rejected = split_chosen(messages[:start], rejected, chosen, "rejected")
-        start = min(start, start_of_rejected)
-        if messages[:start] != with_rejected[:start]:
-            raise RecordError("bad_preference", "chosen and rejected are not answers to the same prompt")
-        reading.rejected.append(_conversation(with_rejected, record, reading, completion_start=start))
     return _conversation(messages, record, reading, completion_start=start)
 
 
@@ -344,7 +325,7 @@ def _question_answer(record: Mapping[str, Any], reading: Reading) -> Conversatio
     return _answered(record, ("question", "input", "context"), "answer", "question_answer", reading)
 
 
-SCHEMAS = ("auto", *SCHEMA_COLUMNS, CHOSEN, UNPAIRED)
+SCHEMAS = ("auto", *SCHEMA_COLUMNS)
 INPUT_COLUMNS = tuple(
     dict.fromkeys((*(column for known in SCHEMA_COLUMNS.values() for column in known.all), *LABELS, *MEDIA_COLUMNS))
 )

@@ -146,7 +146,7 @@ def _others(schema: str, detected: bool) -> dict[str, Any]:
     types: dict[str, Any] = dict.fromkeys((*SCHEMA_COLUMNS[schema].all, *MEDIA_COLUMNS), _NOTHING)
     types |= dict.fromkeys(types.keys() & {"system", "system_prompt"}, _NO_TEXT)
     if schema not in WITHOUT_ANSWER:  # answers that are labelled as bad
-        types |= {"label": _NOT_BOOLEAN | _NOT_FALSE, "kto_tag": _NOT_FALSE}
+        types |= {"label": _NOT_BOOLEAN | _NOT_FALSE, "kto_tag": None}
     if detected:  # pairs of answers, and the schemas that are tried before
         types["output"] = None
         types |= dict.fromkeys(() if schema == "tokenized" else COMPLETION_IDS, _NO_LIST)

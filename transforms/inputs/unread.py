@@ -65,7 +65,7 @@ _TRANSPARENT = {
 }
 _PAIR = {"chosen", "rejected", "preferred", "winner", "loser", "better", "worse", "accepted"}
 # Schemas whose records have an answer already, in messages or tokens: other answers are about it.
-_ANSWERED = ("messages", "sharegpt", "preference", "tokenized")
+_ANSWERED = ("messages", "sharegpt", "chosen", "tokenized")
 # The column that has the answer, of schemas with one.
 _ANSWER_COLUMNS = {"question_answer": "answer", "alpaca": "output", "prompt_completion": "completion"}
 _FOUND: Mapping[str | None, str] = {

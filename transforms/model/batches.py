@@ -172,7 +172,6 @@ class RowSource:
         numbers: int64, shape (rows,): the number of the row's example among those of its record; None if each record
             has one example.
         contents: what the row's example says, for each row, or the digest of it; None if that is not known.
-        desirable: bool, shape (rows,): whether the answer is desirable; None if the records do not say that.
         found: what was found of the row's record, for the ledger, for each row; None if nothing was.
     """
 
@@ -181,7 +180,6 @@ class RowSource:
     columns: pa.Table | None
     numbers: np.ndarray | None = None
     contents: Sequence[Content | bytes | None] | None = None
-    desirable: np.ndarray | None = None
     found: Sequence[str | None] | None = None
 
     def first_rows(self) -> np.ndarray:

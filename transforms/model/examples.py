@@ -186,7 +186,6 @@ class Example(msgspec.Struct, frozen=True, gc=False):
         schema: by which it was read; empty if a step made it.
         unread: the characters of the columns that have text and were not read, by their names.
         trace_events: the events of the trace that it was read from, by kind; if it is the first example of that.
-        desirable: whether its answer is desirable, if its record says that.
         found: what was found of its record, for the ledger.
     """
 
@@ -200,7 +199,6 @@ class Example(msgspec.Struct, frozen=True, gc=False):
     schema: str = ""
     unread: Mapping[str, int] = msgspec.field(default_factory=dict)
     trace_events: Mapping[str, TraceEvents] = msgspec.field(default_factory=dict)
-    desirable: bool | None = None
     found: str | None = None
 
     def rejected(self, error: RecordError) -> Reject:

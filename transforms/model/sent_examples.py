@@ -35,7 +35,6 @@ class _Sent(msgspec.Struct, frozen=True):
     positions: bytes
     validation: bytes
     numbers: bytes | None
-    desirable: bytes | None
     columns: bytes | None
     contents: list[bytes | None] | None
     found: list[str | None] | None = None
@@ -61,7 +60,6 @@ def encode_examples(batch: Labels) -> bytes:
         positions=_bytes(source.positions, "<i8"),
         validation=_bytes(source.validation, "?"),
         numbers=None if source.numbers is None else _bytes(source.numbers, "<i8"),
-        desirable=None if source.desirable is None else _bytes(source.desirable, "?"),
         columns=None if source.columns is None else _table_bytes(source.columns),
         contents=contents,
         found=None if source.found is None else list(source.found),
@@ -96,7 +94,6 @@ def decode_examples(content: bytes, split: Split, url: str) -> Tokens:
         columns=None if sent.columns is None else pa.ipc.open_stream(sent.columns).read_all(),
         numbers=None if sent.numbers is None else np.frombuffer(sent.numbers, "<i8"),
         contents=sent.contents,
-        desirable=None if sent.desirable is None else np.frombuffer(sent.desirable, "?"),
         found=sent.found,
     )
     return Tokens(

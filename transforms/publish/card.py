@@ -8,12 +8,11 @@ from itertools import chain
 from typing import Any
 
 from transforms.base.hidden import escaped
-from transforms.catalog.consumers import RowLayout, consumers_of, problems, recipe, title_of, warnings
+from transforms.catalog.consumers import CONSUMERS, RowLayout, problems, recipe, title_of, warnings
 from transforms.catalog.manifest import contamination_text, described_source, unread_events_text, unread_text
 from transforms.outputs import ShardEntry, datasets_files, loading_code
 from transforms.publish.markdown import as_code, as_text
 from transforms.publish.rebuilding import recipe_text
-from transforms.rows.packing import PAIRS
 
 # `datasets` takes a third of a second to read so many globs in the header of a card.
 _MOST_GLOBS = 5_000
@@ -189,8 +188,6 @@ def _rows(layout: RowLayout) -> list[str]:
     lines = [f"A row holds {'several examples' if layout.packed else 'one example'}, {length}."]
     if layout.packed:
         lines[0] = f"A row holds several examples, packed with `{layout.packing}`, {length}."
-    if layout.packing == PAIRS:
-        lines[0] = f"A row holds the chosen and the rejected answer of a record, each after its prompt, each {length}."
     if "labels" in layout.columns and not layout.shift_labels:
         lines.append("`labels` are the token ids where a token is trained on, and -100 for all others.")
     if "labels" in layout.columns and layout.shift_labels:
@@ -205,7 +202,7 @@ def _training(layout: RowLayout, consumer: str | None, model: str, folder: str) 
     lines = ["## Training", ""]
     if consumer is None:
         lines += [line for _, text in warnings(layout) for line in (f"**Careful**: {as_text(text)}", "")]
-    for name in [consumer] if consumer else consumers_of(layout.schema):
+    for name in [consumer] if consumer else CONSUMERS:
         found = problems(name, layout)
         lines += [f"{title_of(name)}:", "", recipe(name, folder, model, layout), ""] if not found else []
         lines += [f"Not for {title_of(name)}: {as_text(found[0].text)}", ""] if found else []

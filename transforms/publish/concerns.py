@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from transforms.base.phrases import counted, most_of
 from transforms.catalog.manifest import records_compared
 from transforms.chat.parity.contexts import KINDS
-from transforms.rows.packing import PAIRS, longer_of
+from transforms.rows.packing import longer_of
 
 # Of fewer records it is not worth a line of the summary.
 _MANY = 0.01
@@ -131,12 +131,15 @@ def concerns(manifest: Mapping[str, Any], max_reject_fraction: float | None = No
         max_reject_fraction: a source of which more was rejected is a concern; None for that of the build.
 
     Returns:
-        What was found of sources, of max_length, of the notes, and of the engine, in this order.
+        What was found of sources, of labels, of max_length, of the notes, and of the engine, in this order.
     """
     options = manifest["job"]["options"]
     if max_reject_fraction is None:
         max_reject_fraction = options.get("max_reject_fraction", 1)
     yield from _of_sources(manifest, max_reject_fraction)
+    if undesirable := manifest["records"].get("dropped", {}).get("undesirable"):
+        found = f"{counted(undesirable, 'record')} dropped ({undesirable / manifest['records']['read']:.1%})"
+        yield Concern("outcomes", f"{found} whose label or kto_tag is false", "docs/records.md")
     yield from _of_max_length(manifest)
     yield from _of_notes(manifest)
     for what in _BY_REFERENCE:
@@ -160,9 +163,7 @@ def _of_notes(manifest: Mapping[str, Any]) -> Iterator[Concern]:
     if turns := notes.get("parity_turns_differing"):
         sample = f" of {records_compared(notes)}" * bool(notes.get("parity_records_not_checked"))
         found = f"{counted(turns, 'trained turn')}{sample} not as at inference: {kinds_of_differences(notes)}"
-        options = manifest["job"]["options"]
-        advice = "" if options.get("packing") == PAIRS else _AFTER_PARITY.get(options.get("parity"), "")
-        advice += "docs/masks.md"
+        advice = _AFTER_PARITY.get(manifest["job"]["options"].get("parity"), "") + "docs/masks.md"
         yield Concern("checks", found, advice, name="parity_records_differing")
 
 
@@ -177,15 +178,12 @@ def _of_max_length(manifest: Mapping[str, Any]) -> Iterator[Concern]:
     }
     longer = {limit: cut for limit, cut in beyond.items() if limit > (layout["max_length"] or 0) and cut < lost}
     advice = []
-    if longer and layout["max_length"]:  # pairs of equal answers are lost without one
+    if longer:
         limit = next((limit for limit, cut in longer.items() if 10 * cut <= lost), max(longer))
         advice.append(f"{limit} loses {longer[limit]:,}")
-    if longer_of(layout["packing"]) == "truncate" and layout["packing"] != PAIRS:
+    if longer_of(layout["packing"]) == "truncate":
         advice.append("--truncation windows loses none")
-    cause = f"to --max_length {layout['max_length']}"
-    if layout["packing"] == PAIRS:
-        cause = "with pairs that were cut or dropped"
-    found = f"{counted(lost, 'trained token')} of {records} lost {cause}"
+    found = f"{counted(lost, 'trained token')} of {records} lost to --max_length {layout['max_length']}"
     yield Concern("limits", found, ", ".join(advice))
 
 

@@ -39,7 +39,6 @@ from transforms.model.parts import Parts
 from transforms.publish.commit import CommitDataset
 from transforms.publish.increment_commit import Change, is_committed
 from transforms.rows.columns import check_kept_columns
-from transforms.rows.preference_options import check_preference
 from transforms.steps.base import Step
 from transforms.steps.read import ReadSplits
 from transforms.steps.row_options import WriteOptions
@@ -345,7 +344,6 @@ def _job(
             if name not in _OF_A_STEP and options.setdefault(name, value) != value:
                 raise UserError(f"WriteDataset: the steps before it have {name} {options[name]} and {value}.")
     kept, packing = options.get("keep_columns") or (), options.get("packing", "none")
-    check_preference(options, writing["write_columns"])
     check_kept_columns(kept, packing, writing["write_columns"], writing["provenance"], writing["ledger"])
     tokenizers = {option.tokenizer for _, options in steps for option in options.values() if _is_config(option)}
     tokenizers |= {options["tokenizer"] for _, options in steps if "tokenizer" in options}

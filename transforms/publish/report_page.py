@@ -26,7 +26,6 @@ from transforms.model.statistics import at_most, bins_of
 from transforms.publish.concerns import concerns
 from transforms.publish.rebuilding import recipe_text
 from transforms.reading.excerpts import Excerpt, read_excerpts
-from transforms.rows.packing import PAIRS
 from transforms.storage.writing import remove, write_atomically
 
 # The characters that are shown of a text that comes from the data; of details of records, fewer.
@@ -221,8 +220,6 @@ def _padding(manifest: Mapping[str, Any]) -> dict[str, int] | None:
     """What padding all rows to one length costs: to max_length if they are packed, otherwise to the longest row."""
     layout, rows = manifest["layout"], manifest["rows"]
     longest = manifest.get("statistics", {}).get("histograms", {}).get("row_tokens", {}).get("max")
-    if layout["packing"] == PAIRS:  # a trainer pads each of the two
-        return None
     length = layout["max_length"] if layout["packing"] != "none" else longest
     if not length:
         return None

@@ -10,12 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.rows import IGNORED
-from transforms.rows.answers import ANSWER_COLUMNS, with_tokens
 from transforms.rows.parts import PART_COLUMNS, codes_of_tokens
 from transforms.rows.ragged import indices_of, offsets_of, sums_of
 
 # The columns that say what the examples of a row are, as far as they were written.
-EXAMPLE_COLUMNS = ("input_ids", "labels", "loss_mask", "seq_lengths", "position_ids", *ANSWER_COLUMNS, *PART_COLUMNS)
+EXAMPLE_COLUMNS = ("input_ids", "labels", "loss_mask", "seq_lengths", "position_ids", *PART_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,6 @@ def examples_of(rows: pa.RecordBatch, packed: bool, shift_labels: bool) -> RowEx
     """
     values = {name: flat_values(rows, name) for name in EXAMPLE_COLUMNS if name in rows.schema.names}
     of_runs = [values.pop(name)[0] for name in PART_COLUMNS if name in values]
-    values = with_tokens(values)
     parts = codes_of_tokens(*of_runs) if of_runs else None
     ids, offsets = values["input_ids"]
     if "labels" in values:

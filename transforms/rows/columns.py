@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -10,8 +10,6 @@ import numpy as np
 from transforms.base.checks import check_names
 from transforms.base.errors import ParameterError
 from transforms.rows import IGNORED
-from transforms.rows.answers import ANSWER_COLUMNS, LABEL, MARGIN, answer_column
-from transforms.rows.packing import OF_ONE_RECORD, PAIRS
 from transforms.rows.parts import kinds_of, messages_of, run_starts
 from transforms.rows.ragged import indices_of, offsets_of
 
@@ -47,8 +45,7 @@ _COLUMNS: dict[str, Callable[[RowTable], Column]] = {
     "part_messages": lambda table: _runs_of_parts(table, lambda _, codes: messages_of(codes)),
 }
 
-TOKEN_COLUMNS: tuple[str, ...] = tuple(_COLUMNS)
-OUTPUT_COLUMNS = (*TOKEN_COLUMNS, *ANSWER_COLUMNS, LABEL)
+OUTPUT_COLUMNS: tuple[str, ...] = tuple(_COLUMNS)
 PROVENANCE_COLUMNS = ("source", "source_position")
 # Which records have lines in the ledger: all of them, those that are not plainly kept, or none.
 LEDGERS = ("all", "exceptions", "none")
@@ -84,7 +81,7 @@ def check_kept_columns(
             is written already.
     """
     check_names("keep_columns", kept)
-    if packing not in OF_ONE_RECORD:
+    if packing != "none":
         if kept and ledger == "none":
             problem = (
                 f"a row with packing {packing} holds several records, so it has no such columns, and there is no "
@@ -97,26 +94,15 @@ def check_kept_columns(
         raise ParameterError("keep_columns", both[0], "Chatmill writes a column of that name. Rename yours.")
 
 
-def is_margin(name: str, packing: str) -> bool:
-    """Return whether a column of records that rows have is a margin, which is a number: float32, and not a string.
-
-    Args:
-        name: of the column.
-        packing: of the rows, one of OF_ONE_RECORD.
-    """
-    return name == MARGIN and packing == PAIRS
-
-
-def column_of(table: RowTable, name: str, names: Collection[str] = ()) -> Column:
+def column_of(table: RowTable, name: str) -> Column:
     """Return a column of a table of rows.
 
     Args:
         table: the rows.
-        name: one of OUTPUT_COLUMNS, but LABEL.
-        names: of all columns that are written.
+        name: one of OUTPUT_COLUMNS.
 
     Returns:
         The values of all rows, shape (values,), in the type in which they are written; and the offsets of the rows in
         them, int64, shape (rows + 1,).
     """
-    return answer_column(table, name, names) if name in ANSWER_COLUMNS else _COLUMNS[name](table)
+    return _COLUMNS[name](table)

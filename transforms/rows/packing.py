@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from transforms.rows.ragged import offsets_of
-from transforms.rows.segments import Segments, whole
+from transforms.rows.segments import Segments
 
 # What happens, before packing, to segments that are longer than a row: they are truncated, split into pieces as long as
 # a row and a remainder, or kept for the packing to cut.
@@ -42,10 +42,6 @@ class Packing(NamedTuple):
     longer: Longer
 
 
-# The packing of two answers to one prompt.
-PAIRS = "pairs"
-# Packings whose rows are of one record each, and so can have its columns.
-OF_ONE_RECORD = ("none", PAIRS)
 _PACKINGS: dict[str, Packing] = {}
 
 
@@ -160,20 +156,6 @@ def pack_wrapped(lengths: np.ndarray, capacity: int) -> Packed:
     source = np.searchsorted(begins, starts, side="right") - 1
     pieces = Segments(source, starts - begins[source], np.diff(starts, append=begins[-1]))
     return Packed(pieces, np.append(np.searchsorted(starts, row_starts), len(starts)))
-
-
-@packing(PAIRS)
-def pack_pairs(lengths: np.ndarray, capacity: int) -> Packed:
-    """Put each segment with an even number and the next one in a row: the chosen and the rejected answer of a record.
-
-    Args:
-        lengths: int64, shape (segments,): tokens of each segment.
-        capacity: is not used: each of the two may have max_length tokens.
-
-    Returns:
-        The segments in their order, two in each row.
-    """
-    return Packed(whole(lengths), np.arange(0, len(lengths) + 1, 2))
 
 
 PACKINGS = ("none", *_PACKINGS)

@@ -13,8 +13,7 @@ from transforms.base.declaring import takes, values_of
 from transforms.model.batches import Labels, Rows, RowTable, Used
 from transforms.model.outcomes import Outcomes
 from transforms.rows import IGNORED
-from transforms.rows.packing import PAIRS, longer_of, pack_segments
-from transforms.rows.pairs import pairs_in
+from transforms.rows.packing import longer_of, pack_segments
 from transforms.rows.parts import count_parts
 from transforms.rows.ragged import indices_of, joined, offsets_of, slices_of, sums_of
 from transforms.rows.segments import Segments, whole
@@ -30,12 +29,12 @@ class Packer(PackOptions):
     def __call__(self, batch: Labels) -> Rows:
         if self.shift_labels:
             batch = dataclasses.replace(batch, labels=_ignored_at(batch.labels, batch.offsets[:-1]))
-        segments, left, in_rows, equal = self._segments(batch)
+        segments, left, in_rows = self._segments(batch)
         if len(copies := _copies_in_no_row(batch, left)):
             return self(batch.take(np.delete(np.arange(len(left)), copies), batch.outcomes))
         held_back = batch.source.validation[segments.source]
         tables = [self._table(batch, segments.take(held_back == validation)) for validation in (False, True)]
-        outcomes, used = self._outcomes(batch, segments, left, in_rows, tables, equal)
+        outcomes, used = self._outcomes(batch, segments, left, in_rows, tables)
         train, validation = map(shifted, tables) if self.shift_labels else tables
         statistics = of_tokens(
             labels=batch.labels,
@@ -61,13 +60,12 @@ class Packer(PackOptions):
         """Cut the labelled rows, and return the segments that will be in rows."""
         return self._segments(batch)[0]
 
-    def _segments(self, batch: Labels) -> tuple[Segments, np.ndarray, np.ndarray, np.ndarray]:
+    def _segments(self, batch: Labels) -> tuple[Segments, np.ndarray, np.ndarray]:
         """Cut the labelled rows.
 
         Returns:
-            The segments of rows that have a label left, and are not of a pair that is dropped; int64 (rows,), the
-            labels of each row after cutting; int64 (rows,), the tokens of each row after cutting, without those that
-            are repeated; bool (records,), whether it is a pair of equal answers.
+            The segments of rows that have a label left; int64 (rows,), the labels of each row after cutting; int64
+            (rows,), the tokens of each row after cutting, without those that are repeated.
         """
         lengths = np.diff(batch.offsets)
         segments = self.cut(batch)
@@ -77,12 +75,7 @@ class Packer(PackOptions):
             left = np.bincount(segments.source, in_segment, len(lengths))
         else:
             left = batch.trained_tokens
-        segments, equal = segments.take(left[segments.source] > 0), np.zeros(batch.source.records(), bool)
-        if self.packing == PAIRS:
-            both, equal = pairs_in(batch, segments, left)
-            left = np.where(both[batch.source.record_numbers()], left, 0)
-            segments = segments.take(left[segments.source] > 0)
-        return segments, left, in_rows, equal
+        return segments.take(left[segments.source] > 0), left, in_rows
 
     def cut(self, batch: Labels) -> Segments:
         """Truncate or split the rows that are longer than max_length."""
@@ -124,7 +117,6 @@ class Packer(PackOptions):
         left: np.ndarray,
         in_rows: np.ndarray,
         tables: list[RowTable],
-        equal: np.ndarray,
     ) -> tuple[Outcomes, Used]:
         """Find the outcome of each record.
 
@@ -132,7 +124,6 @@ class Packer(PackOptions):
             batch: the labelled rows.
             segments, left, in_rows: of _segments.
             tables: before labels are shifted.
-            equal: bool, shape (records,): whether it is a pair of equal answers.
         """
         source, lengths, trained = batch.source, np.diff(batch.offsets), batch.trained_tokens
         numbers, records = source.record_numbers(), source.records()
@@ -155,16 +146,12 @@ class Packer(PackOptions):
         survives, cut, had_labels = sums(left > 0) > 0, sums(in_rows < lengths) > 0, sums(trained > 0) > 0
         copies = batch.split.are_copies(source.positions[source.first_rows()])
         dropped_whole = ~survives & cut & (self.truncation == "drop")
-        if self.packing == PAIRS:  # a row without a trained token was removed before
-            had_labels &= np.bincount(numbers, minlength=records) > 1
-        without = ~survives & ~dropped_whole & ~equal & ~had_labels
-        left_without = ~survives & ~dropped_whole & ~equal & had_labels
+        without = ~survives & ~dropped_whole & ~had_labels
+        left_without = ~survives & ~dropped_whole & had_labels
         own = ~copies  # further copies have the outcome of the first one
         outcomes = batch.outcomes.drop(
             [
                 *source.drops(np.flatnonzero(own & dropped_whole), "too_long", lengths, trained),
-                *source.drops(np.flatnonzero(own & equal & ~cut), "equal_answers", lengths, trained),
-                *source.drops(np.flatnonzero(own & equal & cut), "equal_answers_left", lengths, trained),
                 *source.drops(np.flatnonzero(own & without), "no_trained_tokens", lengths, trained),
                 *source.drops(np.flatnonzero(own & left_without), "no_trained_tokens_left", lengths, trained),
             ]
@@ -179,9 +166,7 @@ class Packer(PackOptions):
             outcomes = outcomes.note("records_that_lost_trained_tokens", len(losers), first)
         examples = int(np.count_nonzero(np.bincount(source.example_numbers(), left > 0)))
         outcomes = outcomes.note("parity_rows_added", int(np.sum(left > 0)) - examples)
-        is_preference = self.packing == PAIRS or source.desirable is not None
-        added = "pair_rows_added" if is_preference else "formatter_rows_added"
-        outcomes = outcomes.note(added, examples - int(np.sum(survives)))
+        outcomes = outcomes.note("formatter_rows_added", examples - int(np.sum(survives)))
         if segments.repeated is not None:
             windows_of_all = sum(len(table.sources) for table in tables)
             outcomes = outcomes.note("window_rows_added", windows_of_all - int(np.sum(left > 0)))

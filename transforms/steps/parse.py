@@ -21,10 +21,9 @@ from transforms.chat.config import ENGINES
 from transforms.inputs.formatter import load_formatter
 from transforms.inputs.input_options import ParseOptions
 from transforms.inputs.json_text import decode_beyond_range, duplicate_key, kind_of
-from transforms.inputs.preference import check_margin
 from transforms.inputs.reading import Reading
 from transforms.inputs.record_reading import FindUnread, read_record
-from transforms.inputs.schemas import CHOSEN, content_of
+from transforms.inputs.schemas import content_of
 from transforms.inputs.traces import ReadTrace, is_trace, read_trace
 from transforms.inputs.turns import is_conversation
 from transforms.inputs.typed import TypedDecoder
@@ -42,7 +41,6 @@ from transforms.model.examples import (
 )
 from transforms.model.outcomes import Drop, Known, Reject
 from transforms.model.statistics import Statistics, TraceEvents, sum_of_events, sum_of_unread
-from transforms.rows.answers import MARGIN, PREFERENCE, UNPAIRED
 from transforms.steps.base import Step
 
 # The sample of records that is searched for duplicate keys: the first ones of a batch, and one in this many.
@@ -54,15 +52,11 @@ _NOTHING_KEPT: tuple[dict[str, str | None], Notes] = ({}, ())
 
 
 class _Read(NamedTuple):
-    """A record that was read: its schema or its shape, its content, and the characters of what was not read.
-
-    desirable: whether its answer is desirable, if that is read.
-    """
+    """A record that was read: its schema or its shape, its content, and the characters of what was not read."""
 
     schema: str
     content: Content
     unread: Mapping[str, int]
-    desirable: bool | None = None
 
 
 class Parser:
@@ -88,8 +82,6 @@ class Parser:
         self._keeps_columns = bool(options.keep_columns)
         self._validation_below = validation_limit(options.validation_fraction)
         self._seed = str(options.seed).encode()
-        # The options of reading say which answers are read, and how.
-        self._schema = {CHOSEN: PREFERENCE, UNPAIRED: "auto"}.get(options.schema, options.schema)
         self._typed = TypedDecoder(options)
         self._decided = decided_kinds(self._columns) if options.schema == "auto" else None
 
@@ -119,7 +111,7 @@ class Parser:
         return self.parse_all(record)[0]
 
     def parse_all(self, record: Record, is_typed: bool = True) -> list[Example]:
-        """Make the examples of a record: one, unless it is a pair or a formatter returns several.
+        """Make the examples of a record: one, unless a formatter returns several.
 
         Args:
             record: the record.
@@ -148,10 +140,6 @@ class Parser:
             self._typed.learn(fields)
         kept, notes = self._kept(fields if trace is None else trace.columns)
         reading.notes.update(notes)
-        if self._options.schema == PREFERENCE and MARGIN in kept:
-            check_margin(kept[MARGIN])
-        elif self._options.schema == PREFERENCE and MARGIN in fields:
-            reading.notes["margin_not_kept"] = "rows have a margin with keep_columns margin"
         if trace:
             read = self._contents_of_trace(trace, reading)
         elif self._format:
@@ -159,7 +147,7 @@ class Parser:
             formatted = self._formatted(copy.deepcopy(fields) if fields is record.raw else fields)
             read = self._contents(formatted, reading)
         else:
-            read = self._content(fields, reading, beyond)
+            read = [self._content(fields, reading, beyond)]
         # Examples of one record are in one split, since they may share most of their content.
         validation = self._is_for_validation(read[0].content)
         noted = tuple(reading.notes.items())
@@ -169,7 +157,6 @@ class Parser:
                 schema=made.schema,
                 unread=made.unread,
                 trace_events=_NO_EVENTS if number or not trace else trace.events,
-                desirable=made.desirable,
             )
             for number, made in enumerate(read)
         ]
@@ -195,11 +182,8 @@ class Parser:
         except RecordError:
             return Known()
 
-    def _content(self, fields: dict[str, Any], reading: Reading, beyond: Collection[str] = ()) -> list[_Read]:
-        """Read a record: one content, or both of a pair.
-
-        beyond: its columns with numbers that JSON does not have, which none that is read may have.
-        """
+    def _content(self, fields: dict[str, Any], reading: Reading, beyond: Collection[str] = ()) -> _Read:
+        """Read a record. beyond: its columns with numbers that JSON does not have, which none that is read may have."""
         named = fields
         if self._columns:
             found = {ours: fields[theirs] for ours, theirs in self._columns.items() if theirs in fields}
@@ -209,15 +193,9 @@ class Parser:
             named = {name: value for name, value in fields.items() if name not in taken} | found
         record = {name: value for name, value in named.items() if value is not None}
         try:
-            read = read_record(record, self._schema, reading, self._unread_of(fields, beyond))
+            return _Read(*read_record(record, self._options.schema, reading, self._unread_of(fields, beyond)))
         except RecordError as error:
             raise (_not_json(beyond, error.detail) if beyond and error.reason != "invalid_json" else error) from None
-        made = [_Read(*read), *(_Read(read[0], content, _ALL_READ) for content in reading.rejected)]
-        if reading.desirable:
-            made = [each._replace(desirable=label) for each, label in zip(made, reading.desirable, strict=True)]
-        reading.rejected.clear()
-        reading.desirable.clear()
-        return made
 
     def _unread_of(self, fields: Mapping[str, Any], beyond: Collection[str]) -> FindUnread:
         """A function that finds what of a record is not read."""
@@ -244,8 +222,6 @@ class Parser:
 
     def _contents_of_trace(self, trace: ReadTrace, reading: Reading) -> list[_Read]:
         """Read the conversations of a trace. What is not read of its events is counted with the first one."""
-        if self._read_options.with_rejected and not self._format:
-            raise RecordError("bad_preference", "the record is a trace, which has no chosen and no rejected answer")
         reading.notes.update(trace.notes)
         if self._format:
             formatted = [made for record in trace.records for made in self._formatted(record)]
@@ -266,7 +242,7 @@ class Parser:
         dropped = RecordDropped("filtered")
         for number, fields in enumerate(records, 1):
             try:
-                contents += self._content(fields, reading)
+                contents.append(self._content(fields, reading))
             except RecordError as error:
                 if len(records) == 1:
                     raise
@@ -278,8 +254,6 @@ class Parser:
                 raise RecordError("formatter", found) from error
         if not contents:
             raise dropped
-        if self._schema == PREFERENCE and self._read_options.with_rejected and len(contents) > 2:
-            raise RecordError("formatter", f"it returned {len(contents) // 2} pairs; expected one for each record")
         if len(contents) < len(records):
             reading.notes["formatter_examples_dropped"] = f"the first reason is {dropped.reason}"
         return contents

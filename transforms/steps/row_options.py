@@ -9,7 +9,7 @@ from transforms.base.declaring import StepOptions, option
 from transforms.base.errors import ParameterError
 from transforms.outputs import OUTPUT_FORMATS
 from transforms.rows.columns import LEDGERS, OUTPUT_COLUMNS
-from transforms.rows.packing import PACKINGS, PAIRS, longer_of
+from transforms.rows.packing import PACKINGS, longer_of
 from transforms.rows.parts import PART_COLUMNS
 from transforms.rows.truncation import TRUNCATIONS
 
@@ -44,8 +44,7 @@ class PackOptions(StepOptions):
         "Rows",
         "how to pack several examples into each row, up to max_length; bfd: best fit decreasing, longer examples are "
         "truncated; bfd_split: longer examples are split; ffd: first fit decreasing; wrapped: all tokens in one "
-        "sequence, cut at max_length; pairs: the two answers of a record, each up to max_length, as schema "
-        "preference implies",
+        "sequence, cut at max_length",
         kinds.one_of(PACKINGS),
         "none",
         common=True,
@@ -59,11 +58,8 @@ class PackOptions(StepOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.packing not in ("none", PAIRS) and self.max_length is None:
+        if self.packing != "none" and self.max_length is None:
             raise ParameterError("packing", self.packing, "it needs a max_length, such as 4096.")
-        if self.packing == PAIRS and self.truncation == "keep_end":
-            problem = "both answers of a pair keep one prompt; expected keep_start, turns or drop."
-            raise ParameterError("truncation", self.truncation, problem)
         if self.truncation in ("turns", "windows") and longer_of(self.packing) != "truncate":
             problem = f"packing {self.packing} cuts longer rows in its own way."
             raise ParameterError("truncation", self.truncation, problem)
@@ -95,7 +91,7 @@ class WriteOptions(StepOptions):
         kinds.list_of(OUTPUT_COLUMNS),
         None,
         None,
-        "input_ids,labels; with packing also seq_lengths; with preference data prompt_ids and those of each answer",
+        "input_ids,labels; with packing also seq_lengths",
     )
     provenance: bool = option(
         "Output", "add the columns source and source_position (byte offset or number)", kinds.flag, False

@@ -398,9 +398,6 @@ def _source(texts: list[Text]) -> RowSource:
         columns=_kept_columns([example.columns for example in examples]),
         numbers=numbers if numbers.any() else None,
         contents=[example.content for example in examples],
-        desirable=np.array([example.desirable for example in examples], bool)
-        if examples and examples[0].desirable is not None
-        else None,
         found=found if any(found) else None,
     )
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from transforms.base.checks import check_text
 from transforms.base.declaring import takes
 from transforms.inputs.formats import input_format
-from transforms.model.batches import Rows, RowSource, RowTable, Split
+from transforms.model.batches import Rows, RowTable, Split
 from transforms.model.counts import StepCounts, Totals
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.model.parts import Parts
@@ -30,9 +30,7 @@ from transforms.model.receipts import (
     write_receipt,
 )
 from transforms.outputs.parquet import ParquetWriter
-from transforms.rows.answers import LABEL
-from transforms.rows.columns import column_of, default_columns, is_margin
-from transforms.rows.packing import OF_ONE_RECORD
+from transforms.rows.columns import column_of, default_columns
 from transforms.rows.ragged import offsets_of
 from transforms.steps.base import Step, StepCall
 from transforms.steps.failures import FailureWriter
@@ -233,12 +231,7 @@ class _OpenShard:
     def _columns(self, part: Rows, table: RowTable) -> pa.Table:
         is_packed = part.packing != "none"
         names = self._options.write_columns or default_columns(is_packed)
-        columns: dict[str, pa.Array] = {
-            name: pa.array(_desirable(part.source)[table.sources])
-            if name == LABEL
-            else _list_array(*column_of(table, name, names))
-            for name in names
-        }
+        columns: dict[str, pa.Array] = {name: _list_array(*column_of(table, name)) for name in names}
         if self._options.provenance:
             urls, positions = self._split.origins(part.source.positions[table.sources])
             values = {"source": urls, "source_position": pa.array(positions)}
@@ -246,15 +239,11 @@ class _OpenShard:
                 values = {name: _list_array(array, table.segment_offsets) for name, array in values.items()}
             columns |= values
         fields = [pa.field(name, column.type, nullable=False) for name, column in columns.items()]
-        if part.source.columns is not None and part.packing in OF_ONE_RECORD:
+        if part.source.columns is not None and not is_packed:
             kept = part.source.columns.take(pa.array(table.sources[table.segment_offsets[:-1]]))
             for name, field in zip(kept.column_names, kept.schema, strict=True):
-                if is_margin(name, part.packing):
-                    columns[name] = pa.array([*map(float, kept[name].to_pylist())], pa.float32())
-                    fields.append(pa.field(name, pa.float32(), nullable=False))
-                else:
-                    columns[name] = kept[name]
-                    fields.append(field)
+                columns[name] = kept[name]
+                fields.append(field)
         about = self._options.about
         metadata = None if about is None else {"chatmill": msgspec.json.encode(about)}
         return pa.table(columns, pa.schema(fields, metadata))
@@ -287,13 +276,6 @@ class _RejectsWriter:
         self._writer.close()
         self._file.complete()
         return RejectsFile(self._path, self._file.sha256)
-
-
-def _desirable(source: RowSource) -> np.ndarray:
-    """Whether the answer of each labelled row is desirable: bool, shape (rows,). Raises ValueError if unknown."""
-    if source.desirable is None:
-        raise ValueError(f"the column {LABEL} needs records of which a step read whether their answers are desirable")
-    return source.desirable
 
 
 @functools.cache  # the folder has the name of its content

@@ -78,7 +78,7 @@ SHAPES = (
             "files for OpenAI's preference tuning",
             "https://platform.openai.com/docs/guides/direct-preference-optimization",
         ),
-        schema="preference",
+        schema="chosen",
         optional={
             **_FURTHER,
             "request": Column(("input",), lambda value: isinstance(value, dict) and is_dialog(value.get("messages"))),
@@ -100,7 +100,7 @@ SHAPES = (
             "datasets of ms-swift",
             "https://swift.readthedocs.io/en/latest/Customization/Custom-dataset.html",
         ),
-        schema="preference",
+        schema="chosen",
         optional=_FURTHER,
     ),
     Shape(
@@ -114,6 +114,6 @@ SHAPES = (
             "Anthropic/hh-rlhf",
             "https://huggingface.co/datasets/Anthropic/hh-rlhf",
         ),
-        schema="preference",
+        schema="chosen",
     ),
 )
