@@ -179,15 +179,14 @@ def run_pipeline(
         _freeze_what_is_loaded()
         gc.enable()
         with _raising_failures(failures):
-            with runner.submitting():
-                result: Any = pipeline.run()
+            result: Any = pipeline.run()
             if beam_options.view_as(TestOptions).dry_run:
                 return "dry_run", "a dry run: the job could be run"
             if template:
                 claim.leave_to_job()
                 return "submitted", f"the job is written to {template}, for others to run"
-            continuing = runner.continuing(result)
-            handle_signals(None if continuing else result.cancel, continuing and f"{continuing} continues.")
+            continuing, cancel = runner.continuing(result), functools.partial(runner.cancel, beam_options, result)
+            handle_signals(None if continuing else cancel, continuing and f"{continuing} continues.")
             logging.getLogger("apache_beam.runners.dataflow").setLevel(logging.INFO)  # the job's id and its progress
             result.wait_until_finish()
             return "done", ""
@@ -295,7 +294,7 @@ def _stop(
     for number in _EXIT_CODES:  # they are sent again
         signal.signal(number, signal.SIG_IGN)
     _silence_threads()
-    if cancel and (error := _error_within(_SECONDS_TO_CANCEL, cancel)):  # before the job server ends, which does it
+    if cancel and (error := _error_within(_SECONDS_TO_CANCEL, cancel)):  # before a job server ends, which may do it
         continuing = f"the job could not be cancelled: {shortened(str(error))}"
     _kill_children()
     if claim and not continuing and not claim.is_left:

@@ -1,14 +1,13 @@
-"""Flink: default options that fit the cluster."""
+"""Flink: default options that fit the cluster, and how a job on it is cancelled."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +57,7 @@ def flink_defaults(options: PipelineOptions, flags: Sequence[str], output: str) 
             f"--runner FlinkRunner: {java} is not installed. Install it (Debian: apt-get install default-jre)."
         )
     if cluster:
-        about = _overview(cluster)
+        about = _ask(cluster, "overview")
         slots, machines = about["slots-total"], about["taskmanagers"]
         if not slots and not given.issuperset({"--parallelism", "--sdk_worker_parallelism"}):
             raise Unavailable(
@@ -112,13 +111,14 @@ def _job_server(version: str) -> str:
         ) from None
 
 
-def _overview(cluster: str) -> Any:
-    """What the cluster says of itself. Raises Unavailable if there is no answer, UserError if it is not Flink's."""
+def _ask(cluster: str, path: str, method: str = "GET") -> Any:
+    """Ask the cluster's REST server. Raises Unavailable if there is no answer, UserError if it is not Flink's."""
     import urllib.request
     from http.client import InvalidURL
 
     try:
-        with urllib.request.urlopen(f"{cluster}/overview", timeout=_SECONDS_TO_ANSWER) as answer:
+        request = urllib.request.Request(f"{cluster}/{path}", method=method)
+        with urllib.request.urlopen(request, timeout=_SECONDS_TO_ANSWER) as answer:
             return json.load(answer)
     except (OSError, ValueError, InvalidURL) as error:
         answers = not isinstance(error, OSError) or getattr(error, "code", 500) < 500  # an HTTPError has a code
@@ -133,14 +133,17 @@ class _FlinkRunner(Runner):
         beam_options, _ = parse(flags)
         return parse([*flink_defaults(beam_options, flags, options.output), *flags])[0]
 
-    @contextmanager
-    def submitting(self) -> Iterator[None]:
-        """Ignore Ctrl-C, as the job server then does: a terminal sends it to both, and the server cancels the job."""
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
+    def cancel(self, beam_options: PipelineOptions, result: Any) -> None:
+        cluster = _cluster_of(beam_options)
+        if cluster is None:  # Flink ends with the job server
+            return
+        from apache_beam.options.pipeline_options import GoogleCloudOptions
+
+        # Beam's own cancel ends the wait of its job server, and the job goes on (Beam 2.70, Flink 1.19).
+        name = beam_options.view_as(GoogleCloudOptions).job_name
+        for job in _ask(cluster, "jobs/overview")["jobs"]:
+            if job["name"] == name and job["end-time"] < 0:
+                _ask(cluster, f"jobs/{job['jid']}?mode=cancel", "PATCH")
 
     def cluster(self, beam_options: PipelineOptions) -> str:
         from apache_beam.options.pipeline_options import FlinkRunnerOptions

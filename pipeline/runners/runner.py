@@ -63,9 +63,9 @@ class Runner:
         """
         return parse(flags)[0]
 
-    def submitting(self) -> AbstractContextManager[Any]:
-        """Return a context in which Beam submits the job."""
-        return nullcontext()
+    def cancel(self, beam_options: PipelineOptions, result: Any) -> None:
+        """Cancel the job, whose launcher is stopped. result: of Beam. Raises an error if that cannot be done."""
+        result.cancel()
 
     def continuing(self, result: Any) -> str | None:
         """Say which job goes on if this process is stopped; None if it is to be cancelled. result: of Beam."""
