@@ -429,7 +429,7 @@ def check_row_options(options: RowOptions) -> None:
     """Raise ParameterError if an option of rows has a wrong value, or two do not go together."""
     for step in STEPS:
         step(**values_of(step, options))  # which checks them
-    check_kept_columns(options.keep_columns, options.packing, options.write_columns, options.provenance, options.ledger)
+    check_kept_columns(options.keep_columns, options.write_columns, options.provenance)
 
 
 def for_consumer(options: Options) -> Options:

@@ -126,7 +126,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="FILE:POSITION",
         type=_origin,
         help="the rows or the reject of a record: the url of its file, or the end of it, and the byte of its line or "
-        "its number there (of a kept record, the build needs --ledger all or --provenance)",
+        "its number there (of a kept record, the build needs --provenance)",
     )
     which.add_argument("--reject", metavar="N", type=_number, help="a rejected record, by its number, from 0")
     which.add_argument("--reason", metavar="R", help="records that were rejected or dropped for a reason, or truncated")

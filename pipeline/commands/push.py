@@ -39,7 +39,6 @@ def run(arguments: Sequence[str]) -> int:
             branch=getattr(options, "revision", None),
             private=options.private,
             with_rejects=options.with_rejects,
-            with_ledger=options.with_ledger,
             overwrite=options.overwrite,
             progress=show_phase,
         )
@@ -59,7 +58,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The value of each option. Raises UserError."""
     parser = CommandParser(
         "push",
-        usage="OUT ORG/NAME [--private] [--revision BRANCH] [--with_rejects] [--with_ledger] [--overwrite]",
+        usage="OUT ORG/NAME [--private] [--revision BRANCH] [--with_rejects] [--overwrite]",
         description="Upload a dataset to a repository of the Hugging Face Hub, with its card, manifest and report, so "
         'that datasets.load_dataset("ORG/NAME") loads it. The token is that of HF_TOKEN or of `hf auth login`. Files '
         "that are there are not sent again: run the same command after a kill, or after an append.",
@@ -75,9 +74,11 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="make a new repository private; refuse an existing one that is public",
     )
     parser.add_argument(
-        "--with_rejects", action="store_true", default=False, help="also upload rejects/, which has rejected records"
+        "--with_rejects",
+        action="store_true",
+        default=False,
+        help="also upload rejects/ and ledger/",
     )
-    parser.add_argument("--with_ledger", action="store_true", default=False, help="also upload ledger/")
     parser.add_argument(
         "--overwrite",
         action="store_true",

@@ -113,15 +113,7 @@ def _write(job: Job, folder: Folder) -> WriteShards:
         **values_of(WriteOptions, job.options),
         about=about_rows(dataclasses.asdict(job.options), job.tokenizer),
         tokenizer=folder.tokenizer(job.tokenizer),
-        keep_columns=job.options.keep_columns,
-        found_columns=_found_columns(job),
     )
-
-
-def _found_columns(job: Job) -> list[str]:
-    """The columns that the ledger of a job has for what is found of records."""
-    has_details = job.options.dedup != "none" or bool(job.options.decontaminate)
-    return ["detail"] * has_details
 
 
 class _Exchange(beam.PTransform):

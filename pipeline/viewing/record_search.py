@@ -24,7 +24,7 @@ from transforms.reading.row_examples import examples_of
 from transforms.rows.columns import PROVENANCE_COLUMNS
 from transforms.tokens.decoding import TokenDecoder
 
-# What is shown: a row, a reject, a line of the ledger about a record without a row, or a note as a sentence.
+# What is shown: a row, a reject, a line of the exceptions about a record without a row, or a note as a sentence.
 Found: TypeAlias = Row | Rejected | dict[str, Any] | str
 
 _TOKEN_COLUMNS = ("input_ids", "seq_lengths", "position_ids")
@@ -127,7 +127,7 @@ def of_reason(dataset: Dataset, reason: str, limit: int) -> Iterator[Found]:
         limit: how many records at most.
 
     Raises:
-        UserError: if there is no such record, or nothing has been written of those that there are.
+        UserError: if there is no such record.
     """
     records = dataset.manifest["records"]
     rejected = dataset.rejected()
@@ -137,11 +137,6 @@ def of_reason(dataset: Dataset, reason: str, limit: int) -> Iterator[Found]:
     _check_reason(reason, counts)
     if reason in rejected:
         items: Iterator[Found] = _rejects(dataset, lambda batch: _equals(batch.column("reason"), reason))
-    elif not dataset.manifest.get("ledger"):
-        raise UserError(
-            f"--reason {reason}: {counted(counts[reason], 'record')}, not recorded one by one. Build with --ledger "
-            "exceptions or all to record them."
-        )
     elif reason == "truncated":
         items = _of_lines(dataset, lambda batch: _equals(batch.column("outcome"), reason) & _is_first(batch))
     elif kept and reason == "contaminated":
@@ -172,7 +167,7 @@ def of_source(dataset: Dataset, split: str, source: str, position: int, limit: i
 
     Args:
         dataset: any.
-        split: train or validation: of its rows, if their own columns are searched and not the ledger.
+        split: train or validation: of its rows, if their own columns are searched and not the exceptions.
         source: the url of its file, or the end of it from a slash.
         position: as rejects and --provenance have it: the byte of the line, or the number of the record.
         limit: how many at most.
@@ -205,8 +200,8 @@ def of_source(dataset: Dataset, split: str, source: str, position: int, limit: i
     if not found:
         advice = (
             "A position is the byte at which a line begins, or the number of a record (from 0)."
-            if has_provenance or dataset.options.get("ledger") == "all"
-            else "The dataset has no sources of rows. Build with --ledger all or --provenance to record them."
+            if has_provenance
+            else "The dataset has no sources of rows. Build with --provenance to record them."
         )
         where = f" in {split} or the rejects" if has_provenance else ""
         raise UserError(f"--source {source}:{position}: nothing{where} comes from that record. {advice}")
@@ -234,14 +229,14 @@ def _by_provenance(dataset: Dataset, split: str, source: str, position: int) -> 
 def _of_lines(
     dataset: Dataset, wanted: Callable[[pa.RecordBatch], np.ndarray], with_rows: bool = True
 ) -> Iterator[Found]:
-    """The examples of the lines of the ledger that are wanted of each batch; the line itself if there is no row, or if
+    """The examples of the lines of exceptions that are wanted of each batch; the line itself if there is no row, or if
     rows are not wanted.
     """
     for file in dataset.manifest.get("ledger", ()):
         for batch in dataset.read_ledger(file):
             for line in batch.filter(pa.array(wanted(batch))).to_pylist():
                 if line["row"] is None or not with_rows:
-                    yield {name: value for name, value in line.items() if value is not None and name != "content"}
+                    yield {name: value for name, value in line.items() if value is not None}
                 else:
                     row = read_row_of_shard(dataset, shard_of_line(dataset, file, line), line["row"])
                     yield replace(row, examples=row.examples[line["segment"] :][:1])
@@ -266,12 +261,11 @@ def _equals(column: pa.Array, value: Any) -> np.ndarray:
 
 
 def line_title(line: dict[str, Any]) -> str:
-    """A line of the ledger about a record that has no row, or of which something was found."""
+    """A line of the exceptions about a record that has no row, or of which something was found."""
     reason = f" ({line['reason']})" if "reason" in line else ""
     known = [f"{line['outcome']}{reason}: {line['source']}:{line['position']}"]
     if "detail" in line:
         known.append(line["detail"])
-    known += [f"{name}: {value}" for name, value in line.get("kept_columns", {}).items()]
     if lost := line.get("tokens_lost"):
         known.append(f"{counted(lost, 'token')}, {line['trained_tokens_lost']:,} of them to train on")
     return "; ".join(known)

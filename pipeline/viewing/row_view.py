@@ -125,9 +125,14 @@ def read_row_of_shard(dataset: Dataset, shard: ShardEntry, in_shard: int) -> Row
     kept = {name: value for name, value in values.items() if name not in (*OUTPUT_COLUMNS, *PROVENANCE_COLUMNS)}
     origins, lines = _origins(values, len(found.offsets) - 1), _lines_of_row(dataset, shard, in_shard)
     examples = []
+
+    def is_of_examples(value: Any) -> bool:
+        return isinstance(value, list) and len(value) == len(found.offsets) - 1
+
     for segment, (start, stop) in enumerate(pairwise(found.offsets.tolist())):
         kinds = None if found.parts is None else kinds_of(found.parts[start:stop])
-        example = Example(found.ids[start:stop], found.labels[start:stop], origins[segment], kept, kinds=kinds)
+        own = {name: value[segment] if is_of_examples(value) else value for name, value in kept.items()}
+        example = Example(found.ids[start:stop], found.labels[start:stop], origins[segment], own, kinds=kinds)
         examples.append(with_line(example, lines[segment]) if found.are_known and segment in lines else example)
     return Row(*place, examples, note)
 
@@ -140,7 +145,7 @@ def _list_array(values: list[int]) -> pa.Array:
 
 
 def _lines_of_row(dataset: Dataset, shard: ShardEntry, in_shard: int) -> dict[int, dict[str, Any]]:
-    """The lines of the ledger about a row, by segment: all, or with `exceptions` those whose tokens were lost."""
+    """The lines of exceptions about a row, by segment."""
     name = stem_of(shard["path"])
     lines: dict[int, dict[str, Any]] = {}
     for file in dataset.manifest.get("ledger", ()):
@@ -155,17 +160,16 @@ def _lines_of_row(dataset: Dataset, shard: ShardEntry, in_shard: int) -> dict[in
 
 
 def shard_of_line(dataset: Dataset, file: Mapping[str, Any], line: Mapping[str, Any]) -> ShardEntry:
-    """Return the shard that a line of the ledger is about. file: the manifest's entry of the file it is in."""
+    """Return the shard that a line of exceptions is about. file: the manifest's entry of the file it is in."""
     name = stem_of(file["shards"][line["split"]])
     return next(shard for shard in dataset.shards(line["split"]) if stem_of(shard["path"]) == name)
 
 
 def with_line(example: Example, line: Mapping[str, Any]) -> Example:
-    """Add to an example what a line of the ledger has of its record."""
+    """Add to an example what a line of exceptions has of its record."""
     return replace(
         example,
         origin=(line["source"], line["position"]),
-        kept={**(line.get("kept_columns") or {}), **example.kept},
         lost=(line["tokens_lost"] or 0, line["trained_tokens_lost"] or 0),
     )
 

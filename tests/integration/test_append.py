@@ -29,7 +29,7 @@ from transforms.catalog.layout import Folder
 from transforms.reading.reader import Dataset
 
 DAYS, DAYS_OF_RACES = (30, 30) if "TEST_SLOW" in os.environ else (4, 2)
-OPTIONS = [f"--tokenizer={TOKENIZER}", "--packing=bfd", "--max_length=256", "--validation_fraction=0.2", "--ledger=all"]
+OPTIONS = [f"--tokenizer={TOKENIZER}", "--packing=bfd", "--max_length=256", "--validation_fraction=0.2"]
 
 
 def day(number: int, records: int = 40) -> list[dict[str, Any]]:

@@ -61,10 +61,6 @@ USER_ERRORS = [
     (with_options("o", columns="messages"), "--columns messages: expected the form name=other,name=other."),
     (with_options("o", columns="mesages=dialog"), "Did you mean messages?"),
     (with_options("o", now="tomorrow"), "--now tomorrow: expected a date and time, such as 2026-11-20T12:00:00."),
-    (
-        with_options("o", packing="bfd", max_length="9", keep_columns="id", ledger="none"),
-        "--keep_columns id: a row with packing bfd holds several records, so it has no such columns, and there is no",
-    ),
     (with_options("o", keep_columns="labels"), "--keep_columns labels: Chatmill writes a column of that name."),
     ([*with_options("o", keep_columns="source"), "--provenance"], "source: Chatmill writes a column of that name."),
     (with_options("o", formatter="here"), "--formatter here: expected the form module:function or file.py:function."),

@@ -21,7 +21,7 @@ from support.paths import TOKENIZER
 from transforms import Dataset
 from transforms.audit.verification import verify
 
-OPTIONS = [f"--tokenizer={TOKENIZER}", "--ledger=all", "--max_reject_fraction=0.5"]
+OPTIONS = [f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5"]
 OPTIONS += ["--direct_num_workers=1", "--report=none"]
 DAYS, RECORDS = 4, 6  # one of which is rejected
 DATASETS = ("grown", "expired", "begun")

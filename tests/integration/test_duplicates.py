@@ -51,7 +51,7 @@ def recipe(tmp_path_factory) -> Path:
 
 
 def build(recipe: Path, output: Path, *options: object) -> Path:
-    others = ("--tokenizer", TOKENIZER, "--split_bytes=1500", "--ledger=all", "--direct_num_workers=1")
+    others = ("--tokenizer", TOKENIZER, "--split_bytes=1500", "--direct_num_workers=1")
     assert run("build", recipe, *others, "--unprinted=report", "--output", output, *options) == 0
     return output
 
@@ -121,7 +121,7 @@ def files(tmp_path_factory) -> Path:
 
 
 def append(folder: Path, output: Path, *options: object) -> int:
-    common = ("--tokenizer", TOKENIZER, "--ledger=all", "--direct_num_workers=1", "--append")
+    common = ("--tokenizer", TOKENIZER, "--direct_num_workers=1", "--append")
     return run("build", "--input", folder, *common, "--output", output, *options)
 
 

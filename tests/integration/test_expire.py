@@ -144,7 +144,7 @@ def test_expire_after_an_overwrite_removes_the_replaced_version_and_attempts_tha
     def build(name: str, *bad: object, **options: object) -> int:
         corpus = write_jsonl(tmp_path / f"{name}.jsonl", [*records, *({"text": each} for each in bad)])
         more = [f"--{option}={value}" for option, value in options.items()]
-        return main(["build", *OPTIONS, "--ledger=all", f"--input={corpus}", f"--output={output}", *more])
+        return main(["build", *OPTIONS, f"--input={corpus}", f"--output={output}", *more])
 
     assert build("first", 5, max_reject_fraction=0.5) == 0
     assert build("given_up", 5, 6, overwrite="true", max_reject_fraction=0) == 1

@@ -43,7 +43,7 @@ def folder() -> str:
 
 def options_of(store: Store, folder: str) -> list[str]:
     places = [f"--input={store.url(folder)}/in/*.jsonl", f"--output={store.url(folder)}/out"]
-    return [*places, f"--tokenizer={TOKENIZER}", "--packing=bfd", "--max_length=256", "--ledger=all"]
+    return [*places, f"--tokenizer={TOKENIZER}", "--packing=bfd", "--max_length=256"]
 
 
 def arrive(store: Store, folder: str, day: int) -> None:

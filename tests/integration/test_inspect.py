@@ -36,7 +36,7 @@ RECORDS = [
 
 @pytest.fixture(scope="module")
 def datasets(tmp_path_factory):
-    """A packed one with provenance; one with kept columns and shifted labels; one with a ledger of all records."""
+    """A packed one with provenance; one with kept columns and shifted labels; one with records that are cut."""
     folder = tmp_path_factory.mktemp("inspected")
     corpus = write_jsonl(folder / "corpus.jsonl", RECORDS)
     options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5"]
@@ -44,8 +44,8 @@ def datasets(tmp_path_factory):
     assert cli.main(["build", *options, *packed, f"--output={folder / 'packed'}"]) == 0
     plain = ["--keep_columns=id", "--shift_labels", "--output_format=tfrecord"]
     assert cli.main(["build", *options, *plain, f"--output={folder / 'plain'}"]) == 0
-    short = ["--packing=bfd", "--max_length=48", "--keep_columns=id", "--ledger=all"]
-    assert cli.main(["build", *options, *short, f"--output={folder / 'ledger'}"]) == 0
+    short = ["--packing=bfd", "--max_length=48", "--keep_columns=id", "--provenance"]
+    assert cli.main(["build", *options, *short, f"--output={folder / 'short'}"]) == 0
     return folder
 
 
@@ -126,7 +126,7 @@ def test_record_is_found_by_its_source(inspect, datasets):
     reject = (datasets / "corpus.jsonl").read_bytes().index(b'{"id": "n2"')
     assert "reject 1: unknown_role" in inspect("plain", f"--source={datasets}/corpus.jsonl:{reject}")[1]
     code, _, err = inspect("plain", "--source=corpus.jsonl:0")
-    assert code == 2 and "Build with --ledger all or --provenance" in err
+    assert code == 2 and "Build with --provenance" in err
 
 
 def test_rejects_are_shown_with_the_place_that_was_wrong(inspect, datasets):
@@ -161,8 +161,8 @@ def position_of(datasets, id: str) -> int:
     return (datasets / "corpus.jsonl").read_bytes().index(f'{{"id": "{id}"'.encode())
 
 
-def test_ledger_has_where_examples_of_packed_rows_came_from(inspect, datasets):
-    found = json.loads(inspect("ledger", "--sample=99", "--json")[1])["rows"]
+def test_examples_of_packed_rows_have_their_origins_and_kept_columns(inspect, datasets):
+    found = json.loads(inspect("short", "--sample=99", "--json")[1])["rows"]
     examples = [example for row in found for example in row["examples"]]
     for example in examples:
         id = example["columns"]["id"]
@@ -175,23 +175,23 @@ def test_ledger_has_where_examples_of_packed_rows_came_from(inspect, datasets):
     assert talk["tokens"] == 48 and talk["tokens_lost"] >= talk["trained_tokens_lost"] > 0
 
 
-def test_record_is_found_by_the_ledger(inspect, datasets):
-    code, out, _ = inspect("ledger", f"--source=corpus.jsonl:{position_of(datasets, 'q1')}")
-    assert code == 0 and out.count("── ") == 1 and "id: q1\n" in out and "Wo ist \U0001f409 水車?" in out
-    code, out, _ = inspect("ledger", f"--source=corpus.jsonl:{position_of(datasets, 'long')}")
+def test_record_of_a_packed_row_is_found_and_what_became_of_one_that_is_in_none(inspect, datasets):
+    code, out, _ = inspect("short", f"--source=corpus.jsonl:{position_of(datasets, 'q1')}")
+    assert code == 0 and "id: q1\n" in out and "Wo ist \U0001f409 水車?" in out
+    code, out, _ = inspect("short", f"--source=corpus.jsonl:{position_of(datasets, 'long')}")
     assert code == 0 and out.startswith(f"dropped (no_trained_tokens_left): {datasets}/corpus.jsonl:")
-    code, out, _ = inspect("ledger", f"--source=corpus.jsonl:{position_of(datasets, 'n3')}")
+    code, out, _ = inspect("short", f"--source=corpus.jsonl:{position_of(datasets, 'n3')}")
     assert code == 0 and out.startswith("reject 2: bad_message; ") and "dropped" not in out and "rejected" not in out
 
 
-def test_dropped_and_truncated_records_are_shown_by_the_ledger(inspect, datasets):
-    code, out, _ = inspect("ledger", "--reason=no_trained_tokens_left")
+def test_dropped_and_truncated_records_are_shown(inspect, datasets):
+    code, out, _ = inspect("short", "--reason=no_trained_tokens_left")
     position = position_of(datasets, "long")
-    line = f"dropped (no_trained_tokens_left): {datasets}/corpus.jsonl:{position}; id: long; "
+    line = f"dropped (no_trained_tokens_left): {datasets}/corpus.jsonl:{position}; "
     assert code == 0 and out.startswith(line) and re.search(r"; [\d,]+ tokens, \d+ of them to train on\n$", out)
-    (record,) = json.loads(inspect("ledger", "--reason=no_trained_tokens_left", "--json")[1])["records"]
-    assert (record["position"], record["kept_columns"]) == (position, {"id": "long"})
-    _, out, _ = inspect("ledger", "--reason=truncated")
+    (record,) = json.loads(inspect("short", "--reason=no_trained_tokens_left", "--json")[1])["records"]
+    assert (record["position"], record["outcome"]) == (position, "dropped")
+    _, out, _ = inspect("short", "--reason=truncated")
     assert out.count("── ") == 1 and "id: talk; " in out and "tokens of the record in no row" in out
 
 
@@ -252,7 +252,7 @@ def in_process(*arguments: object, **options) -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=ROOT, check=False, **options)
 
 
-@pytest.mark.parametrize("dataset", ["packed", "ledger"])
+@pytest.mark.parametrize("dataset", ["packed", "short"])
 def test_nothing_is_imported_that_takes_long(datasets, dataset):
     code = (
         "import sys; from pipeline.cli.program import main; main(['inspect', sys.argv[1]]); "

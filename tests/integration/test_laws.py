@@ -6,16 +6,21 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tokenizers import Tokenizer
 
+from support.datasets import rows_of, write_jsonl
 from support.harms import with_values
 from support.kinds import dataset_of
 from support.laws import broken_laws
+from support.paths import TOKENIZER
+from transforms.outputs.tfrecord import encode_tfrecord
 
 
 def sign(folder: Path) -> None:
@@ -89,9 +94,9 @@ HARMS: list[tuple[str, Callable[[Path], None], str]] = [
     ("packed", edit(lambda manifest: manifest["shards"][0].update(bytes=1)), "its size or its sha256 is not that of"),
     ("packed", lambda folder: (folder / "SHA256SUMS").write_text(""), "SHA256SUMS has []; the manifest has"),
     ("packed", lambda folder: rewrite(folder, "rejects", lambda lines: lines.slice(1)), "the rejects have the reasons"),
-    ("packed", of_lines("trained_tokens", lambda _: 1), "has other tokens than its line says"),
-    ("packed", of_lines("segment", lambda _: 99), "has no segment 99"),
-    ("packed", lambda folder: rewrite(folder, "ledger", lambda lines: pa.concat_tables([lines, lines])), "two lines"),
+    ("keep_end", of_lines("trained_tokens", lambda _: 1), "has other tokens than its line says"),
+    ("keep_end", of_lines("segment", lambda _: 99), "has no segment 99"),
+    ("keep_end", lambda folder: rewrite(folder, "ledger", lambda lines: pa.concat_tables([lines, lines])), "two lines"),
 ]  # fmt: skip
 
 
@@ -124,3 +129,31 @@ def test_record_in_both_splits_is_named(tmp_path):
 
     rewrite(folder, "shards", moved, validation)
     assert any("is in train and in validation" in law for law in broken_laws(folder))
+
+
+@pytest.mark.parametrize("packing", ["none", "bfd", "bfd_split"])
+def test_kept_columns_of_packed_rows_are_lists_with_a_value_for_each_example(build, tmp_path, packing):
+    texts = [f"text {number}, {'at length ' * (number % 5)}" for number in range(12)]
+    records = [{"text": text} | ({"id": f"r{number}"} if number % 3 else {}) for number, text in enumerate(texts)]
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", records)
+    options = [f"--packing={packing}", "--max_length=24", "--keep_columns=id", "--output_format=parquet,tfrecord"]
+    ended = build(f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", *options)
+    assert ended.code == 0, ended.err  # the laws hold: one value for each example
+    of_text = {text: record.get("id") for text, record in zip(texts, records, strict=True)}
+    decode, found = Tokenizer.from_file(str(TOKENIZER / "tokenizer.json")).decode, []
+    for row in rows_of(tmp_path / "out"):
+        lengths = row.get("seq_lengths", [len(row["input_ids"])])
+        ids = row["id"] if isinstance(row["id"], list) else [row["id"]]
+        for start, length, id in zip(accumulate(lengths, initial=0), lengths, ids, strict=False):
+            text = decode(row["input_ids"][start : start + length])
+            whole = [each for each in texts if each.startswith(text.strip()) or text.strip() in each]
+            found.append(id)
+            assert id in {of_text[each] for each in whole}, (text, id)
+    assert {*found} == {*of_text.values()}
+
+
+def test_value_that_is_null_is_an_empty_text_in_a_list_of_tfrecord():
+    encoded = [
+        encode_tfrecord(pa.table({"id": pa.array([ids], pa.list_(pa.string()))})) for ids in (["a", None], ["a", ""])
+    ]
+    assert encoded[0] == encoded[1]

@@ -263,20 +263,6 @@ def test_changed_formatter_is_refused(tmp_path):
         build()
 
 
-def test_columns_that_packing_would_lose_are_refused(tmp_path):
-    rows = (
-        beam.Pipeline("FnApiRunner")
-        | ReadConversations(str(CHATS / "support.jsonl"))
-        | ParseConversations(keep_columns=["id"])
-        | ApplyChatTemplate(RenderConfig(tokenizer=str(TOKENIZER)))
-        | Tokenize(str(TOKENIZER))
-        | BuildLabels()
-        | TruncateOrPack(max_length=512, packing="bfd")
-    )
-    with pytest.raises(ParameterError, match=r"keep_columns=.*a row with packing bfd holds several records"):
-        rows | WriteDataset(str(tmp_path / "out"), ledger="none")
-
-
 def rows_from(*steps: beam.PTransform, config: RenderConfig | None = None) -> beam.PCollection:
     """Rows of a pipeline with steps between parsing and rendering, which is not run."""
     config = config or RenderConfig(tokenizer=str(TOKENIZER))

@@ -28,7 +28,7 @@ from transforms.pushing import push as pushing
 from transforms.reading.reader import Dataset
 from transforms.storage.hub import limits
 
-OPTIONS = [f"--tokenizer={TOKENIZER}", "--split_bytes=2000", "--max_reject_fraction=0.5", "--ledger=all"]
+OPTIONS = [f"--tokenizer={TOKENIZER}", "--split_bytes=2000", "--max_reject_fraction=0.5"]
 OPTIONS += ["--direct_num_workers=1", "--validation_fraction=0.2"]
 DERIVED = ["README.md", "_SUCCESS", "manifest.json", "report.html"]
 
@@ -182,11 +182,11 @@ def test_version_of_an_overwrite_replaces_the_others_and_its_card_names_no_versi
     assert loaded("v3") == loaded()
 
 
-def test_rejects_and_ledger_are_pushed_only_if_they_are_asked_for(versions, hub, push):
+def test_rejects_and_exceptions_are_pushed_only_if_they_are_asked_for(versions, hub, push):
     push(versions[0])
     manifest = manifest_of(versions[0])
     asked = {*manifest["rejects"], *(file["path"] for file in manifest["ledger"])}
-    assert push(versions[0], "--with_rejects", "--with_ledger")[0] == 0
+    assert push(versions[0], "--with_rejects")[0] == 0
     assert {*data_in(hub)} == {*shards_in(versions[0])} | asked
     assert all(hub.repos["me/mine"].files()[path] == (versions[0] / path).read_bytes() for path in asked)
     code, printed = push(versions[0])
@@ -390,7 +390,9 @@ def test_dataset_in_a_store_and_a_copy_without_its_log_are_pushed(versions, hub,
     copy = tmp_path / "copy"
     shutil.copytree(versions[1], copy, ignore=shutil.ignore_patterns("_chatmill"))
     assert push(copy, "--with_rejects")[0] == 0
-    assert {*data_in(hub)} == {*shards_in(versions[1]), *manifest_of(versions[1])["rejects"]}
+    manifest = manifest_of(versions[1])
+    exceptions = [file["path"] for file in manifest["ledger"]]
+    assert {*data_in(hub)} == {*shards_in(versions[1]), *manifest["rejects"], *exceptions}
 
 
 def test_pushed_dataset_is_read_from_the_hub_by_other_commands(versions, hub, push, tmp_path, capfd):

@@ -15,7 +15,6 @@ from pipeline.cli.program import main
 from support.datasets import (
     assert_statistics_add_up,
     digests,
-    ledger_of,
     manifest_of,
     rejects_of,
     rows_of,
@@ -67,7 +66,7 @@ def recipe(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def built(recipe, tmp_path_factory) -> Path:
     output = tmp_path_factory.mktemp("built") / "out"
-    others = ("--keep_columns=id", "--ledger=all", "--provenance", "--validation_fraction=0.1")
+    others = ("--keep_columns=id", "--provenance", "--validation_fraction=0.1")
     assert run("build", recipe, *OPTIONS, *others, "--output", output, "--direct_num_workers=1") == 0
     return output
 
@@ -95,13 +94,6 @@ def test_rows_know_where_they_are_from(built):
     for row in rows_of(built):
         line = contents[Path(row["source"]).name][row["source_position"] :].partition(b"\n")[0]
         assert json.loads(line)["id"] == row["id"]
-    lines = {line["kept_columns"]["id"]: line for line in ledger_of(built) if line["outcome"] != "rejected"}
-    for split in ("train", "validation"):
-        shards = [shard["path"] for shard in manifest_of(built)["shards"] if shard["split"] == split]
-        for path in shards:
-            for number, row in enumerate(pq.read_table(built / path).to_pylist()):
-                line = lines[row["id"]]
-                assert (line["shard"], line["row"], line["tokens"]) == (path, number, len(row["input_ids"]))
 
 
 def source_of(output: Path) -> str:
@@ -133,7 +125,7 @@ def test_sources_add_up_though_shards_have_records_of_several(built):
 
 def test_order_depends_on_the_seed_alone(recipe, built, tmp_path):
     """Not on workers. Of some 404 rows, neighbours of one source are a third, 134, with a deviation of 9."""
-    others = ("--keep_columns=id", "--ledger=all", "--provenance", "--validation_fraction=0.1")
+    others = ("--keep_columns=id", "--provenance", "--validation_fraction=0.1")
     again = ("build", recipe, *OPTIONS, *others, "--output", tmp_path / "again", "--direct_num_workers=3")
     assert run(*again, "--direct_running_mode=multi_threading") == 0
     assert digests(tmp_path / "again") == digests(built)
@@ -147,24 +139,20 @@ def test_order_depends_on_the_seed_alone(recipe, built, tmp_path):
 
 def test_packed_rows_have_examples_of_all_sources_in_as_many_shards_as_asked(recipe, tmp_path):
     output = tmp_path / "out"
-    packed = ("--packing=bfd", "--max_length=256", "--shards=2", "--ledger=all", "--keep_columns=id")
+    packed = ("--packing=bfd", "--max_length=256", "--shards=2", "--keep_columns=id")
     assert run("build", recipe, *OPTIONS, *packed, "--output", output, "--direct_num_workers=1") == 0
     manifest = manifest_of(output)
     assert len(manifest["shards"]) == 2
     assert sum(source["tokens"] for source in manifest["sources"]) == manifest["tokens"]
-    of_rows: dict[tuple[str, int], set[str]] = {}
-    for line in ledger_of(output):
-        if line["row"] is not None:
-            kind = line["kept_columns"]["id"].partition("-")[0]
-            of_rows.setdefault((line["shard"], line["row"]), set()).add(kind)
-    assert sum(len(kinds) > 1 for kinds in of_rows.values()) > 0.6 * manifest["rows"]
+    kinds = [{id.partition("-")[0] for id in row["id"]} for row in rows_of(output)]
+    assert sum(len(of_row) > 1 for of_row in kinds) > 0.6 * manifest["rows"]
     assert broken_laws(output) == []
     assert next(iter(Dataset(str(output)).rows("train", ["input_ids"])))
 
 
 def test_stopped_build_goes_on_with_what_was_sent_and_written(recipe, built, tmp_path, monkeypatch):
     output = tmp_path / "out"
-    others = ("--keep_columns=id", "--ledger=all", "--provenance", "--validation_fraction=0.1")
+    others = ("--keep_columns=id", "--provenance", "--validation_fraction=0.1")
     command = ("build", recipe, *OPTIONS, *others, "--output", output, "--direct_num_workers=1")
     with stopped_before_the_commit():
         assert run(*command) == 1

@@ -21,7 +21,7 @@ from transforms import Dataset, UserError
 from transforms.reading.shard_urls import shards
 
 DAYS = 4
-OPTIONS = ["--validation_fraction=0.3", "--ledger=all", "--provenance", "--output_format=parquet,tfrecord"]
+OPTIONS = ["--validation_fraction=0.3", "--provenance", "--output_format=parquet,tfrecord"]
 OPTIONS += [f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--direct_num_workers=1"]
 
 

@@ -26,19 +26,19 @@ def several(record):
 KINDS: dict[str, dict[str, Any]] = {
     "packed": _CHATS | _PACKED | {
         "output_format": "parquet,tfrecord", "write_columns": ALL_COLUMNS, "provenance": True,
-        "validation_fraction": 0.2, "ledger": "all",
+        "validation_fraction": 0.2
     },
     "shifted": _CHATS | {
         "output_format": "parquet,tfrecord.gz", "shift_labels": True,
         "keep_columns": "id,topic", "provenance": True, "max_length": 200, "write_columns": ALL_COLUMNS,
-        "ledger": "none",
+
     },
     "shifted_and_packed": _CHATS | _PACKED | {"shift_labels": True, "validation_fraction": 0.1},
     "wrapped": _CHATS | {
-        "max_length": 100, "packing": "wrapped", "write_columns": ALL_COLUMNS, "shift_labels": True, "ledger": "all",
+        "max_length": 100, "packing": "wrapped", "write_columns": ALL_COLUMNS, "shift_labels": True
     },
     "split": _CHATS | {
-        "max_length": 64, "packing": "bfd_split", "provenance": True, "validation_fraction": 0.3, "ledger": "all",
+        "max_length": 64, "packing": "bfd_split", "provenance": True, "validation_fraction": 0.3
     },
     "ffd": _CHATS | {"max_length": 256, "packing": "ffd", "write_columns": "input_ids,position_ids,loss_mask"},
     "tfrecord": _CHATS | {
@@ -48,7 +48,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "keep_end": _CHATS | {"max_length": 50, "truncation": "keep_end", "write_columns": "input_ids,labels,loss_mask"},
     "without_labels": {"input": "completion.jsonl", "write_columns": "input_ids,loss_mask"},
     "drop": _CHATS | {"max_length": 80, "truncation": "drop", "packing": "bfd", "validation_fraction": 0.5},
-    "windows": _CHATS | {"max_length": 48, "truncation": "windows", "provenance": True, "ledger": "all"},
+    "windows": _CHATS | {"max_length": 48, "truncation": "windows", "provenance": True},
     "windows_and_pack": _CHATS | {
         "max_length": 64, "truncation": "windows", "window_overlap": 8, "packing": "bfd", "shift_labels": True,
         "provenance": True, "validation_fraction": 0.3,

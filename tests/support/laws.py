@@ -252,8 +252,6 @@ def _of_rejects(folder: Path, manifest: Mapping[str, Any]) -> Iterator[str]:
 
 def _of_lines(folder: Path, manifest: Mapping[str, Any], shards: Mapping[str, _Rows]) -> Iterator[str]:
     """Each line names a segment with its tokens, no segment is named twice, and the outcomes are those counted."""
-    if manifest["job"]["options"].get("ledger", "none") == "none":
-        return
     outcomes: Counter[tuple[str, str | None]] = Counter()
     for file in manifest["ledger"]:
         lines = pq.read_table(folder / file["path"]).to_pylist()

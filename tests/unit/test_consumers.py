@@ -20,10 +20,10 @@ UNPACKED_ROWS = RowLayout(("input_ids", "labels"), ("parquet",), max_length=4096
 PACKED_ROWS = RowLayout(("input_ids", "labels", "seq_lengths"), ("parquet",), "bfd", 4096)
 
 
-def test_rows_have_the_columns_that_are_kept_unless_they_are_packed():
+def test_rows_have_the_columns_that_are_kept():
     kept = {"keep_columns": ["id"], "max_length": 8}
     assert RowLayout.of(kept).columns == ("input_ids", "labels", "id")
-    assert RowLayout.of({**kept, "packing": "bfd"}).columns == ("input_ids", "labels", "seq_lengths")
+    assert RowLayout.of({**kept, "packing": "bfd"}).columns == ("input_ids", "labels", "seq_lengths", "id")
 
 
 def options_of(*arguments: str) -> Any:

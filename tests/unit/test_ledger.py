@@ -1,8 +1,8 @@
-"""The ledger: what became of each record, line by line, as the shards, the rejects and the receipts say it too."""
+"""The exceptions: records that are not plainly kept, line by line, as the shards, rejects and receipts say it too."""
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ PACKERS = [
 ]  # fmt: skip
 
 
-def receipt_of(folder: Path, packer: Packer, kind: str, part_bytes: int = 400) -> Receipt:
+def receipt_of(folder: Path, packer: Packer, part_bytes: int = 400) -> Receipt:
     """Write the records as a shard in a folder, in several parts."""
     folder.mkdir()
     corpus = write_jsonl(folder.parent / "corpus.jsonl", RECORDS)
@@ -84,7 +84,7 @@ def receipt_of(folder: Path, packer: Packer, kind: str, part_bytes: int = 400) -
     )
     keep = _Filter(lambda example: "Go away" not in str(example.content), "rude")
     render, compare, encode = Renderer(config), ParityChecker(config, "expand"), Encoder(str(TOKENIZER))
-    write = ShardWriter(str(folder), provenance=True, ledger=kind, keep_columns=("id",))
+    write = ShardWriter(str(folder), provenance=True)
     split = Split(0, (Slice(str(corpus), "jsonl", None, 0, corpus.stat().st_size),), increment=INCREMENT)
     receipts = [
         write(packer(build_labels(encode(compare(render(keep(parse(part))))))))
@@ -103,64 +103,52 @@ def by_record(lines: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     return [[*of_record] for _, of_record in groupby(lines, key=lambda line: line["position"])]
 
 
-@pytest.mark.parametrize("packer", PACKERS, ids=str)
-def test_each_segment_has_a_line_and_the_sums_are_those_of_the_receipt(tmp_path, packer):
-    receipt = receipt_of(tmp_path / "out", packer, "all")
-    lines = lines_of(tmp_path / "out", receipt)
-    records = by_record(lines)
-
-    offsets = [0]
-    for line in (tmp_path / "corpus.jsonl").read_bytes().splitlines(keepends=True):
-        offsets.append(offsets[-1] + len(line))
-    assert [record[0]["position"] for record in records] == offsets[:-1]  # all of them, each once, in their order
-    placed = {}
-    for line in lines:
-        assert line["source"] == str(tmp_path / "corpus.jsonl")
-        if line["split"]:
-            placed[line["split"], line["row"], line["segment"]] = line
-    expected = set()
+def segments_of(folder: Path, receipt: Receipt, packed: bool) -> dict[tuple[str, int, int], tuple[int, int, int]]:
+    """The position, the tokens and the trained tokens of each segment, by its split, row and number in it."""
+    found = {}
     for shard in receipt.shards:
-        for number, row in enumerate(pq.read_table(tmp_path / "out" / shard.path).to_pylist()):
-            packed = packer.packing != "none"
+        for number, row in enumerate(pq.read_table(folder / shard.path).to_pylist()):
             lengths = row["seq_lengths"] if packed else [len(row["input_ids"])]
             positions = row["source_position"] if packed else [row["source_position"]]
             for segment, (length, position) in enumerate(zip(lengths, positions, strict=True)):
                 start = sum(lengths[:segment])
                 trained = sum(label != -100 for label in row["labels"][start : start + length])
-                line = placed[shard.split, number, segment]
-                assert (line["position"], line["tokens"], line["trained_tokens"]) == (position, length, trained)
-                expected.add((shard.split, number, segment))
-    assert placed.keys() == expected
-    assert sum(line["trained_tokens_lost"] or 0 for line in lines) == receipt.trained_tokens_lost
-    assert sum(record[0]["outcome"] == "kept" for record in records) == receipt.kept
-    assert sum(record[0]["outcome"] == "truncated" for record in records) == receipt.truncated
-    check_ledger("all", [receipt])
+                found[shard.split, number, segment] = position, length, trained
+    return found
 
 
 @pytest.mark.parametrize("packer", PACKERS, ids=str)
-def test_exceptions_are_the_lines_of_records_that_are_not_plainly_kept(tmp_path, packer):
-    everything = lines_of(tmp_path / "all", receipt_of(tmp_path / "all", packer, "all"))
-    receipt = receipt_of(tmp_path / "some", packer, "exceptions")
-    plain = [
-        record
-        for record in by_record(everything)
-        if record[0]["outcome"] == "kept" and not record[0]["tokens_lost"] and not record[0]["trained_tokens_lost"]
-    ]
-    left = [record for record in by_record(everything) if record not in plain]
-    assert by_record(lines_of(tmp_path / "some", receipt)) == left
-    check_ledger("exceptions", [receipt])
+def test_records_that_are_not_plainly_kept_have_lines_that_name_all_their_segments(tmp_path, packer):
+    receipt = receipt_of(tmp_path / "out", packer)
+    lines = lines_of(tmp_path / "out", receipt)
+    records = by_record(lines)
+    segments = segments_of(tmp_path / "out", receipt, packer.packing != "none")
+
+    positions = [record[0]["position"] for record in records]
+    assert positions == sorted({*positions})  # each once, in their order
+    placed = {
+        (line["split"], line["row"], line["segment"]): (line["position"], line["tokens"], line["trained_tokens"])
+        for line in lines
+        if line["split"]
+    }
+    assert placed == {place: of for place, of in segments.items() if of[0] in positions}
+    assert {line["source"] for line in lines} == {str(tmp_path / "corpus.jsonl")}
+    assert sum(line["trained_tokens_lost"] or 0 for line in lines) == receipt.trained_tokens_lost
+    assert sum(record[0]["outcome"] == "truncated" for record in records) == receipt.truncated
+    assert all(record[0]["tokens_lost"] for record in records if record[0]["outcome"] == "kept")
+    check_ledger([receipt])
 
 
 @pytest.mark.parametrize("packing", ["none", "bfd"])
-def test_a_record_has_one_outcome_a_reason_its_columns_and_a_digest_of_its_content(tmp_path, packing):
-    packer = Packer(max_length=48, packing=packing)
-    receipt = receipt_of(tmp_path / "out", packer, "all")
+def test_a_record_has_one_outcome_and_a_reason(tmp_path, packing):
+    receipt = receipt_of(tmp_path / "out", Packer(max_length=48, packing=packing))
+    lengths = map(len, (tmp_path / "corpus.jsonl").read_bytes().splitlines(keepends=True))
+    names = dict(zip(accumulate(lengths, initial=0), RECORDS, strict=False))
     found = [
-        (line["kept_columns"]["id"], line["outcome"], line["reason"], line["example"])
+        (names[line["position"]], line["outcome"], line["reason"], line["example"])
         for line in lines_of(tmp_path / "out", receipt)
     ]
-    assert found == [
-        ("plain", "kept", None, 0),
+    assert [(record["id"] if isinstance(record, dict) else None, *of) for record, *of in found] == [
         ("long", "truncated", None, 0),
         ("long prompt", "dropped", "no_trained_tokens_left", 0),
         ("untrained", "dropped", "no_trained_tokens", 0),
@@ -170,41 +158,28 @@ def test_a_record_has_one_outcome_a_reason_its_columns_and_a_digest_of_its_conte
         ("rude", "dropped", "rude", 0),
         ("several", "truncated", None, 0),
         ("several", "truncated", None, 1),
-        ("contexts", "kept", None, 0),
-        ("contexts", "kept", None, 1),
-        ("plain too", "kept", None, 0),
     ]
-    contents = [line["content"] for line in lines_of(tmp_path / "out", receipt)]
-    assert contents[0] == content_digest(Conversation(RECORDS[0]["messages"]))
-    assert contents[7] == content_digest(Conversation(RECORDS[7]["messages"]))  # dropped by a filter, as an example
-    assert contents[9] == content_digest(Conversation(RECORDS[8]["several"][1]))
-    assert contents[10] == contents[11]  # two contexts of one example
-    assert contents[4:7] == [None] * 3  # none of them became an example
+    details = {line["reason"]: line["detail"] for line in lines_of(tmp_path / "out", receipt) if line["detail"]}
+    assert details.keys() == {"unknown_role", "not_an_object"}
 
 
-def test_a_ledger_is_the_same_whatever_the_size_of_parts_and_row_groups(tmp_path, monkeypatch):
+def test_exceptions_are_the_same_whatever_the_size_of_parts_and_row_groups(tmp_path, monkeypatch):
     packer = Packer(max_length=48)
     lines = [
-        lines_of(tmp_path / str(size), receipt_of(tmp_path / str(size), packer, "all", part_bytes=size))
+        lines_of(tmp_path / str(size), receipt_of(tmp_path / str(size), packer, part_bytes=size))
         for size in (1, 400, 1 << 20)
     ]
     assert lines[0] == lines[1] == lines[2]
     monkeypatch.setattr(ledger, "_LINES_IN_ROW_GROUP", 2)
-    receipt = receipt_of(tmp_path / "groups", packer, "all", part_bytes=1)
+    receipt = receipt_of(tmp_path / "groups", packer, part_bytes=1)
     assert pq.ParquetFile(tmp_path / "groups" / receipt.ledger.path).num_row_groups > 3
     assert lines_of(tmp_path / "groups", receipt) == lines[0]
-    check_ledger("all", [receipt])
-
-
-def test_without_a_ledger_there_is_no_file(tmp_path):
-    receipt = receipt_of(tmp_path / "out", Packer(max_length=48), "none")
-    assert receipt.ledger is None and not (tmp_path / "out" / "ledger").exists()
-    check_ledger("none", [receipt])
+    check_ledger([receipt])
 
 
 def test_a_ledger_that_does_not_say_what_is_counted_stops_the_commit(tmp_path):
-    receipt = receipt_of(tmp_path / "out", Packer(max_length=48), "all")
-    job = Description(options={"ledger": "all"}, splits=1, tokenizer_name="t", versions={})
+    receipt = receipt_of(tmp_path / "out", Packer(max_length=48))
+    job = Description(options={}, splits=1, tokenizer_name="t", versions={})
     increment = Increment.of(INCREMENT, job, [receipt], [])
     assert [(file["path"], file["entries"]) for file in increment.files.ledger] == [
         (f"ledger/ledger-{INCREMENT}-000000-000.parquet", receipt.ledger.entries)
@@ -215,11 +190,10 @@ def test_a_ledger_that_does_not_say_what_is_counted_stops_the_commit(tmp_path):
         {"rejected": {"unknown_role": 2}},
         {"trained_tokens_lost": receipt.trained_tokens_lost + 1},
         {"ledger": None},
-        {"ledger": msgspec.structs.replace(receipt.ledger, tokens=receipt.ledger.tokens - 1)},
-        {"ledger": msgspec.structs.replace(receipt.ledger, trained_tokens=receipt.ledger.trained_tokens + 1)},
+        {"ledger": msgspec.structs.replace(receipt.ledger, records={**receipt.ledger.records, "truncated": 9})},
     ]
     for change in planted:
-        with pytest.raises(ValueError, match="split 0: the ledger has "):
+        with pytest.raises(ValueError, match="split 0: ledger/ has "):
             Increment.of(INCREMENT, job, [msgspec.structs.replace(receipt, **change)], [])
 
 

@@ -20,7 +20,7 @@ from transforms.steps.label import build_labels
 SPLIT = Split(7, (Slice("a.jsonl", "jsonl", None, 0, 9),), increment="0123456789abcdef")
 OUTCOMES = Outcomes(
     read=4,
-    drops=(Drop(3, "filtered", Known({"id": "x"}, b"digest", 5, 2)),),
+    drops=(Drop(3, "filtered", Known(5, 2)),),
     rejects=(Reject(9, "empty", "text is »empty«", b"\xff{}"),),
     notes={"n": 2},
     first_examples={"n": (3, "found")},

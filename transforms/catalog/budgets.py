@@ -78,11 +78,11 @@ class Budgets:
         lost = counts.trained_tokens_lost
         total = lost + sum(shard.trained_tokens for receipt in receipts for shard in receipt.shards_once())
         if lost > self.max_lost_fraction * total:
-            listed = f" {folder.ledger}-* lists all of them." if job.options.get("ledger") != "none" else ""
             yield (
                 f"{lost:,} of {total:,} tokens to train on are in no row because of max_length, more than "
                 f"max_lost_fraction {self.max_lost_fraction}. Build with a larger max_length, or allow a larger "
-                f"fraction and run again.{first('records_that_lost_trained_tokens')}{listed}"
+                f"fraction and run again.{first('records_that_lost_trained_tokens')} {folder.ledger}-* "
+                "lists all of them."
             )
         differing = notes.get("parity_turns_differing", 0)
         compared = notes.get("parity_turns_checked", 0)

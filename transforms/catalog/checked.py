@@ -69,7 +69,7 @@ class CheckedRejects(msgspec.Struct, gc=False):
 
 
 class CheckedLedger(msgspec.Struct, gc=False):
-    """A file of the ledger."""
+    """A file of exceptions."""
 
     path: str
     entries: int

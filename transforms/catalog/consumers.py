@@ -39,8 +39,7 @@ class RowLayout:
         columns = tuple(options.get("write_columns") or default_columns(packing != "none"))
         columns += PROVENANCE_COLUMNS if options.get("provenance") else ()
         return cls(
-            # Another row holds several records: the ledger has their columns.
-            columns=columns + (tuple(options.get("keep_columns") or ()) if packing == "none" else ()),
+            columns=columns + tuple(options.get("keep_columns") or ()),
             formats=tuple(options.get("output_format") or ("parquet",)),
             packing=packing,
             max_length=options.get("max_length"),

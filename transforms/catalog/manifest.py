@@ -48,20 +48,13 @@ def check_complete(splits: int, receipts: Sequence[Receipt]) -> None:
             raise ValueError(f"split {receipt.split}: {receipt.read} records were read, and {outcomes} have an outcome")
 
 
-def check_ledger(ledger: str, receipts: Sequence[Receipt]) -> None:
-    """Check that the ledger says of the records what is counted of them.
-
-    Args:
-        ledger: one of LEDGERS, as the dataset has it.
-        receipts: of all splits.
+def check_ledger(receipts: Sequence[Receipt]) -> None:
+    """Check that the files of exceptions say of the records what is counted of them. receipts: of all splits.
 
     Raises:
-        ValueError: if it does not, which is an error of Chatmill's.
+        ValueError: if they do not, which is an error of Chatmill's.
     """
-    if ledger == "none":
-        return
     for receipt in receipts:
-        once = receipt.shards_once()
         expected = {
             "truncated": receipt.truncated,
             **{f"dropped {reason}": count for reason, count in receipt.dropped.items()},
@@ -70,20 +63,11 @@ def check_ledger(ledger: str, receipts: Sequence[Receipt]) -> None:
         }
         lines = receipt.ledger
         found = {**lines.records, "trained_tokens_lost": lines.trained_tokens_lost} if lines else {}
-        if ledger == "all":
-            expected |= {
-                "kept": receipt.kept,
-                "repeated": receipt.notes.get("copies_added", 0),
-                "tokens": sum(shard.tokens for shard in once),
-                "trained_tokens": sum(shard.trained_tokens for shard in once),
-            }
-            found |= {"tokens": lines.tokens, "trained_tokens": lines.trained_tokens} if lines else {}
-        else:
-            for outcome in ("kept", "repeated"):  # only some of them have lines
-                found.pop(outcome, None)
+        for outcome in ("kept", "repeated"):  # only some of them have lines
+            found.pop(outcome, None)
         if Counter(found) != Counter(expected):  # a count of 0 may be missing
             raise ValueError(
-                f"split {receipt.split}: the ledger has {dict(sorted(found.items()))}, of records that have "
+                f"split {receipt.split}: ledger/ has {dict(sorted(found.items()))}, of records that have "
                 f"{dict(sorted(expected.items()))}"
             )
 
@@ -101,7 +85,7 @@ def sums_of_receipts(description: Description, receipts: Sequence[Receipt]) -> d
     Raises:
         ValueError: if the rows do not add up.
     """
-    check_ledger(description.options.get("ledger", "none"), receipts)
+    check_ledger(receipts)
     totals, counts = _totals(receipts), StepCounts.total(receipts)
     records, rows = totals.records, totals.rows
     survivors = records.kept + records.truncated + sum(counts.notes.get(name, 0) for name in ROWS_ADDED)

@@ -22,7 +22,9 @@ def _field(name: str, packing: str) -> pa.Field:
     if name in PROVENANCE_COLUMNS:
         kind = _PROVENANCE[name]
         return pa.field(name, kind if packing == "none" else _list_of(kind), nullable=False)
-    return pa.field(name, pa.string())
+    if packing == "none":
+        return pa.field(name, pa.string())
+    return pa.field(name, pa.list_(pa.field("element", pa.string())), nullable=False)
 
 
 def _list_of(kind: pa.DataType) -> pa.DataType:

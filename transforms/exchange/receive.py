@@ -135,9 +135,7 @@ def _without(part: Labels, left_out: _LeftOut) -> Labels:
     drops += source.drops(dropped[~is_duplicate], "not_in_mix", *tokens)
     drops = [_described(drop, left_out[drop.position]) for drop in drops]
     # Their tokens are not lost because of max_length.
-    outcomes = outcomes.drop(
-        dataclasses.replace(drop, known=Known(drop.known.columns, drop.known.content)) for drop in drops
-    )
+    outcomes = outcomes.drop(dataclasses.replace(drop, known=Known()) for drop in drops)
     own = part.split.sources_of(of_records[dropped[is_duplicate]]).tolist()
     pairs = Counter(f"{number} of {of.source}" for number, of in zip(own, filter(None, kept), strict=True))
     outcomes = outcomes.count(Statistics(duplicates=dict(sorted(pairs.items()))))

@@ -162,8 +162,7 @@ class ParseOptions(StepOptions):
     )
     keep_columns: tuple[str, ...] = option(
         "Output",
-        "input columns to copy to the rows and to the ledger, as strings; if a row holds several records, to the "
-        "ledger only",
+        "input columns to copy to the rows, as strings; of a packed row as lists, with a value for each example",
         kinds.list_of(),
         (),
         common=True,

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.model.examples import Content, Example, Record, Text, attempt, content_digest
+from transforms.model.examples import Content, Example, Record, Text, attempt
 from transforms.model.outcomes import Drop, Known, Outcomes
 from transforms.model.receipts import Sent
 from transforms.rows import IGNORED
@@ -172,7 +172,7 @@ class RowSource:
         numbers: int64, shape (rows,): the number of the row's example among those of its record; None if each record
             has one example.
         contents: what the row's example says, for each row, or the digest of it; None if that is not known.
-        found: what was found of the row's record, for the ledger, for each row; None if nothing was.
+        found: what was found of the row's record, for the exceptions, for each row; None if nothing was.
     """
 
     positions: np.ndarray
@@ -228,15 +228,9 @@ class RowSource:
         of_record = self.record_numbers()
         counts = np.bincount(of_record, tokens), np.bincount(of_record, trained_tokens)
         return [
-            Drop(int(self.positions[row]), reason, self._known(row, int(counts[0][record]), int(counts[1][record])))
+            Drop(int(self.positions[row]), reason, Known(int(counts[0][record]), int(counts[1][record])))
             for record, row in zip(records.tolist(), self.first_rows()[records].tolist(), strict=True)
         ]
-
-    def _known(self, row: int, tokens: int, trained_tokens: int) -> Known:
-        """What is known of the record of a row, and of its tokens."""
-        columns = {} if self.columns is None else self.columns.slice(row, 1).to_pylist()[0]
-        content = None if self.contents is None else content_digest(self.contents[row])
-        return Known(columns, content, tokens, trained_tokens)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from transforms.base.errors import RecordError
-from transforms.model.outcomes import Drop, Known, Reject
+from transforms.model.outcomes import Drop, Reject
 from transforms.model.statistics import TraceEvents
 
 Span: TypeAlias = tuple[int, int]
@@ -186,7 +186,7 @@ class Example(msgspec.Struct, frozen=True, gc=False):
         schema: by which it was read; empty if a step made it.
         unread: the characters of the columns that have text and were not read, by their names.
         trace_events: the events of the trace that it was read from, by kind; if it is the first example of that.
-        found: what was found of its record, for the ledger.
+        found: what was found of its record, for the file of exceptions.
     """
 
     position: int
@@ -203,12 +203,11 @@ class Example(msgspec.Struct, frozen=True, gc=False):
 
     def rejected(self, error: RecordError) -> Reject:
         """Return the reject of this example's record for an error."""
-        known = Known(self.columns, content_digest(self.content))
-        return Reject(self.position, error.reason, error.detail, raw_bytes(self.raw), known)
+        return Reject(self.position, error.reason, error.detail, raw_bytes(self.raw))
 
     def dropped(self, reason: str) -> Drop:
         """Return the drop of this example's record for a reason."""
-        return Drop(self.position, reason, Known(self.columns, content_digest(self.content)))
+        return Drop(self.position, reason)
 
 
 class Text(msgspec.Struct, frozen=True, eq=False, gc=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,13 +18,9 @@ class Known:
     """What is known of a record that is not in the dataset.
 
     Attributes:
-        columns: those that are carried along, as strings; none if the record was not understood.
-        content: the digest of what its example says, see content_digest; None if there is no example.
         tokens, trained_tokens: how many it has; None if it was not tokenized.
     """
 
-    columns: Mapping[str, str | None] = field(default_factory=dict)
-    content: bytes | None = None
     tokens: int | None = None
     trained_tokens: int | None = None
 
@@ -61,14 +57,12 @@ class Reject:
         reason: the kind of fault, in snake_case.
         detail: what was found and what was expected.
         record: the record as bytes.
-        known: what is known of it.
     """
 
     position: int
     reason: str
     detail: str
     record: bytes
-    known: Known = Known()
 
 
 class Outcomes(StepCounts, frozen=True):

@@ -45,7 +45,7 @@ class Shard(msgspec.Struct, frozen=True):
 
 
 class Ledger(msgspec.Struct, frozen=True):
-    """A file of the ledger, and the sums of its lines.
+    """A file of exceptions, and the sums of its lines.
 
     Attributes:
         path: of the file, relative to the folder of the dataset.
@@ -53,7 +53,6 @@ class Ledger(msgspec.Struct, frozen=True):
         sha256: of its content, in hexadecimal.
         entries: how many lines it has.
         records: how many records it has, by their outcome and, after a space, the reason.
-        tokens, trained_tokens: of the segments that it has.
         trained_tokens_lost: of the records that it has.
     """
 
@@ -62,8 +61,6 @@ class Ledger(msgspec.Struct, frozen=True):
     sha256: str
     entries: int
     records: Mapping[str, int]
-    tokens: int
-    trained_tokens: int
     trained_tokens_lost: int
 
 

@@ -98,7 +98,7 @@ def _features(name: str, column: pa.Array) -> Iterator[tuple[bytes, bytes | memo
     if pa.types.is_list(column.type) and pa.types.is_string(column.type.value_type):
         start = _start_of_feature(name, _BYTES_LIST)
         for texts in column.to_pylist():
-            values = [text.encode() for text in texts]
+            values = [(text or "").encode() for text in texts]  # a list of bytes has no nulls
             content = b"".join([_start_of_field(1, len(value)) + value for value in values])
             yield start(len(content), False), content
         return

@@ -271,7 +271,6 @@ class WriteDataset(beam.PTransform):
                 **self._writing,
                 about=about_rows(job.options, job.tokenizer),
                 tokenizer=folder.tokenizer(job.tokenizer),
-                keep_columns=job.options.get("keep_columns", ()),
             )
             return (
                 (written, finished)
@@ -343,8 +342,7 @@ def _job(
         for name, value in step.items():
             if name not in _OF_A_STEP and options.setdefault(name, value) != value:
                 raise UserError(f"WriteDataset: the steps before it have {name} {options[name]} and {value}.")
-    kept, packing = options.get("keep_columns") or (), options.get("packing", "none")
-    check_kept_columns(kept, packing, writing["write_columns"], writing["provenance"], writing["ledger"])
+    check_kept_columns(options.get("keep_columns") or (), writing["write_columns"], writing["provenance"])
     tokenizers = {option.tokenizer for _, options in steps for option in options.values() if _is_config(option)}
     tokenizers |= {options["tokenizer"] for _, options in steps if "tokenizer" in options}
     if len(tokenizers) != 1:

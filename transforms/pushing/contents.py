@@ -52,20 +52,20 @@ class Contents:
     shards: frozenset[tuple[str, str]]
 
 
-def contents_of(dataset: Dataset, name: str, with_rejects: bool, with_ledger: bool) -> Contents:
+def contents_of(dataset: Dataset, name: str, with_rejects: bool) -> Contents:
     """Return what a push of a dataset uploads.
 
     Args:
         dataset: the version to push. What is committed later is not in it.
         name: of the repository, ORG/NAME, with which the card loads the dataset.
-        with_rejects, with_ledger: whether the files of rejects and of the ledger are pushed, too.
+        with_rejects: whether the files of rejects and of exceptions are pushed, too.
 
     Raises:
         InputError: if a shard is missing or damaged.
         StoreError: if the store fails.
     """
     manifest, folder = dataset.manifest, dataset.folder
-    entries = [*manifest["shards"], *(manifest.get("ledger", ()) if with_ledger else ())]
+    entries = [*manifest["shards"], *(manifest.get("ledger", ()) if with_rejects else ())]
     data = [DataFile(each["path"], join(dataset.url, each["path"]), each["sha256"], each["bytes"]) for each in entries]
     data += _rejects(dataset) if with_rejects else []
     derived = {MANIFEST: encode_manifest(manifest), SUCCESS: b""}

@@ -64,7 +64,6 @@ def push(
     branch: str | None = None,
     private: bool = False,
     with_rejects: bool = False,
-    with_ledger: bool = False,
     overwrite: bool = False,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Pushed:
@@ -75,7 +74,7 @@ def push(
         name: of the repository, ORG/NAME. It is made if it does not exist.
         branch: to push to; None for main.
         private: whether a new repository is private. An existing one must be, then.
-        with_rejects, with_ledger: whether the rejected records and the ledger are pushed, too.
+        with_rejects: whether the rejected records and the files of exceptions are pushed, too.
         overwrite: whether to replace what is there, also if it is not an earlier version of this dataset.
         progress: called with a line for people.
 
@@ -87,7 +86,7 @@ def push(
         Unavailable: if others commit to the repository all the time.
     """
     dataset, repository = Dataset(full_url(url)), Repository(name, branch)
-    contents = contents_of(dataset, name, with_rejects, with_ledger)
+    contents = contents_of(dataset, name, with_rejects)
     repository.open(private)
     made = _Pushing(repository, f"version {dataset.version}", progress)
     for _ in range(_ATTEMPTS):

@@ -1,4 +1,4 @@
-"""Read a finished dataset: its manifest, rows, ledger and rejects, lazily and by shard, at any url."""
+"""Read a finished dataset: its manifest, rows, exceptions and rejects, lazily and by shard, at any url."""
 
 from __future__ import annotations
 
@@ -234,13 +234,8 @@ class Dataset:
         with open_shard(self.url, shard, schema_of(self.layout), columns) as reader:
             yield from reader.batches()
 
-    def ledger(self) -> Iterator[pa.RecordBatch]:
-        """Read the ledger (docs/output.md), in the order of the input. Raises as `rows` does."""
-        for file in self.manifest.get("ledger", ()):
-            yield from self.read_ledger(file)
-
     def read_ledger(self, file: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-        """Read a file of the ledger. file: its entry in the manifest. Raises as `rows` does."""
+        """Read a file of exceptions (docs/output.md). file: its entry in the manifest. Raises as `rows` does."""
         url = join(self.url, file["path"])
         with reading(url):
             content = mapped(url)

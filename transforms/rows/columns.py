@@ -47,8 +47,6 @@ _COLUMNS: dict[str, Callable[[RowTable], Column]] = {
 
 OUTPUT_COLUMNS: tuple[str, ...] = tuple(_COLUMNS)
 PROVENANCE_COLUMNS = ("source", "source_position")
-# Which records have lines in the ledger: all of them, those that are not plainly kept, or none.
-LEDGERS = ("all", "exceptions", "none")
 
 
 def default_columns(packed: bool) -> tuple[str, ...]:
@@ -60,35 +58,18 @@ def default_columns(packed: bool) -> tuple[str, ...]:
     return ("input_ids", "labels", "seq_lengths") if packed else ("input_ids", "labels")
 
 
-def check_kept_columns(
-    kept: Sequence[str],
-    packing: str,
-    columns: Sequence[str] | None = None,
-    provenance: bool = False,
-    ledger: str = "exceptions",
-) -> None:
-    """Check that input columns can be carried along to the rows or, if these are packed, to the ledger.
+def check_kept_columns(kept: Sequence[str], columns: Sequence[str] | None = None, provenance: bool = False) -> None:
+    """Check that input columns can be carried along to the rows.
 
     Args:
         kept: their names.
-        packing: one of PACKINGS.
         columns: the columns that are written; None for the default.
         provenance: whether the columns of provenance are written too.
-        ledger: one of LEDGERS.
 
     Raises:
-        ParameterError: if a name is there twice, if rows are packed and there is no ledger, or if a column of that name
-            is written already.
+        ParameterError: if a name is there twice, or if a column of that name is written already.
     """
     check_names("keep_columns", kept)
-    if packing != "none":
-        if kept and ledger == "none":
-            problem = (
-                f"a row with packing {packing} holds several records, so it has no such columns, and there is no "
-                "ledger that could have them. Leave one of these out."
-            )
-            raise ParameterError("keep_columns", kept, problem)
-        return
     written = {*(columns or default_columns(packed=True)), *(PROVENANCE_COLUMNS if provenance else ())}
     if both := sorted(written & set(kept)):
         raise ParameterError("keep_columns", both[0], "Chatmill writes a column of that name. Rename yours.")

@@ -1,18 +1,18 @@
-"""The ledger of a shard: what became of each record, and where its tokens are."""
+"""The exceptions of a shard: the records that are not plainly kept, why, and where their tokens are."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from transforms.model.batches import Rows, RowTable, Split
-from transforms.model.examples import DIGEST_BYTES, Content, content_digest
-from transforms.model.outcomes import Drop, Outcomes, Reject
+from transforms.model.outcomes import Drop, Known, Outcomes, Reject
 from transforms.model.receipts import Ledger
 from transforms.rows.ragged import indices_of
 from transforms.storage.files import join
@@ -23,50 +23,50 @@ _LINES_IN_ROW_GROUP = 1 << 15
 
 _OUTCOMES = pa.array(["kept", "truncated", "repeated"])
 _SPLITS = pa.array(["train", "validation"])
-# What may be found of a record: where it was found elsewhere.
-_FOUND = {"detail": pa.string()}
 # What is known of a segment.
 _PLACE = ("row", "segment", "tokens", "trained_tokens")
 _NOWHERE = -1
-# What the lines of a ledger are added up to.
-_SUMMED = ("tokens", "trained_tokens", "trained_tokens_lost")
+_SCHEMA = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("position", pa.int64(), nullable=False),
+        pa.field("outcome", pa.string(), nullable=False),
+        pa.field("reason", pa.string()),
+        pa.field("detail", pa.string()),
+        pa.field("example", pa.int32(), nullable=False),
+        pa.field("split", pa.string()),
+        pa.field("row", pa.int64()),
+        pa.field("segment", pa.int32()),
+        pa.field("tokens", pa.int32()),
+        pa.field("trained_tokens", pa.int32()),
+        pa.field("tokens_lost", pa.int32()),
+        pa.field("trained_tokens_lost", pa.int32()),
+    ]
+)
 
 
 class LedgerWriter:
-    """Writes the ledger of a shard, part by part. No file is written if there are no lines.
+    """Writes the exceptions of a shard, part by part. No file is written if there are none.
 
-    A record has a line for each of its segments, or one line if it has none. Lines are in the order of the input.
+    A record that is truncated, dropped or rejected, that lost tokens otherwise, or in which something was found, has a
+    line for each of its segments, or one line if it has none. Lines are in the order of the input.
 
     Args:
         output: the folder of the dataset.
         path: of the file in it.
         split: that the parts are of.
-        everything: whether records that are plainly kept have lines too.
-        columns: the names of the columns that are carried along.
-        found_columns: the names of the columns for what was found of a record: detail, or none.
     """
 
-    def __init__(
-        self,
-        output: str,
-        path: str,
-        split: Split,
-        everything: bool,
-        columns: Sequence[str],
-        found_columns: Sequence[str] = (),
-    ):
+    def __init__(self, output: str, path: str, split: Split):
         self._output = output
         self._path = path
         self._split = split
-        self._everything = everything
-        self._columns = columns
-        self._schema = _schema(columns, found_columns)
         self._rows = [0, 0]  # that the shards of train and of validation have so far
         self._waiting: list[pa.Table] = []
         self._file: NewFile | None = None
         self._writer: pq.ParquetWriter | None = None
         self._records: Counter[str] = Counter()
-        self._sums: Counter[str] = Counter()
+        self._entries = self._trained_tokens_lost = 0
 
     def add(self, part: Rows) -> None:
         """Add the records of a part."""
@@ -89,20 +89,19 @@ class LedgerWriter:
             path=self._path,
             bytes=self._file.bytes,
             sha256=self._file.sha256,
+            entries=self._entries,
             records=dict(sorted(self._records.items())),
-            **self._sums,
+            trained_tokens_lost=self._trained_tokens_lost,
         )
 
     def _of_used(self, part: Rows) -> Iterator[pa.Table]:
-        """Yield the lines of records that are kept or truncated."""
+        """Yield the lines of records that are truncated, or kept in spite of something."""
         used, source = part.used, part.source
         record_of, first_rows = source.record_numbers(), source.first_rows()
-        chosen = np.arange(len(used.records))
-        if not self._everything:
-            is_chosen = used.truncated | (used.tokens_lost > 0) | (used.trained_tokens_lost > 0)
-            if source.found is not None:
-                is_chosen |= np.array([source.found[row] is not None for row in first_rows.tolist()])[used.records]
-            chosen = np.flatnonzero(is_chosen)
+        is_chosen = used.truncated | (used.tokens_lost > 0) | (used.trained_tokens_lost > 0)
+        if source.found is not None:
+            is_chosen |= np.array([source.found[row] is not None for row in first_rows.tolist()])[used.records]
+        chosen = np.flatnonzero(is_chosen)
         if not len(chosen):
             return
         number_of = np.full(len(first_rows), _NOWHERE)  # of each record among the used ones, if it is chosen
@@ -124,8 +123,6 @@ class LedgerWriter:
         is_nowhere = splits == _NOWHERE
         yield self._table(
             position=source.positions[rows],
-            kept_columns=None if source.columns is None else source.columns.take(pa.array(rows)),
-            content=None if source.contents is None else _digests(source.contents[row] for row in rows.tolist()),
             outcome=_OUTCOMES.take(pa.array(np.where(used.copies, 2, used.truncated)[number].astype(np.int8))),
             **({} if source.found is None else {"detail": pa.array([source.found[row] for row in rows.tolist()])}),
             example=rows - first_rows[records],
@@ -144,13 +141,9 @@ class LedgerWriter:
         for outcome, records in found:
             if not records:
                 continue
-            known = [record.known for record in records]
+            known = [record.known if isinstance(record, Drop) else Known() for record in records]
             yield self._table(
                 position=[record.position for record in records],
-                kept_columns=pa.table(
-                    {name: pa.array([one.columns.get(name) for one in known], pa.string()) for name in self._columns}
-                ),
-                content=[one.content for one in known],
                 outcome=[outcome] * len(records),
                 reason=[record.reason for record in records],
                 detail=[record.detail or None for record in records],
@@ -159,12 +152,10 @@ class LedgerWriter:
                 trained_tokens_lost=[one.trained_tokens for one in known],
             )
 
-    def _table(self, kept_columns: pa.Table | None, **columns: Any) -> pa.Table:
+    def _table(self, **columns: Any) -> pa.Table:
         """Make a table of lines. position: in the split; what is not given is null."""
         rows = len(columns["position"])
-        schema = self._schema.remove(self._schema.get_field_index("source"))
-        if self._columns and kept_columns is not None:
-            columns["kept_columns"] = kept_columns.select(self._columns).to_struct_array().combine_chunks()
+        schema = _SCHEMA.remove(_SCHEMA.get_field_index("source"))
         return pa.table({field.name: columns.get(field.name, pa.nulls(rows, field.type)) for field in schema}, schema)
 
     def _write(self) -> None:
@@ -176,43 +167,15 @@ class LedgerWriter:
         counts = firsts.group_by(["outcome", "reason"]).aggregate([([], "count_all")])
         for row in counts.to_pylist():
             self._records[" ".join(filter(None, (row["outcome"], row["reason"])))] += row["count_all"]
-        sums = lines.group_by([]).aggregate([(name, "sum") for name in _SUMMED]).to_pylist()[0]
-        self._sums.update({name: sums[f"{name}_sum"] or 0 for name in _SUMMED}, entries=len(lines))
+        self._entries += len(lines)
+        self._trained_tokens_lost += pc.sum(lines["trained_tokens_lost"]).as_py() or 0
         sources, positions = self._split.origins(positions)
         if self._writer is None:
             self._file = NewFile(join(self._output, self._path))
-            self._writer = ledger_writer(self._file, self._schema)
+            strings = [field.name for field in _SCHEMA if pa.types.is_string(field.type)]
+            self._writer = pq.ParquetWriter(self._file, _SCHEMA, compression="zstd", use_dictionary=strings)
         lines = lines.set_column(0, "position", pa.array(positions)).add_column(0, "source", sources)
-        self._writer.write_table(lines.cast(self._schema))
-
-
-def ledger_writer(file: NewFile, schema: pa.Schema) -> pq.ParquetWriter:
-    """Return a writer of a file of the ledger. schema: of its lines."""
-    strings = [field.name for field in schema if pa.types.is_string(field.type)]
-    return pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=strings)
-
-
-def _schema(columns: Sequence[str], found_columns: Sequence[str]) -> pa.Schema:
-    kept = [pa.field("kept_columns", pa.struct([(name, pa.string()) for name in columns]))] if columns else []
-    return pa.schema(
-        [
-            pa.field("source", pa.string(), nullable=False),
-            pa.field("position", pa.int64(), nullable=False),
-            *kept,
-            pa.field("content", pa.binary(DIGEST_BYTES)),
-            pa.field("outcome", pa.string(), nullable=False),
-            pa.field("reason", pa.string()),
-            *(pa.field(name, _FOUND[name]) for name in found_columns),
-            pa.field("example", pa.int32(), nullable=False),
-            pa.field("split", pa.string()),
-            pa.field("row", pa.int64()),
-            pa.field("segment", pa.int32()),
-            pa.field("tokens", pa.int32()),
-            pa.field("trained_tokens", pa.int32()),
-            pa.field("tokens_lost", pa.int32()),
-            pa.field("trained_tokens_lost", pa.int32()),
-        ]
-    )
+        self._writer.write_table(lines.cast(_SCHEMA))
 
 
 def _segments(table: RowTable, split: int, rows_before: int) -> np.ndarray:
@@ -236,13 +199,3 @@ def _in_order(lines: pa.Table) -> pa.Table:
     if np.all(positions[:-1] <= positions[1:]):
         return lines
     return lines.take(pa.array(np.argsort(positions, kind="stable")))
-
-
-def _digests(contents: Iterable[Content | bytes | None]) -> list[bytes | None]:
-    """The digests of contents. Rows of one example share a content."""
-    digests = list[bytes | None]()
-    last = None
-    for content in contents:
-        digests.append(digests[-1] if digests and content is last else content_digest(content))
-        last = content
-    return digests

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import hashlib
 import json
 import operator
@@ -39,7 +38,7 @@ from transforms.model.examples import (
     said_by,
     validation_limit,
 )
-from transforms.model.outcomes import Drop, Known, Reject
+from transforms.model.outcomes import Drop
 from transforms.model.statistics import Statistics, TraceEvents, sum_of_events, sum_of_unread
 from transforms.steps.base import Step
 
@@ -93,12 +92,12 @@ class Parser:
             try:
                 return self.parse_all(record, is_typed)
             except RecordDropped as drop:
-                drops.append(Drop(record.position, drop.reason, self._known(record)))
+                drops.append(Drop(record.position, drop.reason))
                 return []
 
         parsed, rejects = attempt(batch.records, examples_of)
         examples = _with_duplicate_keys(list(chain.from_iterable(parsed)))
-        outcomes = batch.outcomes.reject(self._with_columns(rejects, batch.records)).drop(drops)
+        outcomes = batch.outcomes.reject(rejects).drop(drops)
         notes = [(name, found, example.position) for example in examples for name, found in example.notes]
         firsts = {name: (position, found) for name, found, position in reversed(notes) if found is not None}
         for name, count in Counter(name for name, _, _ in notes).items():
@@ -167,20 +166,6 @@ class Parser:
             return _NOTHING_KEPT
         kept = {name: _as_string(name, fields.get(name)) for name in self._options.keep_columns}
         return kept, tuple((f"records_without_{name}", None) for name in sorted(kept) if kept[name] is None)
-
-    def _with_columns(self, rejects: list[Reject], records: list[Record]) -> list[Reject]:
-        """Add the columns to keep to the rejects of records."""
-        if not self._options.keep_columns or not rejects:
-            return rejects
-        by_position = {record.position: record for record in records}
-        return [dataclasses.replace(reject, known=self._known(by_position[reject.position])) for reject in rejects]
-
-    def _known(self, record: Record) -> Known:
-        """What is known of a record that is not an example: its columns, unless it is not JSON."""
-        try:
-            return Known(self._kept(_decoded(record.raw)[0])[0] if self._options.keep_columns else {})
-        except RecordError:
-            return Known()
 
     def _content(self, fields: dict[str, Any], reading: Reading, beyond: Collection[str] = ()) -> _Read:
         """Read a record. beyond: its columns with numbers that JSON does not have, which none that is read may have."""

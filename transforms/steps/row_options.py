@@ -8,7 +8,7 @@ from transforms.base import kinds
 from transforms.base.declaring import StepOptions, option
 from transforms.base.errors import ParameterError
 from transforms.outputs import OUTPUT_FORMATS
-from transforms.rows.columns import LEDGERS, OUTPUT_COLUMNS
+from transforms.rows.columns import OUTPUT_COLUMNS
 from transforms.rows.packing import PACKINGS, longer_of
 from transforms.rows.parts import PART_COLUMNS
 from transforms.rows.truncation import TRUNCATIONS
@@ -95,13 +95,6 @@ class WriteOptions(StepOptions):
     )
     provenance: bool = option(
         "Output", "add the columns source and source_position (byte offset or number)", kinds.flag, False
-    )
-    ledger: str = option(
-        "Output",
-        "which records the ledger lists, each with its outcome, shard, row and tokens; exceptions: those that are "
-        "truncated, dropped or rejected, or lost tokens otherwise",
-        kinds.one_of(LEDGERS),
-        "exceptions",
     )
 
     def __post_init__(self) -> None:

@@ -59,8 +59,6 @@ class WriteConfig(WriteOptions):
         folder: of the dataset, at any url.
         about: what each Parquet file says of the dataset, as JSON in its metadata.
         tokenizer: the folder of the tokenizer, by which it is counted what trained spans end with; None not to count.
-        keep_columns: the columns of records that are carried along, for the ledger.
-        found_columns: of the ledger, as LedgerWriter takes them.
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -69,8 +67,6 @@ class WriteConfig(WriteOptions):
     folder: str
     about: Mapping[str, Any] | None = None
     tokenizer: str | None = None
-    keep_columns: Sequence[str] = ()
-    found_columns: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         check_text("folder", self.folder)
@@ -125,11 +121,7 @@ class _OpenShard:
         self._number = number
         self._rows: dict[tuple[str, str], RowFiles] = {}
         self._rejects: _RejectsWriter | None = None
-        self._ledger: LedgerWriter | None = None
-        if options.ledger != "none":
-            everything = options.ledger == "all"
-            columns = options.keep_columns, options.found_columns
-            self._ledger = LedgerWriter(options.folder, self._path("ledger"), split, everything, *columns)
+        self._ledger = LedgerWriter(options.folder, self._path("ledger"), split)
         self._outcomes = Outcomes()
         self._span_ends: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
@@ -165,8 +157,7 @@ class _OpenShard:
             self._rejected.update(reject.reason for reject in rejects)
             for reject in rejects:
                 self._first_rejects.setdefault(reject.reason, self._first(reject.position, reject.detail))
-        if self._ledger:
-            self._ledger.add(part)
+        self._ledger.add(part)
         self._dropped.update(part.outcomes.dropped)
         for drop in sorted(part.outcomes.drops, key=lambda drop: drop.position):
             if drop.reason not in self._first_drops:
@@ -206,7 +197,7 @@ class _OpenShard:
             | self._first_truncated,
             source=self._split.source,
             statistics=msgspec.Raw(msgspec.json.encode(statistics)),
-            ledger=self._ledger.complete() if self._ledger else None,
+            ledger=self._ledger.complete(),
             increment=self._split.increment,
             of_sources=self._of_sources,
             sent=self._sent,
@@ -215,7 +206,7 @@ class _OpenShard:
         return receipt
 
     def _path(self, what: str) -> str:
-        """The path of the file of the rejects, or of the ledger, relative to the folder of the dataset."""
+        """The path of the file of the rejects, or of the exceptions, relative to the folder of the dataset."""
         return join(what, f"{self._name(what)}.parquet")
 
     def _name(self, what: str) -> str:
@@ -239,7 +230,13 @@ class _OpenShard:
                 values = {name: _list_array(array, table.segment_offsets) for name, array in values.items()}
             columns |= values
         fields = [pa.field(name, column.type, nullable=False) for name, column in columns.items()]
-        if part.source.columns is not None and not is_packed:
+        if part.source.columns is not None and is_packed:
+            of_segments = part.source.columns.take(pa.array(table.sources))
+            for name in of_segments.column_names:
+                values = of_segments[name].combine_chunks()
+                columns[name] = _list_array(values, table.segment_offsets, nullable=True)
+                fields.append(pa.field(name, columns[name].type, nullable=False))
+        elif part.source.columns is not None:
             kept = part.source.columns.take(pa.array(table.sources[table.segment_offsets[:-1]]))
             for name, field in zip(kept.column_names, kept.schema, strict=True):
                 columns[name] = kept[name]
@@ -291,14 +288,14 @@ def _first_truncated(part: Rows) -> tuple[int, str]:
     return int(position), f"{lost:,} tokens, {trained:,} of them to be trained on, are in no row"
 
 
-def _list_array(values: np.ndarray | pa.Array, offsets: np.ndarray) -> pa.ListArray:
+def _list_array(values: np.ndarray | pa.Array, offsets: np.ndarray, nullable: bool = False) -> pa.ListArray:
     """Make a list of each row, without a copy of the values. offsets: int64, shape (rows + 1,).
 
-    Its type says that no value is null, as the column's field says of the lists: Parquet then is read in two thirds of
-    the time.
+    Its type says that no value is null, unless one may be, as the column's field says of the lists: Parquet then is
+    read in two thirds of the time.
     """
     values = pa.array(values)
-    kind = pa.list_(pa.field("element", values.type, nullable=False))
+    kind = pa.list_(pa.field("element", values.type, nullable=nullable))
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values, kind)
 
 
@@ -312,8 +309,6 @@ class WriteShards(Step):
         folder: of the dataset, at any url that fsspec opens. The files of each increment have folders of their own.
         about: what each Parquet file says of the dataset, as JSON under the key `chatmill` of its metadata.
         tokenizer: the folder of the tokenizer, by which it is counted what trained spans end with; None not to count.
-        keep_columns: the columns of records that are carried along, for the ledger.
-        found_columns: of the ledger, as LedgerWriter takes them.
         {options}
 
     Raises:
@@ -328,12 +323,9 @@ class WriteShards(Step):
         *,
         about: Mapping[str, Any] | None = None,
         tokenizer: str | None = None,
-        keep_columns: Sequence[str] = (),
-        found_columns: Sequence[str] = (),
         **options: Any,
     ):
         options |= {"folder": folder, "about": about, "tokenizer": tokenizer}
-        options |= {"keep_columns": keep_columns, "found_columns": found_columns}
         WriteConfig(**options)  # checks them here, not on a worker
         super().__init__(ShardWriter, **options)
         self.with_output_types(Receipt)
