@@ -23,7 +23,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pipeline import __version__
 from transforms.base.checks import did_you_mean
-from transforms.base.errors import InputError, ParameterError, RejectsError, StoreError, Unavailable, UserError
+from transforms.base.errors import (
+    CommittedMeanwhile,
+    InputError,
+    ParameterError,
+    RejectsError,
+    StoreError,
+    Unavailable,
+    UserError,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -98,7 +106,8 @@ def run_command(command: Callable[[], int], advice: str = "") -> int:
         advice: what to do after an unexpected error, as a sentence.
 
     Returns:
-        The exit code: that of the command; 2 after a user error, 1 after any other, 130 after Ctrl-C, 143 after
+        The exit code: that of the command; 2 after a user error, 3 if another run committed first, 1 after any other,
+        130 after Ctrl-C, 143 after
         SIGTERM, 141 if nobody reads the output to its end.
     """
     quiet_libraries()
@@ -111,7 +120,7 @@ def run_command(command: Callable[[], int], advice: str = "") -> int:
         return 2
     except (InputError, StoreError, Unavailable) as error:
         print(f"chatmill: {error_text(error)}", file=sys.stderr)
-        return 1
+        return 3 if isinstance(error, CommittedMeanwhile) else 1
     except ModuleNotFoundError as error:
         print(
             f"chatmill: the Python package {error.name} is not installed for {sys.executable}. "
@@ -134,7 +143,7 @@ def run_command(command: Callable[[], int], advice: str = "") -> int:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, which a scheduler sends: it ends a command as Ctrl-C does, so that claims are released."""
+    """SIGTERM, which a scheduler sends: it ends a command as Ctrl-C does."""
 
 
 def raise_terminated(*_: object) -> NoReturn:
@@ -158,6 +167,11 @@ def _raising_terminated() -> Iterator[None]:
 def show(text: str) -> None:
     """Print a line to standard error."""
     print(f"chatmill: {text}", file=sys.stderr, flush=True)
+
+
+def show_owner(owner: str) -> None:
+    """Print for which process this one waits. owner: what is known of it."""
+    show(f"waiting: the output is locked by {owner}")
 
 
 def show_phase(text: str) -> None:

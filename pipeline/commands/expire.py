@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.cli.console import CommandParser, show_phase
+from pipeline.cli.console import CommandParser, show_owner, show_phase
 from transforms.base import kinds
 from transforms.base.errors import UserError
 from transforms.base.phrases import counted
@@ -51,12 +51,11 @@ def run(arguments: Sequence[str]) -> int:
         raise UserError("--older_than is missing. Give how long a replaced version is kept, such as 7d.")
     show_phase(f"reading {options.dataset}")
 
-    from pipeline.cli.claims import say_who_holds
     from transforms.storage.files import full_url
     from transforms.upkeep.expiry import expire
 
     url = full_url(options.dataset)
-    found = expire(url, options.older_than, options.keep, say_who_holds)
+    found = expire(url, options.older_than, options.keep, show_owner)
     kept = f"version {found.newest}" if found.oldest == found.newest else f"versions {found.oldest} to {found.newest}"
     dropped, removed = counted(found.versions, "version"), counted(found.files, "file")
     print(f"{url}: {dropped} dropped, {removed} removed; it has {kept}.")

@@ -10,8 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pipeline.cli.claims import claim_of, take
-from pipeline.cli.console import import_beam, show, show_phase
+from pipeline.cli.console import import_beam, show, show_owner, show_phase
 from pipeline.cli.options import Options
 from pipeline.cli.sources import Source, inputs_of, with_all_inputs
 from pipeline.growth.increments import forget, planned_files, select
@@ -21,15 +20,14 @@ from pipeline.local.fork_server import ForkServer
 from pipeline.runners import runner_of
 from transforms.base.errors import UserError
 from transforms.base.phrases import counted
-from transforms.catalog.layout import Folder
+from transforms.catalog.layout import Folder, is_alive
 from transforms.catalog.log import Log
 from transforms.catalog.snapshot import Increment, Snapshot
 from transforms.inputs.listing import Accepts, InputFile, Key
 from transforms.publish.derived import derive, is_stale
 from transforms.publish.increment_commit import Change
-from transforms.storage.claim import Claim
 from transforms.storage.files import full_url
-from transforms.storage.walking import names_below
+from transforms.storage.lock import Lock
 from transforms.storage.writing import remove_attempts
 
 
@@ -83,6 +81,7 @@ def append(
         return Appended("nothing_new", _manifest(snapshot))
     for_runner = with_all_inputs(options, sources)
     import_beam()
+    from pipeline.job.prepare import output_errors
     from pipeline.job.run import is_dry_run, parse_beam_options
 
     runner = runner_of(options.runner)
@@ -91,17 +90,19 @@ def append(
             return Appended("nothing_new", _manifest(snapshot))
         show(f"a dry run: {counted(len(new), 'file')} would be added, the first of them {new[0].url}")
         return Appended("dry_run", None)
-    job = runner.job_name(parse_beam_options(for_runner, beam_flags))
-    with claim_of(folder.claims, options.output, job) as claim:
-        if take(claim, False, waits=True):
+    parse_beam_options(for_runner, beam_flags)  # checks them
+    with Lock(folder.lock, options.output) as lock:
+        with output_errors(options):
+            was_held = lock.take(show_owner)
+        if was_held:
             # What another one took meanwhile may have changed since.
             listed = inputs_of(sources, folder, accepts=accepts and is_to_add)
-        growth = _Growth(options, sources, beam_flags, server, folder, claim, listed)
+        growth = _Growth(options, sources, beam_flags, server, folder, listed)
         return growth.run(builds_one=accepts is not None)
 
 
 class _Growth:
-    """Builds increments until there is nothing new, while it holds the claim."""
+    """Builds increments, while the folder is locked."""
 
     def __init__(
         self,
@@ -110,7 +111,6 @@ class _Growth:
         beam_flags: Sequence[str],
         server: ForkServer | None,
         folder: Folder,
-        claim: Claim,
         listed: Sequence[InputFile],
     ):
         self._options = options
@@ -118,7 +118,6 @@ class _Growth:
         self._beam_flags = beam_flags
         self._server = server
         self._folder = folder
-        self._claim = claim
         self._listed = listed
         self._log = Log(folder)
 
@@ -185,7 +184,6 @@ class _Growth:
             parse_beam_options(for_runner, self._beam_flags),  # a run sets its number of workers there
             for_runner,
             self._server,
-            self._claim,
             Change(snapshot.version),
         )
         if message:
@@ -194,13 +192,14 @@ class _Growth:
 
 
 def is_unclean(folder: Folder, snapshot: Snapshot) -> bool:
-    """Return whether one that was killed left something: an increment, its claim, or what does not agree with the log.
+    """Return whether a process that was killed left something that is to be removed or written again.
 
     Args:
         folder: of the dataset.
         snapshot: the newest one.
     """
-    return bool(folder.begun() or names_below(folder.claims)) or is_stale(folder, snapshot)
+    begun = any(snapshot.has(id) or not is_alive(Folder(folder.output, id)) for id in folder.begun())
+    return begun or is_stale(folder, snapshot)
 
 
 def _manifest(snapshot: Snapshot) -> dict[str, Any] | None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 import msgspec
 
 from pipeline.cli.sources import Source
 from transforms.base.errors import UserError
 from transforms.base.phrases import counted
-from transforms.catalog.layout import Folder
+from transforms.catalog.layout import Folder, is_alive, last_written
+from transforms.catalog.log import Log
 from transforms.catalog.snapshot import Snapshot
 from transforms.inputs.listing import InputFile
 from transforms.inputs.plan_file import decode_plan
 from transforms.storage.files import read_bytes
-from transforms.storage.writing import remove
+from transforms.storage.writing import remove, remove_if_empty
 
 
 def select(
@@ -79,7 +81,19 @@ def planned_files(folder: Folder) -> list[InputFile]:
         return []
 
 
+def begun_since_commit(folder: Folder, log: Log) -> list[str]:
+    """Return the ids of the increments that were begun, and are worked on since the newest commit.
+
+    The others were given up for what was committed then.
+    """
+    newest = log.versions()[-1:]
+    since = max((datetime.fromisoformat(entry.time).timestamp() for entry in newest), default=0.0)
+    return [id for id in folder.begun() if last_written(Folder(folder.output, id)) >= since]
+
+
 def forget(folder: Folder, begun: Iterable[str]) -> None:
-    """Let increments be forgotten that were begun. Their files stay until `expire`: somebody may yet commit them."""
-    for id in begun:
-        remove(Folder(folder.output, id).work)
+    """Let increments be forgotten that were begun, unless they may be being built. Their files stay until `expire`."""
+    for of_increment in (Folder(folder.output, id) for id in begun):
+        if not is_alive(of_increment):
+            remove(of_increment.work)
+    remove_if_empty(folder.increments)

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
-from pipeline.cli.claims import claim_of
 from pipeline.cli.console import as_typed, error_text, import_beam
 from pipeline.cli.options import Options
 from pipeline.cli.result import appended_sums, print_result, sums
 from pipeline.cli.sources import Source, with_all_inputs
+from pipeline.growth.increments import begun_since_commit
 from pipeline.job.job_json import differences_of_inputs, differences_without_inputs, job_of
 from pipeline.job.temporary import temporary_folder
 from pipeline.local.fork_server import ForkServer, fork_server
@@ -28,10 +28,9 @@ from transforms.catalog.layout import Folder, check_free, check_no_links
 from transforms.catalog.log import Log
 from transforms.catalog.snapshot import Increment, Snapshot
 from transforms.inputs.listing import Accepts
-from transforms.publish.claimed import repair
-from transforms.publish.derived import is_stale
+from transforms.publish.derived import is_stale, repair
 from transforms.storage.files import check_reachable, exists, full_url
-from transforms.storage.walking import names_below
+from transforms.storage.lock import Lock
 from transforms.storage.writing import remove_attempts
 from transforms.tokens.tokenizer import ONLY_TOKENIZERS
 
@@ -158,12 +157,13 @@ def _finished_manifest(options: Options, folder: Folder, sources: Sequence[Sourc
     Raises:
         UserError: if it was built with other options.
     """
-    snapshot = Log(folder).newest()
+    log = Log(folder)
+    snapshot = log.newest()
     if snapshot is None:
         if exists(folder.success):
             raise UserError(f"{folder.output}: the dataset has no log. Copy its folder _chatmill, too.")
         return None
-    if not all(map(snapshot.has, folder.begun())):
+    if not all(map(snapshot.has, begun_since_commit(folder, log))):
         return None
     return _finished(options, folder, sources, snapshot)
 
@@ -181,11 +181,11 @@ def _finished(options: Options, folder: Folder, sources: Sequence[Source], snaps
         "to build it again.",
         file=sys.stderr,
     )
-    if folder.begun() or names_below(folder.claims) or is_stale(folder, snapshot):
+    if any(map(snapshot.has, folder.begun())) or is_stale(folder, snapshot):
         check_no_links(folder)
         # Unless a build replaces the dataset now.
-        with claim_of(folder.claims, options.output) as claim, suppress(ParameterError):
-            claim.take()
+        with Lock(folder.lock, options.output) as lock, suppress(ParameterError):
+            lock.take()
             remove_attempts(folder.output)
             repair(folder, snapshot, options.report)
     return snapshot.manifest()
@@ -208,11 +208,10 @@ def _build(
 
     runner_options = parse_beam_options(for_runner, beam_flags)
     _warn_of_layout(options)
-    job_name = runner_of(options.runner).job_name(runner_options)
     has_workers = runner_options.view_as(DirectOptions).direct_num_workers > 1  # 0: the size of the job decides
-    with claim_of(folder.claims, options.output, job_name) as claim:
+    with Lock(folder.lock, options.output) as lock:
         try:
-            prepared = prepare(options, folder, sources, server if has_workers else None, claim)
+            prepared = prepare(options, folder, sources, server if has_workers else None, lock)
         except StoreError as error:
             raise error.as_user_error(str(error)) from None
         if prepared is None:
@@ -220,7 +219,7 @@ def _build(
                 raise Unavailable(f"{folder.output}: the dataset was removed meanwhile. Run the same command again.")
             return "done_before", _finished(options, folder, sources, snapshot)
         job, of_increment, change = prepared
-        status, message = run_job(job, of_increment, runner_options, for_runner, server, claim, change)
+        status, message = run_job(job, of_increment, runner_options, for_runner, server, change)
     if status != "done":
         print(f"chatmill: {message}", file=sys.stderr)
         return status, None

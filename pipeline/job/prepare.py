@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pipeline.cli.claims import take
 from pipeline.cli.console import shortened, show_phase
 from pipeline.cli.options import PREFERENCE_ADVICE, Options
 from pipeline.cli.sources import SOURCE_OPTIONS, Source, inputs_of, is_on_hub, parse_options_of
-from pipeline.growth.increments import forget, left_out, planned_files
+from pipeline.growth.increments import begun_since_commit, forget, left_out, planned_files
 from pipeline.job.evaluation_sets import evaluations_of_job, read_evaluation_sets
 from pipeline.job.increment_plan import begin_increment, increment_of, plan_of, warn_of_large_shards
 from pipeline.job.job_json import Job, JobEvaluations, differences, job_sources, read_job, recipe_of, row_options_of
@@ -49,8 +48,8 @@ from transforms.model.examples import Conversation, PromptCompletion, Record
 from transforms.publish.increment_commit import Change
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_split
-from transforms.storage.claim import Claim
 from transforms.storage.files import join, read_bytes
+from transforms.storage.lock import Lock
 from transforms.storage.walking import names_below
 from transforms.storage.writing import remove, remove_attempts, write_atomically
 from transforms.tokens.tokenizer_files import fingerprint
@@ -75,7 +74,7 @@ def prepare(
     folder: Folder,
     sources: Sequence[Source],
     server: ForkServer | None = None,
-    claim: Claim | None = None,
+    lock: Lock | None = None,
 ) -> Prepared | None:
     """Plan a build and store it, or find it there unfinished.
 
@@ -86,7 +85,7 @@ def prepare(
         folder: the folder of the dataset.
         sources: of read_sources.
         server: loads the tokenizer for the workers at the same time.
-        claim: is taken before anything is written.
+        lock: is taken before anything is written.
 
     Returns:
         What to build; None if there is a finished dataset, which is not to be replaced.
@@ -103,13 +102,13 @@ def prepare(
     with output_errors(options):
         check_free(folder, options.overwrite)
         job, warnings = resolve(options, sources, files, materials)
-        if claim:
-            take(claim, False)
+        if lock:
+            lock.take()
         remove_attempts(folder.output)
         log = Log(folder)
         snapshot = log.newest() or Snapshot()
         taken = {each.id for each in snapshot.increments} | {entry.add.id for entry in log.versions()}
-        begun = [id for id in folder.begun() if id not in taken]
+        begun = [id for id in begun_since_commit(folder, log) if id not in taken]
         found = None if options.overwrite else _begun(options, folder, begun, job, files, taken)
         if found is None and snapshot.version and not options.overwrite:
             return None
@@ -124,7 +123,7 @@ def prepare(
         id, of_increment, files = found
         of_folder = Folder(folder.output, id)
         store(stored_materials(folder, materials), warns=id in begun)
-        forget(folder, [other for other in begun if other != id or options.overwrite])
+        forget(folder, [other for other in folder.begun() if other != id])
         begin_increment(of_folder, of_increment, files)
     return Prepared(of_increment, of_folder, Change(snapshot.version, is_build=True))
 

@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -28,13 +28,12 @@ from pipeline.job.progress import Expected, ReportProgress, expected_of, show_pl
 from pipeline.job.temporary import remove_temporary_folder
 from pipeline.runners import known_runners, runner_of
 from pipeline.runners.runner import Work
-from transforms.base.errors import InputError, RejectsError, StoreError, Unavailable, UserError
+from transforms.base.errors import CommittedMeanwhile, InputError, RejectsError, StoreError, Unavailable, UserError
 from transforms.base.held import held_to
 from transforms.catalog.layout import Folder
 from transforms.publish.increment_commit import Change, is_committed
 from transforms.steps.failures import failures_written_to, last_failure
 from transforms.steps.reports import reports_written_to
-from transforms.storage.claim import Claim, kept_by_steps
 from transforms.storage.files import exists
 from transforms.storage.writing import remove
 
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
 # One of our errors in a worker's traceback: up to where Beam names the step, or Python the next exception. The class is
 # the one that is raised for it: the arguments of the others are not in the text.
 _RAISED_AS: dict[str, type[Exception]] = {
+    "CommittedMeanwhile": CommittedMeanwhile,
     "InputError": InputError,
     "RejectsError": RejectsError,
     "StoreError": InputError,
@@ -100,7 +100,6 @@ def run_job(
     beam_options: PipelineOptions,
     options: Options,
     server: ForkServer | None,
-    claim: Claim,
     change: Change,
 ) -> tuple[str, str]:
     """Run the job until it ends, or until it is submitted.
@@ -111,7 +110,6 @@ def run_job(
         beam_options: of parse_beam_options.
         options: of this run, beyond the job: budgets, engine, report.
         server: forks the workers of a local runner, if the launcher cannot.
-        claim: of the folder, which is kept while the job runs, and left to a job that goes on without this process.
         change: what its commit does.
 
     Returns:
@@ -127,9 +125,11 @@ def run_job(
         budgets = budgets_of(options)
         build_graph(pipeline, job, folder, budgets, options.engine, options.report, change)
 
+    status, message = "done", ""
     with held_to(fingerprints_of(job, folder)), _noticing_removal(folder):
         expected = expected_of(job, folder)
-        return run_pipeline(build, job, folder, folder.failures, expected, beam_options, options, server, claim)
+        status, message = run_pipeline(build, job, folder, folder.failures, expected, beam_options, options, server)
+    return status, message
 
 
 def run_pipeline(
@@ -141,7 +141,6 @@ def run_pipeline(
     beam_options: PipelineOptions,
     options: Options,
     server: ForkServer | None,
-    claim: Claim,
 ) -> tuple[str, str]:
     """Run a pipeline until it ends, or until it is submitted.
 
@@ -154,7 +153,6 @@ def run_pipeline(
         beam_options: of parse_beam_options.
         options: of this run: its runner.
         server: forks the workers of a local runner, if the launcher cannot.
-        claim: of the output, kept while the pipeline runs, and left to a job that goes on without this process.
 
     Returns:
         The status and a message, as run_job.
@@ -169,12 +167,11 @@ def run_pipeline(
     with (
         TemporaryDirectory() if runner.has_our_workers else nullcontext() as reports,
         runner.started(work, folder, beam_options, options, server, reports) as beam_runner,
-        stopping_all_processes(claim) as handle_signals,
+        stopping_all_processes() as handle_signals,
         nullcontext() if is_left else ReportProgress(expected, reports),
-        claim.kept(end_without_claim),
     ):
         pipeline = beam.Pipeline(beam_runner, beam_options)
-        with failures_written_to(failures), reports_written_to(reports), kept_by_steps(claim, is_left):
+        with failures_written_to(failures), reports_written_to(reports):
             build(pipeline)
         _freeze_what_is_loaded()
         gc.enable()
@@ -183,7 +180,6 @@ def run_pipeline(
             if beam_options.view_as(TestOptions).dry_run:
                 return "dry_run", "a dry run: the job could be run"
             if template:
-                claim.leave_to_job()
                 return "submitted", f"the job is written to {template}, for others to run"
             continuing, cancel = runner.continuing(result), functools.partial(runner.cancel, beam_options, result)
             handle_signals(None if continuing else cancel, continuing and f"{continuing} continues.")
@@ -200,12 +196,14 @@ def _freeze_what_is_loaded() -> None:
 
 @contextmanager
 def _noticing_removal(folder: Folder) -> Iterator[None]:
-    """Inside, the error of a run whose folder was removed is that it was."""
+    """Inside, the error of a run whose folder was removed is that it was; none if another one committed the same."""
     try:
         yield
     except Exception:
         with suppress(StoreError, InputError):
-            if not exists(folder.job) and not is_committed(folder):
+            if not exists(folder.job):
+                if is_committed(folder):
+                    return
                 raise UserError(
                     f"{folder.output}: it was removed during the build. Run the same command again."
                 ) from None
@@ -239,41 +237,29 @@ def failure_of(error: Exception, failures: str) -> Exception | None:
 
 
 _EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
-# For so long a process that was stopped waits for a store that is to release its claim, and for a cluster that is to
-# cancel the job: longer than for one answer, whose error says more.
-_SECONDS_TO_RELEASE = 1.0
+# For so long a process that was stopped waits for a cluster that is to cancel the job: longer than for one answer.
 _SECONDS_TO_CANCEL = 12.0
 
 
 @contextmanager
-def stopping_all_processes(
-    claim: Claim | None,
-    exit_codes: Mapping[signal.Signals, int] = _EXIT_CODES,
-    advice: str = _ADVICE,
-) -> Iterator[Callable[[Callable[[], None] | None, str | None], None]]:
+def stopping_all_processes() -> Iterator[Callable[[Callable[[], None] | None, str | None], None]]:
     """Inside, Ctrl-C and SIGTERM end this process and all that it started at once; the run can be resumed.
 
-    A store or a cluster that does not answer delays the end by some seconds at most: a claim that was not released is
-    that of a process that is gone.
+    A cluster that does not answer delays the end by some seconds at most.
 
     Without it, Beam would wait for its workers. A signal that is ignored, as in the background of a shell, stays
     ignored, and one that the caller handles is left to it.
-
-    Args:
-        claim: is released then, unless the job continues; None if there is none.
-        exit_codes: by the signal.
-        advice: what to do then.
 
     Yields:
         A function that installs the handlers again, because a runner may have installed its own. Its arguments are
         what cancels the job, if it runs elsewhere, and the message about a job that does not end with this process.
     """
-    previous = {number: signal.getsignal(number) for number in exit_codes}
+    previous = {number: signal.getsignal(number) for number in _EXIT_CODES}
 
     def handle(cancel: Callable[[], None] | None, continuing: str | None) -> None:
-        for number, code in exit_codes.items():
+        for number, code in _EXIT_CODES.items():
             if previous[number] in (signal.SIG_DFL, signal.default_int_handler, raise_terminated):
-                signal.signal(number, functools.partial(_stop, code, cancel, claim, continuing, advice))
+                signal.signal(number, functools.partial(_stop, code, cancel, continuing))
 
     handle(None, None)
     try:
@@ -283,23 +269,14 @@ def stopping_all_processes(
             signal.signal(number, handler)
 
 
-def _stop(
-    code: int,
-    cancel: Callable[[], None] | None,
-    claim: Claim | None,
-    continuing: str | None,
-    advice: str,
-    *_: object,
-) -> NoReturn:
+def _stop(code: int, cancel: Callable[[], None] | None, continuing: str | None, *_: object) -> NoReturn:
     for number in _EXIT_CODES:  # they are sent again
         signal.signal(number, signal.SIG_IGN)
     _silence_threads()
     if cancel and (error := _error_within(_SECONDS_TO_CANCEL, cancel)):  # before a job server ends, which may do it
         continuing = f"the job could not be cancelled: {shortened(str(error))}"
     _kill_children()
-    if claim and not continuing and not claim.is_left:
-        _error_within(_SECONDS_TO_RELEASE, claim.release)
-    show(f"stopped. {f'Only this launcher: {continuing}' if continuing else advice}")
+    show(f"stopped. {f'Only this launcher: {continuing}' if continuing else _ADVICE}")
     os._exit(code)
 
 
@@ -322,13 +299,6 @@ def _error_within(seconds: float, ask: Callable[[], None]) -> Exception | None:
     thread.start()
     thread.join(seconds)
     return error
-
-
-def end_without_claim(error: Exception) -> NoReturn:
-    """End this process and all that it started, since another build has taken over the output."""
-    _kill_children()
-    show(str(error))
-    os._exit(1)
 
 
 def _silence_threads() -> None:

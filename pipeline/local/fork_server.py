@@ -25,6 +25,7 @@ from typing import NoReturn
 
 from pipeline.cli.console import import_beam
 from pipeline.cli.options import Options
+from pipeline.local.parent import end_with
 from pipeline.runners import runner_of
 from transforms.base.errors import Unavailable
 from transforms.storage.files import import_client
@@ -71,7 +72,7 @@ class ForkServer:
     def __init__(self) -> None:
         self._connection, theirs = multiprocessing.Pipe()
         context = multiprocessing.get_context("fork")
-        self._process = context.Process(target=_serve, args=(theirs, self._connection), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, self._connection, os.getpid()), daemon=True)
         self._process.start()
         theirs.close()
         self._lock = threading.Lock()
@@ -139,8 +140,9 @@ class ForkedProcess:
             time.sleep(0.02)
 
 
-def _serve(connection: Connection, launchers: Connection) -> None:
-    """Do what the launcher asks for, until it closes the connection."""
+def _serve(connection: Connection, launchers: Connection, launcher: int) -> None:
+    """Do what the launcher asks for, until it closes the connection. launcher: the id of its process."""
+    end_with(launcher)
     launchers.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -163,8 +165,9 @@ def _load(_: Connection, tokenizer: dict[str, bytes]) -> None:
 
 def _fork(connection: Connection, work: Callable[[Connection], None]) -> None:
     receiver = Connection(recv_handle(connection))
-    number = os.fork()
+    server, number = os.getpid(), os.fork()
     if not number:
+        end_with(server)
         connection.close()
         _end_after(work, receiver)
     receiver.close()

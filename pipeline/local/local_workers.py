@@ -36,6 +36,7 @@ from google.protobuf import json_format, text_format
 from pipeline.cli.console import quiet_libraries
 from pipeline.local.fork_server import ForkedProcess, ForkServer
 from pipeline.local.loopback import loopback_servers
+from pipeline.local.parent import end_with
 from transforms.base.errors import WorkerDied
 from transforms.steps.reports import read_place
 
@@ -141,7 +142,7 @@ class _WaitingWorker:
         self.process: BaseProcess | ForkedProcess
         if isinstance(starter, str):
             context: Any = multiprocessing.get_context(starter)
-            arguments = (receiver, [*earlier_senders, self.sender])
+            arguments = (receiver, [*earlier_senders, self.sender], os.getpid())
             process = self.process = context.Process(target=_work, args=arguments, daemon=True)
             process.start()
         else:
@@ -149,8 +150,16 @@ class _WaitingWorker:
         receiver.close()
 
 
-def _work(receiver: Connection, senders: Sequence[Connection] = ()) -> None:
-    """The life of a worker. senders: copies of the connections that only the launcher should hold."""
+def _work(receiver: Connection, senders: Sequence[Connection] = (), launcher: int | None = None) -> None:
+    """The life of a worker.
+
+    Args:
+        receiver: gives what Beam's worker reads from its environment.
+        senders: copies of the connections that only the launcher should hold.
+        launcher: the id of its process, if that started this one.
+    """
+    if launcher is not None:
+        end_with(launcher)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; the launcher ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.disable()  # the launcher reports in one line how this process ended, and where

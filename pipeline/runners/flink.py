@@ -145,11 +145,6 @@ class _FlinkRunner(Runner):
             if job["name"] == name and job["end-time"] < 0:
                 _ask(cluster, f"jobs/{job['jid']}?mode=cancel", "PATCH")
 
-    def cluster(self, beam_options: PipelineOptions) -> str:
-        from apache_beam.options.pipeline_options import FlinkRunnerOptions
-
-        return beam_options.view_as(FlinkRunnerOptions).flink_master
-
     def started(
         self, work: Work, folder: Folder, beam_options: PipelineOptions, *others: Any
     ) -> AbstractContextManager[Any]:

@@ -71,19 +71,6 @@ class Runner:
         """Say which job goes on if this process is stopped; None if it is to be cancelled. result: of Beam."""
         return None
 
-    def job_name(self, beam_options: PipelineOptions) -> str | None:
-        """Name the job that goes on without this process once it is submitted; None if it ends with this process."""
-        if self.has_our_workers:
-            return None
-        from apache_beam.options.pipeline_options import GoogleCloudOptions
-
-        name = beam_options.view_as(GoogleCloudOptions).job_name
-        return " ".join(filter(None, (self.name, self.cluster(beam_options), "job", name)))
-
-    def cluster(self, beam_options: PipelineOptions) -> str:
-        """Name the cluster, if there are several; otherwise empty."""
-        return ""
-
     def started(
         self,
         work: Work,

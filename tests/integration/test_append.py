@@ -21,7 +21,7 @@ import pytest
 from pipeline.cli.program import main
 from pipeline.job import prepare
 from support.chats import assistant, user
-from support.datasets import build_in_process, digests, manifest_of, write_jsonl
+from support.datasets import age_work, build_in_process, digests, manifest_of, write_jsonl
 from support.killed import kill_at
 from support.paths import ROOT, TOKENIZER
 from transforms.audit.verification import verify
@@ -98,7 +98,7 @@ def test_a_dataset_that_grows_day_by_day_has_each_record_once_after_each_and_the
     assert plain.code == 0, plain.err
     assert segments(output) == segments(tmp_path / "plain")
     assert files_of(output) == files_of(again)
-    assert not (output / "_chatmill" / "increments").exists() and not (output / "_chatmill" / "claims").exists()
+    assert not (output / "_chatmill" / "increments").exists() and not (output / "_chatmill" / "lock").exists()
 
 
 def test_overwrite_warns_how_many_records_are_lost_since_their_files_are_gone(
@@ -293,13 +293,16 @@ def test_a_first_append_that_was_begun_is_replaced_by_another_build_only_with_ov
     assert ended.code == 2 and "was begun with other options or inputs" in ended.err and ended.err.count("\n") == 1
     assert files_of(output) == before
     assert build(*append_to(output, corpus)[1:], "--overwrite", "--max_reject_fraction=1").code == 0
-    assert not (output / "_chatmill/increments").exists()
     assert manifest_of(output)["records"]["read"] == 81
-    # What was given up stays until it expires.
+    # What was given up stays until it expires, and for a day.
+    assert main(["expire", str(output), "--older_than=0s"]) == 0
+    assert before.keys() - files_of(output).keys() == set()
     assert [path in manifest_of(output)["rejects"] for path in sorted(files_of(output)) if "rejects/" in path].count(
         False
     ) == 1
+    age_work(output)
     assert main(["expire", str(output), "--older_than=0s"]) == 0
+    assert not (output / "_chatmill/increments").exists()
     assert [path for path in files_of(output) if "rejects/" in path] == manifest_of(output)["rejects"]
 
 

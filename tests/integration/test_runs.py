@@ -26,6 +26,7 @@ from pipeline.job.job_json import job_of
 from pipeline.job.prepare import prepare
 from pipeline.job.progress import show_plan
 from support.datasets import (
+    age_work,
     build_in_process,
     digests,
     manifest_of,
@@ -212,9 +213,8 @@ def test_a_second_build_is_refused_until_the_first_one_is_gone(build, in_memory,
     first.kill()  # nobody waits for it: it is a zombie
     done = build(*JOB, f"--output={output}")
     assert done.code == 0, done.err
-    assert f"took over the output, whose lock is stale: process {holding} on " in done.err
     assert digests(output) == in_memory
-    assert not (output / "_chatmill" / "claims").exists()
+    assert not (output / "_chatmill" / "lock").exists()
     os.killpg(first.pid, signal.SIGCONT)
     assert first.wait() == -signal.SIGKILL
 
@@ -234,7 +234,6 @@ def test_a_stopped_run_leaves_no_process_and_shows_how_to_resume(stop, code, tmp
     assert err == "chatmill: stopped. Run the same command again, without --overwrite, to go on from here.\n"
     _, alive = psutil.wait_procs(workers, timeout=10)
     assert not alive
-    assert not (tmp_path / "out" / "_chatmill" / "claims").exists()
 
 
 def test_workers_end_with_their_launcher(tmp_path):
@@ -439,24 +438,41 @@ def test_what_killed_processes_left_is_removed(build, stopped):
     left.append(Path(str(first_shard(output)).replace("-000000-000.", "-000000-099.")))
     for path in left:
         path.write_bytes(b"")
+        os.utime(path, (time.time() - 2 * 86_400,) * 2)
     assert build(*SMALL_JOB, f"--output={output}").code == 0
     assert digests(output) == expected
     assert not [path for path in left if path.exists()]
 
 
-@pytest.mark.parametrize("left", ["increments", "claims"])
+@pytest.mark.parametrize("left", ["increments", "lock"])
 def test_a_run_that_was_killed_after_its_commit_leaves_nothing(build, small, small_before_its_commit, tmp_path, left):
     output = Path(shutil.copytree(small, tmp_path / "out"))
     if left == "increments":
         shutil.copytree(small_before_its_commit / "_chatmill/increments", output / "_chatmill/increments")
     else:
-        take = f"from transforms.storage.claim import Claim; Claim('{output}/_chatmill/claims', '').take()"
-        subprocess.run([sys.executable, "-c", take], cwd=ROOT, check=True)
-        assert (output / "_chatmill/claims/1.json").exists()
+        (output / "_chatmill/lock").write_text("process 1 on another machine")
+        (output / "_SUCCESS").unlink()
     ended = build(*SMALL_JOB, f"--output={output}")
     assert ended.code == 0 and "is finished already" in ended.err
     assert sorted(path.name for path in (output / "_chatmill").iterdir()) == ["log", "tokenizers"]
     assert digests(output) == digests(small)
+
+
+def test_nothing_of_a_build_that_may_be_alive_is_removed(build, small, small_before_its_commit, tmp_path):
+    """Such as of a job on a cluster whose launcher was killed."""
+    output = Path(shutil.copytree(small_before_its_commit, tmp_path / "out"))
+    (output / "_chatmill" / "lock").unlink()
+    alive = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+    attempt = first_shard(output).with_name(f"train-{'f' * 16}-000000-000.parquet.{'0a' * 16}")
+    attempt.write_bytes(b"")
+    for more in (["--overwrite"], ["--append", "--on_changed_file=append"]):
+        ended = build(*SMALL_JOB, f"--output={output}", *more, *(["--max_length=64"]))
+        assert ended.code == 0, ended.err
+        assert {path: path.read_bytes() for path in alive if path.is_file()} == alive and attempt.exists()
+    age_work(output)
+    os.utime(attempt, (time.time() - 2 * 86_400,) * 2)
+    assert build(*SMALL_JOB, f"--output={output}", "--overwrite", "--max_length=32").code == 0
+    assert not (output / "_chatmill" / "increments").exists() and not attempt.exists()
 
 
 def test_an_overwrite_that_is_killed_leaves_the_old_version_and_is_resumed_without_overwrite(build, small, tmp_path):

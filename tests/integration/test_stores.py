@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import random
 import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import unquote
 
 import pytest
@@ -27,13 +24,13 @@ from support.datasets import build_in_process, digests, name_in_increment
 from support.faulty_proxy import FAULTS, FaultyProxy, seeded
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.stores import Store, gs, running, s3
-from transforms.base.errors import ParameterError, UserError
+from transforms.base.errors import UserError
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.splits import splits_of
 from transforms.reading.reader import Dataset
 from transforms.steps.read import read_split
-from transforms.storage.claim import Claim
 from transforms.storage.files import read_bytes
+from transforms.storage.lock import check_exclusive_create
 from transforms.storage.writing import write_atomically
 
 OPTIONS = ("--max_reject_fraction=0.5", "--split_bytes=60000", "--packing=bfd", "--max_length=512", "--as_chat=true")
@@ -136,30 +133,6 @@ def test_workers_of_a_build_in_a_bucket_are_forks(store, output, on_disk):
     assert shards_in(store, output) == on_disk
 
 
-def test_of_eight_that_claim_a_folder_in_a_bucket_at_once_one_holds_it(store, output):
-    url, start = store.url(f"{output}/claims"), threading.Barrier(8)
-
-    def run(_: int) -> Claim | str:
-        claim = Claim(url, "out")
-        start.wait()
-        try:
-            claim.take()
-        except ParameterError as error:
-            return error.problem
-        return claim
-
-    with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(run, range(8)))
-    (holder,) = (result for result in results if isinstance(result, Claim))
-    assert {result for result in results if isinstance(result, str)} == {
-        f"another run is writing to it: process {os.getpid()} on {platform.node()}, since "
-        f"{holder._holder.since}. Wait until it has ended, or give another folder."
-    }
-    holder.show_work()
-    holder.release()
-    assert not store.names(f"{output}/claims")
-
-
 def test_a_server_that_ignores_conditional_writes_is_refused(build, store, proxy, output):
     if store.protocol != "s3":
         pytest.skip("servers of Google's protocol are its own")
@@ -170,12 +143,10 @@ def test_a_server_that_ignores_conditional_writes_is_refused(build, store, proxy
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_claim_in_a_bucket_is_held_although_an_answer_was_lost(store, proxy, output, fault):
-    claim = Claim(store.url(f"{output}/claims"), "out")
-    claim._number = 1
+def test_a_lost_answer_is_not_taken_for_a_server_that_ignores_conditional_writes(store, proxy, output, fault):
     proxy.faults = iter([fault])
-    assert claim._create()
-    claim.check()
+    check_exclusive_create(store.url(f"{output}/lock"), "out")
+    assert not store.names(output)
 
 
 def test_run_that_was_killed_is_resumed_in_a_bucket(store, output, on_disk):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,6 +90,12 @@ def stopped_before_the_commit() -> Iterator[None]:
     error = RuntimeError("stopped before the commit")
     with patch.object(increment_commit, "_commit", side_effect=error), pytest.raises(Exception, match=str(error)):
         yield
+
+
+def age_work(output: Path) -> None:
+    """Let all files of builds that were begun be two days old: then none of these builds is alive."""
+    for path in (output / "_chatmill" / "increments").rglob("*"):
+        os.utime(path, (time.time() - 2 * 86_400,) * 2)
 
 
 def work_in(output: Path) -> Path:

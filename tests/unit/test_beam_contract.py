@@ -31,10 +31,7 @@ from google.protobuf import text_format
 
 from pipeline.cli.options import _beam_option_names
 from pipeline.local.worker_processes import INTERNALS, WORKER_VARIABLES, Internal, missing_internals
-from pipeline.runners import runner_of
-from pipeline.runners.runner import Runner
 from support.paths import ROOT
-from transforms.publish.custom_pipeline import _LOCAL_RUNNERS
 
 # ---- the local runner: pipeline/local/local_workers.py -------------------------------------------------------------
 
@@ -180,12 +177,6 @@ def test_what_is_known_of_runners_needs_nothing_of_beam_and_their_workers_are_im
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     names = "DataflowRunner DirectRunner FlinkRunner"
     assert done.stdout == f"{names}\nFalse False False\n\n"
-
-
-def test_runners_that_are_local_for_own_pipelines_have_the_names_that_beam_gives_them():
-    # What Beam makes of the name DirectRunner.
-    assert {"DirectRunner", type(create_runner("DirectRunner")).__name__} <= {*_LOCAL_RUNNERS}
-    assert runner_of("SparkRunner") == Runner("SparkRunner")
 
 
 # ---- Flink: pipeline/runners/flink.py --------------------------------------------------------------------------------

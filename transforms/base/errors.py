@@ -41,6 +41,10 @@ class Unavailable(Exception):
     """A store, a hub or a cluster that does not answer now, so that the same command may succeed later. Exit code 1."""
 
 
+class CommittedMeanwhile(Unavailable):
+    """Another run committed to the dataset first. What this one wrote stays, so that it can be resumed. Exit code 3."""
+
+
 class WorkerDied(Unavailable):
     """A worker process that was killed, or ended by itself: the machine is short of memory, or a record crashes it."""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 
 from transforms.base.errors import ParameterError, UserError
 from transforms.model.receipts import work_of
 from transforms.outputs import output_folders
 from transforms.storage.files import exists, join, kind_of
-from transforms.storage.walking import holds_anything, link_below, names_beginning, names_in
+from transforms.storage.walking import holds_anything, link_below, modified_below, names_beginning, names_in
+from transforms.storage.writing import SECONDS_ALIVE
 
 # Of the rows of a dataset.
 SPLITS = ("train", "validation")
@@ -48,7 +50,7 @@ class Folder:
         self.plan = join(self.work, "plan.jsonl")
         self.receipts = join(self.work, "receipts")
         self.failures = join(self.work, "failures")
-        self.claims = join(self.state, "claims")
+        self.lock = join(self.state, "lock")
         self.increments = work_of(output, "").rstrip("/")
         self.log = join(self.state, "log")
         self.manifest = join(output, "manifest.json")
@@ -104,6 +106,19 @@ class Folder:
     def begun(self) -> list[str]:
         """Return the ids of the increments that were begun and not committed, or of which something is left."""
         return [*filter(is_increment, names_in(self.increments))]
+
+
+def last_written(folder: Folder) -> float:
+    """Return when the newest file below the work folder of an increment was written; 0 if there is none."""
+    return max(modified_below(folder.work).values(), default=0.0)
+
+
+def is_alive(folder: Folder) -> bool:
+    """Return whether an increment may be being built: its newest file is younger than a day.
+
+    Then nobody removes anything of it: it may be built on another machine, or by a cluster whose launcher has ended.
+    """
+    return last_written(folder) > time.time() - SECONDS_ALIVE
 
 
 def is_increment(id: str) -> bool:

@@ -1,7 +1,7 @@
 """The log of a dataset: each commit is one file, which no store creates twice; their fold is a snapshot.
 
-The log alone decides which commit is the next one, not the claim of the folder: a process that was paused, and replaced
-by another one meanwhile, finds that the version that it was to make is taken. Readers of a dataset read the files of
+The log alone decides which commit is the next one, not the lock of the folder, which not each store has: who comes
+second finds that the version that it was to make is taken. Readers of a dataset read the files of
 one snapshot. Each entry has the sha256 of the one before, so that no other history fits. Old
 versions expire: what is left of the log then begins with the entry of a version and the checkpoint of the same version.
 """

@@ -12,7 +12,6 @@ from transforms.catalog.layout import Folder
 from transforms.model.receipts import Receipt
 from transforms.publish.increment_commit import Change, commit_increment, is_committed
 from transforms.steps.failures import FailureWriter
-from transforms.storage.claim import ClaimKeeper
 
 
 class CommitDataset(beam.PTransform):
@@ -35,24 +34,19 @@ class CommitDataset(beam.PTransform):
     def expand(self, receipts: beam.PCollection) -> beam.PCollection:
         # Grouped and not combined to a list, which would be one element of 600 MB for a million receipts.
         every = receipts | beam.WithKeys(0) | "all" >> beam.GroupByKey() | beam.Values()
-        return every | "commit" >> beam.Map(
-            self._commit, self._folder, FailureWriter(), ClaimKeeper()
-        ).with_output_types(str)
+        return every | "commit" >> beam.Map(self._commit, self._folder, FailureWriter()).with_output_types(str)
 
 
 def _commit_once(
     receipts: Iterable[Receipt],
     folder: Folder,
     failures: FailureWriter,
-    keeper: ClaimKeeper,
     budgets: Budgets,
     report: str,
     change: Change,
 ) -> str:
-    with failures, keeper.keeping():
+    with failures:
         if not is_committed(folder):
-            keeper.check()  # the log refuses what comes too late in any case
             in_order = sorted(receipts, key=lambda receipt: (receipt.split, receipt.part))
             commit_increment(folder, in_order, budgets, report, change)
-        keeper.release()
     return folder.manifest

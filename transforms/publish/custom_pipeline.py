@@ -12,12 +12,10 @@ import dataclasses
 import hashlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any, TypeGuard
 
 import apache_beam as beam
 import msgspec
-from apache_beam.options.pipeline_options import GoogleCloudOptions
 
 from transforms.base.checks import check_choice, check_count, check_text
 from transforms.base.declaring import takes, values_of
@@ -43,17 +41,14 @@ from transforms.steps.base import Step
 from transforms.steps.read import ReadSplits
 from transforms.steps.row_options import WriteOptions
 from transforms.steps.write import WriteShards
-from transforms.storage.claim import Claim, kept_by_steps
 from transforms.storage.files import exists, full_url, join, read_bytes
+from transforms.storage.lock import Lock
 from transforms.storage.walking import names_below
 from transforms.storage.writing import write_atomically
 from transforms.tokens.tokenizer_files import fingerprint, read_tokenizer_folder
 
 # The output is the same with any engine, so that a run can be resumed with another one.
 _NOT_COMPARED = {"engine", "tokenizer"}
-# The classes of runners whose workers end with the process that runs the pipeline; a test compares them with those of
-# pipeline/runners.
-_LOCAL_RUNNERS = ("SwitchingDirectRunner", "DirectRunner", "BundleBasedDirectRunner", "FnApiRunner", "PrismRunner")
 # What a step has that is not an option of the job.
 _OF_A_STEP = {"step", "foreign", "reason", "sources"}
 
@@ -213,8 +208,9 @@ class WriteDataset(beam.PTransform):
     finished one as it is; inputs, options of Chatmill's steps, tokenizer, formatter and versions must be the same.
     Without one, an output in which splits were written is refused.
 
-    The job is written to the output while the pipeline is built. From then on, until the dataset is complete or the
-    process ends, no other process writes to the output; if the same one builds the pipeline again, that one counts.
+    The job is written to the output while the pipeline is built. On a disk, from then on until the dataset is complete
+    or the process ends, no other process writes the same dataset to it. If another run commits another one before, this
+    one fails, and what it has written stays.
 
     Args:
         output: the folder of the dataset, at any url that fsspec opens: new, empty, or of the same pipeline.
@@ -261,22 +257,22 @@ class WriteDataset(beam.PTransform):
         job = _job(source, steps, self._writing, self._resume_key)
         output = full_url(self._output)
         folder = Folder(output, _resumed(Folder(output), job) or _id(job))
-        on_cluster = _job_on_cluster(rows.pipeline)
-        claim = Claim(folder.claims, self._output, on_cluster)
-        with _taken(claim, on_cluster is not None), kept_by_steps(claim, is_left=True):
+        with Lock(folder.lock, self._output) as lock:
+            lock.take()  # so that no build writes to it now
+            _lock(folder, self._output)
             _store(folder, job, source.files)
-            finished = source.skip_finished(folder)
-            written = rows | "write" >> WriteShards(
-                folder.output,
-                **self._writing,
-                about=about_rows(job.options, job.tokenizer),
-                tokenizer=folder.tokenizer(job.tokenizer),
-            )
-            return (
-                (written, finished)
-                | "all" >> beam.Flatten()
-                | "commit" >> CommitDataset(folder, self._budgets, self._report, Change(is_build=True))
-            )
+        finished = source.skip_finished(folder)
+        written = rows | "write" >> WriteShards(
+            folder.output,
+            **self._writing,
+            about=about_rows(job.options, job.tokenizer),
+            tokenizer=folder.tokenizer(job.tokenizer),
+        )
+        return (
+            (written, finished)
+            | "all" >> beam.Flatten()
+            | "commit" >> CommitDataset(folder, self._budgets, self._report, Change(is_build=True))
+        )
 
 
 # The name of a step, and its options.
@@ -388,32 +384,21 @@ def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _job_on_cluster(pipeline: beam.Pipeline) -> str | None:
-    """Name the job of a pipeline if it goes on without this process; None if it ends with it."""
-    runner = type(pipeline.runner).__name__
-    if runner in _LOCAL_RUNNERS:
-        return None
-    return " ".join(filter(None, (runner, "job", pipeline.options.view_as(GoogleCloudOptions).job_name)))
+# By the folder of the increment, which is removed when it is committed.
+_LOCKS: dict[str, Lock] = {}
 
 
-@contextmanager
-def _taken(claim: Claim, is_left: bool) -> Iterator[None]:
-    """Take a claim, for the steps that are applied inside; they keep and release it.
+def _lock(folder: Folder, output: str) -> None:
+    """Lock an increment for as long as this process lives: what functions do is not a part of its id.
 
-    is_left: whether the job goes on without this process.
+    A process may build its pipeline again, as in a notebook.
 
     Raises:
-        ParameterError: if another process holds the folder.
+        ParameterError: if a pipeline of another process writes the increment.
     """
-    # A pipeline of this process that failed, or was never run, keeps its claim: nobody learns of its end.
-    claim.take(replaces_own=True)
-    try:
-        yield
-    except BaseException:
-        claim.release()
-        raise
-    if is_left:
-        claim.leave_to_job()
+    if not (folder.work in _LOCKS and _LOCKS[folder.work].is_held()):
+        _LOCKS[folder.work] = Lock(join(folder.work, "lock"), output)
+        _LOCKS[folder.work].take()
 
 
 def _id(job: PipelineJob) -> str:
@@ -477,7 +462,7 @@ def _compared(job: PipelineJob, name: str) -> Any:
 
 
 def _store(folder: Folder, job: PipelineJob, files: Sequence[InputFile]) -> None:
-    """Write tokenizer, plan and job to the folder that was claimed, unless they are there. Raises as _resumed."""
+    """Write tokenizer, plan and job to the folder, unless they are there. Raises as _resumed."""
     if _resumed(folder, job) and Log(folder).exists():
         logging.getLogger(__name__).warning("%s is complete: no record is read again.", folder.output)
         return

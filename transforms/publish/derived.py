@@ -18,7 +18,7 @@ from transforms.publish.card import dataset_card
 from transforms.publish.rebuilding import stored_recipe
 from transforms.publish.report_page import write_report
 from transforms.storage.files import exists, read_bytes
-from transforms.storage.writing import remove, write_atomically
+from transforms.storage.writing import remove, remove_if_empty, write_atomically
 
 _LOGGER = logging.getLogger(__name__)
 # The newest versions that can be loaded by name; `transforms.shards` loads the others.
@@ -86,6 +86,24 @@ def outdated(folder: Folder, snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
 def checksums_of(snapshot: Snapshot) -> bytes:
     """Return the content of SHA256SUMS: a line for each file of a version, as `sha256sum -c` reads it in the folder."""
     return "".join(f"{file['sha256']}  {file['path']}\n" for file in snapshot.data_files()).encode()
+
+
+def repair(folder: Folder, snapshot: Snapshot, report: str | None = None) -> None:
+    """Do what a process that was killed after its commit did not do.
+
+    What is derived from the newest snapshot of the log is written, and the work folders of increments that were
+    committed are removed.
+
+    Args:
+        folder: of the dataset.
+        snapshot: the newest one.
+        report: one of REPORTS; None for a report if there is one.
+    """
+    if is_stale(folder, snapshot):
+        derive(folder, snapshot, report or ("html" if exists(folder.report) else "none"))
+    for id in filter(snapshot.has, folder.begun()):
+        remove(Folder(folder.output, id).work)
+    remove_if_empty(folder.increments)
 
 
 def derived_from(folder: Folder, snapshot: Snapshot) -> tuple[dict[str, Any], bytes]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from transforms.base.errors import InputError, RejectsError, Unavailable
+from transforms.base.errors import CommittedMeanwhile, InputError, RejectsError
 from transforms.catalog.budgets import Budgets, nothing_left
 from transforms.catalog.description import Description, read_description
 from transforms.catalog.layout import PUBLISHED, Folder
@@ -59,7 +59,7 @@ def commit_increment(
     Raises:
         InputError: if a budget is exceeded, or no row is left of the dataset. Nothing is committed then; rejects and
             ledger can be read.
-        Unavailable: if another commit was made meanwhile.
+        CommittedMeanwhile: if another commit was made meanwhile.
     """
     job = read_description(folder.job)
     check_complete(job.splits, receipts)
@@ -85,7 +85,9 @@ def _commit(folder: Folder, job: Description, receipts: Sequence[Receipt], repor
             "build" if begins else "append", increment, change.base, job=job.job if begins else None
         )
     except Conflict as conflict:
-        raise Unavailable(f"{folder.output}: {conflict}. Run the same command again.") from None
+        raise CommittedMeanwhile(
+            f"{folder.output}: {conflict}. What this run has built stays: run the same command again."
+        ) from None
     derive(folder, snapshot, report)
     remove(folder.work)
     remove_if_empty(folder.increments)

@@ -17,13 +17,22 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from transforms.base.errors import InputError, ParameterError, RejectsError, StoreError, Unavailable, UserError
+from transforms.base.errors import (
+    CommittedMeanwhile,
+    InputError,
+    ParameterError,
+    RejectsError,
+    StoreError,
+    Unavailable,
+    UserError,
+)
 from transforms.storage.files import join, read_bytes
 from transforms.storage.walking import names_below
 from transforms.storage.writing import write_atomically
 
 _KINDS = {
-    kind.__name__: kind for kind in (InputError, ParameterError, RejectsError, StoreError, Unavailable, UserError)
+    kind.__name__: kind
+    for kind in (CommittedMeanwhile, InputError, ParameterError, RejectsError, StoreError, Unavailable, UserError)
 }
 
 _folder: ContextVar[str | None] = ContextVar("failures_folder", default=None)

@@ -40,7 +40,6 @@ from transforms.steps.reports import ReportWriter
 from transforms.steps.row_files import RowFiles
 from transforms.steps.row_options import WriteOptions
 from transforms.steps.source_totals import added, totals_of_sources
-from transforms.storage.claim import ClaimKeeper
 from transforms.storage.files import join
 from transforms.storage.writing import NewFile
 from transforms.tokens.decoding import TokenDecoder
@@ -343,7 +342,6 @@ class _WriteParts(beam.DoFn):
         self._make = make
         self._failures = FailureWriter()
         self._reports = ReportWriter()
-        self._keeper = ClaimKeeper()
 
     def process(self, parts: Parts[Rows]) -> Iterator[Receipt]:
         call, write = StepCall(self._failures), self._make()
@@ -353,5 +351,4 @@ class _WriteParts(beam.DoFn):
             self._reports.write(part)
             return receipt
 
-        with self._keeper.keeping():
-            yield from filter(None, map(write_and_report, parts))
+        yield from filter(None, map(write_and_report, parts))

@@ -10,6 +10,7 @@ import os
 import posixpath
 import re
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,8 @@ from transforms.base.errors import StoreError
 from transforms.storage.files import exists, file_system
 from transforms.storage.retries import reason_of, with_retries
 
+# For so long after its newest file was written, a build may be alive.
+SECONDS_ALIVE = 86_400.0
 # Of a file that does not have its final name yet.
 _ATTEMPT = re.compile(r".+\.[0-9a-f]{32}")
 
@@ -53,7 +56,7 @@ def _attempt_at(path: str) -> str:
 def _attempt(path: str, content: bytes) -> Iterator[str]:
     """Write a file next to a path, yield its name, and remove it in the end if it still has this name."""
     attempt = _attempt_at(path)
-    _make_folder(posixpath.dirname(path))
+    make_folder(posixpath.dirname(path))
     try:
         with open(attempt, "wb") as file:
             file.write(content)
@@ -162,7 +165,7 @@ class NewFile(io.RawIOBase):
         self._file: Any
         with _disk_errors(url):
             if self._is_local:
-                _make_folder(posixpath.dirname(path))
+                make_folder(posixpath.dirname(path))
                 self._file = open(_attempt_at(path), "wb")  # noqa: SIM115
             else:
                 self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115
@@ -229,12 +232,12 @@ def _sync_folder(path: str) -> None:
             os.close(folder)
 
 
-def _make_folder(path: str) -> None:
+def make_folder(path: str) -> None:
     """Make a folder with those above it, if they do not exist, so that they survive a power cut."""
     if not path or os.path.isdir(path):
         return
     parent = posixpath.dirname(path)
-    _make_folder(parent)
+    make_folder(parent)
     try:
         os.makedirs(path, exist_ok=True)
     except FileNotFoundError:
@@ -264,10 +267,14 @@ def remove_if_empty(folder: str) -> None:
 
 
 def remove_attempts(folder: str) -> None:
-    """Remove what killed processes left of files that were being written, in a folder of a disk and those in it."""
+    """Remove what killed processes left of files that were being written, in a folder of a disk and those in it.
+
+    Those that are younger than a day stay: somebody may be writing them.
+    """
     system, path = file_system(folder)
     if isinstance(system, LocalFileSystem):
         for parent, _, names in os.walk(path):
-            for name in filter(_ATTEMPT.fullmatch, names):
+            for attempt in (posixpath.join(parent, name) for name in names if _ATTEMPT.fullmatch(name)):
                 with suppress(FileNotFoundError):
-                    os.remove(posixpath.join(parent, name))
+                    if os.stat(attempt).st_mtime < time.time() - SECONDS_ALIVE:
+                        os.remove(attempt)

@@ -11,13 +11,22 @@ from typing import Any, NamedTuple
 import msgspec
 
 from transforms.catalog.description import evaluations_of, formatters_of, read_description
-from transforms.catalog.layout import PUBLISHED, STORED, Folder, increment_of, is_stored
+from transforms.catalog.layout import (
+    PUBLISHED,
+    STORED,
+    Folder,
+    check_no_links,
+    increment_of,
+    is_alive,
+    is_stored,
+    last_written,
+)
 from transforms.catalog.log import Log
 from transforms.catalog.snapshot import Entry
-from transforms.publish.claimed import held, repair
+from transforms.publish.derived import repair
 from transforms.reading.reader import Dataset, url_of_all
-from transforms.storage.claim import Holder
 from transforms.storage.files import join
+from transforms.storage.lock import Lock
 from transforms.storage.walking import modified_below, names_below
 from transforms.storage.writing import remove, remove_if_empty
 
@@ -35,9 +44,7 @@ class Expired(NamedTuple):
     newest: int
 
 
-def expire(
-    url: str, older_than: float, keep: int = 1, when_held: Callable[[Holder | None], None] = lambda _: None
-) -> Expired:
+def expire(url: str, older_than: float, keep: int = 1, when_held: Callable[[str], None] = lambda _: None) -> Expired:
     """Drop the versions of a dataset that were replaced by a newer one long ago, and remove files that no other names.
 
     A version that was the newest one within `older_than` is kept: its readers have its files. First the log
@@ -46,26 +53,30 @@ def expire(
     Args:
         url: of the dataset's folder.
         older_than: seconds. Files of a job that no version names, such as those of a build that was killed, are removed
-            too, if they are older and belong to no increment that is being built: also tokenizers, formatters and
-            evaluation sets.
+            too, if they are older and belong to no increment that may be being built: also tokenizers, formatters and
+            evaluation sets. Of such an increment, the newest file is younger than a day, or than `older_than`.
         keep: how many of the newest versions are always kept.
-        when_held: is called if something else writes to the dataset, for which this waits.
+        when_held: is called if another process writes to the dataset, for which this waits.
 
     Raises:
         UserError: if there is no finished dataset, or a folder of it is a link.
         InputError: if the log is damaged.
-        Unavailable: if another process took the folder over, because this one did not renew its lock.
         StoreError: if the store fails.
     """
     folder = Dataset(url_of_all(url)).folder
     log = Log(folder)
     before = time.time() - older_than
-    with held(folder, when_held) as claim:
+    check_no_links(folder)
+    with Lock(folder.lock, folder.output) as lock:
+        lock.take(when_held)
         entries = log.versions()
         first = _first_kept(entries, before, keep)
         log.drop_before(entries[first].version)
         newest = log.snapshot(entries[-1].version)
         repair(folder, newest)
+        for begun in (Folder(folder.output, id) for id in folder.begun()):
+            if not is_alive(begun) and last_written(begun) < before:
+                remove(begun.work)
         # In this order: an increment that is committed meanwhile is one that is being built, or has its entry.
         found = {part: modified_below(join(folder.output, part)) for part in PUBLISHED}
         stored = {part: modified_below(join(folder.state, part)) for part in STORED}
@@ -76,7 +87,6 @@ def expire(
         increments = (*oldest.increments, *(entry.add for entry in kept))
         named = {path for increment in increments for path in increment.files.paths()}
         jobs_kept = (oldest.job, *(entry.job for entry in kept if entry.job))
-        claim.check()
         removed = 0 if jobs is None else _remove_stored(folder, stored, [*jobs, *jobs_kept], before)
         for part, files in found.items():
             for name, modified in files.items():
