@@ -56,7 +56,6 @@ def labels_of(split: Split, records: list[int], part: int = 0, last: bool = True
             validation=positions % 2 == 0,
             columns=pa.table({"at": [str(row) for row in rows]}),
             numbers=np.array([number for *_, number in rows], np.int64),
-            contents=[str(row[:2]).encode() for row in rows],
         ),
     )
 
@@ -103,7 +102,6 @@ def test_each_example_is_in_one_bucket_with_all_that_belongs_to_it(tmp_path_fact
             assert source.validation.tolist() == [row[1] % 2 == 0 for row in rows]
             if rows:
                 assert source.columns["at"].to_pylist() == [str(row) for row in rows]
-                assert source.contents == [str(row[:2]).encode() for row in rows]
                 assert source.numbers.tolist() == [row[2] for row in rows]
             assert ((part.labels == part.ids) | (part.labels == IGNORED)).all()
             # The examples of a record follow each other, in their order.

@@ -18,7 +18,6 @@ from transforms.catalog.description import Description
 from transforms.catalog.manifest import check_ledger
 from transforms.catalog.snapshot import Increment
 from transforms.model.batches import Slice, Split
-from transforms.model.examples import Conversation, PlainText, content_digest
 from transforms.model.receipts import Receipt
 from transforms.steps import ledger_writer as ledger
 from transforms.steps.custom import _Filter
@@ -195,24 +194,3 @@ def test_a_ledger_that_does_not_say_what_is_counted_stops_the_commit(tmp_path):
     for change in planted:
         with pytest.raises(ValueError, match="split 0: ledger/ has "):
             Increment.of(INCREMENT, job, [msgspec.structs.replace(receipt, **change)], [])
-
-
-def test_duplicates_have_one_digest_and_others_have_another():
-    messages = [user("Hi"), assistant("Hello")]
-    call = {"type": "function", "function": {"name": "f", "arguments": {"b": 1, "a": 2}}}
-    called = [user("Hi"), assistant("", tool_calls=[{**call, "id": "1"}])]
-    again = [user("Hi"), {"tool_calls": [{"id": "2", **call}], "content": "", "role": "assistant"}]
-    same = [Conversation(messages), Conversation([{**message, "name": "x"} for message in messages], tools=[call])]
-    assert len({content_digest(content) for content in same}) == 1
-    assert content_digest(Conversation(called)) == content_digest(Conversation(again))
-    others = [
-        *same[:1], Conversation(called), Conversation(messages[:1]), Conversation(messages[::-1]), PlainText("Hi"),
-        Conversation([user("H"), assistant("iHello")]),
-        Conversation([user("Hi"), assistant("Hello", tool_calls=[call])]),
-    ]  # fmt: skip
-    assert len({content_digest(content) for content in others}) == len(others)
-
-
-@pytest.mark.parametrize("content", [PlainText("\ud800"), Conversation([{}]), Conversation([{"role": "user"}, 7])])
-def test_what_has_no_digest_stops_nothing(content):
-    assert content_digest(content) is None

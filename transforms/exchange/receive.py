@@ -154,10 +154,7 @@ def _joined(batches: Sequence[Labels], split: Split) -> Labels:
     sources = [batch.source for batch in batches]
     rows = [len(source.positions) for source in sources]
     columns = [source.columns for source in sources if source.columns is not None]
-    contents, found = (
-        _filled(values, rows, lambda count: [None] * count)
-        for values in ([source.contents for source in sources], [source.found for source in sources])
-    )
+    found = _filled([source.found for source in sources], rows, lambda count: [None] * count)
     return Labels(
         split=split,
         part=0,
@@ -172,7 +169,6 @@ def _joined(batches: Sequence[Labels], split: Split) -> Labels:
             validation=joined([source.validation for source in sources], bool),
             columns=pa.concat_tables(columns) if columns else None,
             numbers=_joined_or_none([source.numbers for source in sources], rows, np.zeros, np.int64),
-            contents=None if contents is None else [*chain.from_iterable(contents)],
             found=None if found is None else [*chain.from_iterable(found)],
         ),
     )

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.model.examples import Content, Example, Record, Text, attempt
+from transforms.model.examples import Example, Record, Text, attempt
 from transforms.model.outcomes import Drop, Known, Outcomes
 from transforms.model.receipts import Sent
 from transforms.rows import IGNORED
@@ -171,7 +171,6 @@ class RowSource:
         columns: strings, shape (rows,) for each column that is carried along; None if there are none.
         numbers: int64, shape (rows,): the number of the row's example among those of its record; None if each record
             has one example.
-        contents: what the row's example says, for each row, or the digest of it; None if that is not known.
         found: what was found of the row's record, for the exceptions, for each row; None if nothing was.
     """
 
@@ -179,7 +178,6 @@ class RowSource:
     validation: np.ndarray
     columns: pa.Table | None
     numbers: np.ndarray | None = None
-    contents: Sequence[Content | bytes | None] | None = None
     found: Sequence[str | None] | None = None
 
     def first_rows(self) -> np.ndarray:

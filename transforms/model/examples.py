@@ -6,7 +6,6 @@ does not look for garbage in them, since none of them is in a cycle.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -28,7 +27,6 @@ MessagesInParts: TypeAlias = tuple[tuple[str, ...], tuple[int, ...], list[str]]
 # The roles of messages, their contents, and their calls; None if no message has any.
 Said: TypeAlias = tuple[Sequence[str], Sequence[Any], Sequence[Any] | None]
 
-DIGEST_BYTES = 16  # of a content
 
 # Names of counts, as in Outcomes.note, each with what was found, or None if the name says it.
 Notes: TypeAlias = tuple[tuple[str, str | None], ...]
@@ -284,9 +282,6 @@ def are_text_parts(content: Any) -> bool:
     return True
 
 
-_pack = msgspec.msgpack.Encoder(order="sorted").encode
-
-
 def said(conversation: Conversation) -> Said:
     """Return what the messages of a conversation say, without the ids of calls, which differ between duplicates."""
     if found := conversation.plain:
@@ -311,24 +306,6 @@ def said_by(content: Content) -> Said | str | list[int]:
     if isinstance(content, PromptCompletion):
         return content.prompt + content.completion
     return content.text if isinstance(content, PlainText) else content.input_ids.tolist()
-
-
-def content_digest(content: Content | bytes | None) -> bytes | None:
-    """Return a digest of what an example says; the same for duplicates with another schema, id, tools or order of keys.
-
-    Args:
-        content: of the example; or its digest, None if that is not known.
-
-    Returns:
-        16 bytes, of the SHA-256 of MessagePack, which take half the time of BLAKE2b and JSON. None if the content is
-        not Unicode, or not what it should be: own steps may make any.
-    """
-    if content is None or isinstance(content, bytes):
-        return content
-    try:
-        return hashlib.sha256(_pack(said_by(content))).digest()[:DIGEST_BYTES]
-    except Exception:
-        return None
 
 
 def validation_limit(fraction: float) -> int:

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from transforms.base.errors import InputError
 from transforms.model.batches import Labels, RowSource, Split, Tokens
-from transforms.model.examples import content_digest
 from transforms.model.outcomes import Outcomes
 from transforms.rows import IGNORED
 
@@ -36,7 +35,6 @@ class _Sent(msgspec.Struct, frozen=True):
     validation: bytes
     numbers: bytes | None
     columns: bytes | None
-    contents: list[bytes | None] | None
     found: list[str | None] | None = None
 
 
@@ -46,9 +44,7 @@ _decode = msgspec.msgpack.Decoder(_Sent).decode
 
 def encode_examples(batch: Labels) -> bytes:
     """Return the bytes of examples. batch: some of those of a part; of the labels, it is sent which ones there are."""
-    source, contents = batch.source, None
-    if source.contents is not None:
-        contents = [content_digest(content) for content in source.contents]
+    source = batch.source
     sent = _Sent(
         part=batch.part,
         last=batch.last,
@@ -61,7 +57,6 @@ def encode_examples(batch: Labels) -> bytes:
         validation=_bytes(source.validation, "?"),
         numbers=None if source.numbers is None else _bytes(source.numbers, "<i8"),
         columns=None if source.columns is None else _table_bytes(source.columns),
-        contents=contents,
         found=None if source.found is None else list(source.found),
     )
     content = _encode(sent)
@@ -93,7 +88,6 @@ def decode_examples(content: bytes, split: Split, url: str) -> Tokens:
         validation=np.frombuffer(sent.validation, "?"),
         columns=None if sent.columns is None else pa.ipc.open_stream(sent.columns).read_all(),
         numbers=None if sent.numbers is None else np.frombuffer(sent.numbers, "<i8"),
-        contents=sent.contents,
         found=sent.found,
     )
     return Tokens(

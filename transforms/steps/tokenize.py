@@ -397,7 +397,6 @@ def _source(texts: list[Text]) -> RowSource:
         validation=np.array([example.validation for example in examples], bool),
         columns=_kept_columns([example.columns for example in examples]),
         numbers=numbers if numbers.any() else None,
-        contents=[example.content for example in examples],
         found=found if any(found) else None,
     )
 
