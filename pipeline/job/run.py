@@ -163,12 +163,11 @@ def run_pipeline(
     runner = runner_of(options.runner)
     remove(failures)  # of an earlier run
     template = beam_options.view_as(GoogleCloudOptions).template_location
-    is_left = bool(template)
     with (
         TemporaryDirectory() if runner.has_our_workers else nullcontext() as reports,
         runner.started(work, folder, beam_options, options, server, reports) as beam_runner,
         stopping_all_processes() as handle_signals,
-        nullcontext() if is_left else ReportProgress(expected, reports),
+        nullcontext() if template else ReportProgress(expected, reports),
     ):
         pipeline = beam.Pipeline(beam_runner, beam_options)
         with failures_written_to(failures), reports_written_to(reports):
