@@ -77,6 +77,7 @@ def expire(url: str, older_than: float, keep: int = 1, when_held: Callable[[str]
         for begun in (Folder(folder.output, id) for id in folder.begun()):
             if not is_alive(begun) and last_written(begun) < before:
                 remove(begun.work)
+        remove_if_empty(folder.increments)
         # In this order: an increment that is committed meanwhile is one that is being built, or has its entry.
         found = {part: modified_below(join(folder.output, part)) for part in PUBLISHED}
         stored = {part: modified_below(join(folder.state, part)) for part in STORED}
