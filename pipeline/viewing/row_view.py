@@ -13,7 +13,7 @@ import pyarrow as pa
 from pipeline.viewing.view import Marked, as_text, legend, marked_tokens, runs, shown_tokens, visible
 from transforms.base.phrases import counted
 from transforms.outputs import ShardEntry, stem_of
-from transforms.reading.reader import Dataset
+from transforms.reading.reader import READ_FORMAT, Dataset
 from transforms.reading.row_examples import EXAMPLE_COLUMNS, examples_of
 from transforms.rows import IGNORED
 from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS
@@ -261,6 +261,8 @@ def print_example(
 def print_preview(console: Console, dataset: Dataset) -> None:
     """Print the first example of a dataset, from near the first token that is trained on, for a summary of a build."""
     split = "train" if dataset.shards("train") else "validation"
+    if not dataset.shards(split, READ_FORMAT):
+        return
     example = next(iter(read_row(dataset, 0, split).examples), None)
     if example is None or not example.trained.any():
         return

@@ -42,7 +42,7 @@ def datasets(tmp_path_factory):
     options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5"]
     packed = ["--packing=bfd", "--max_length=4096", "--provenance", "--validation_fraction=0.2"]
     assert cli.main(["build", *options, *packed, f"--output={folder / 'packed'}"]) == 0
-    plain = ["--keep_columns=id", "--shift_labels", "--output_format=tfrecord"]
+    plain = ["--keep_columns=id", "--shift_labels"]
     assert cli.main(["build", *options, *plain, f"--output={folder / 'plain'}"]) == 0
     short = ["--packing=bfd", "--max_length=48", "--keep_columns=id", "--provenance"]
     assert cli.main(["build", *options, *short, f"--output={folder / 'short'}"]) == 0

@@ -1,18 +1,18 @@
-"""Dataset: reads what a build wrote, from either format, and imports little."""
+"""Dataset: reads what a build wrote, from Parquet alone, and imports little."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from pipeline.cli.program import main
 from support.datasets import rows_of
 from support.paths import CHATS, ROOT, TOKENIZER
-from transforms import Dataset, InputError, UserError
+from transforms import Dataset, InputError, UserError, shards
 
 COLUMNS = "input_ids,labels,attention_mask,position_ids,loss_mask"
 
@@ -46,16 +46,25 @@ def test_rows_are_those_of_the_shards_in_order_with_their_numbers(folder, split)
     assert {name for _, _, batch in dataset.rows(split, ["labels"]) for name in batch.schema.names} == {"labels"}
 
 
-def test_tfrecord_has_the_rows_and_the_types_of_parquet(folder):
-    dataset = Dataset(str(folder))
-    for of_parquet, of_tfrecord in zip(dataset.shards(None, "parquet"), dataset.shards(None, "tfrecord"), strict=True):
-        rows, same = (
-            pa.Table.from_batches(dataset.read_shard(shard)).replace_schema_metadata(None)
-            for shard in (of_parquet, of_tfrecord)
-        )
-        assert rows == same and rows.schema == same.schema
-        assert dataset.read_row(of_tfrecord, len(rows) - 1) == rows.to_pylist()[-1]
-    assert {reject["reason"] for batch in dataset.rejects() for reject in batch.to_pylist()}
+def test_rows_in_tfrecord_alone_are_not_read_which_is_one_line(tmp_path, capfd):
+    options = [f"--input={CHATS}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--direct_num_workers=1"]
+    output = tmp_path / "out"
+    assert main([*options, "--output_format=tfrecord,tfrecord.gz", f"--output={output}"]) == 0
+    problem = (
+        f"{output}: its rows are in tfrecord alone, which is written and not read. Build it again with parquet in "
+    )
+    dataset = Dataset(str(output))
+    [first, *_] = dataset.shards("train")
+    for read in (lambda: next(dataset.rows()), lambda: dataset.row(0), lambda: next(dataset.read_shard(first))):
+        with pytest.raises(UserError, match=re.escape(problem)):
+            read()
+    capfd.readouterr()
+    for command in (["inspect", str(output)], ["inspect", str(output), "--row=3"]):
+        assert main(command) == 2
+        assert capfd.readouterr().err == f"chatmill: {problem}output_format, too.\n"
+    report = (output / "report.html").read_text()
+    assert "No rows are shown: for that, the dataset needs Parquet" in report and "<article" not in report
+    assert all(url.endswith(".tfrecord") for url in shards(str(output)))
 
 
 def test_options_layout_and_tokenizer_are_those_of_the_job(folder):

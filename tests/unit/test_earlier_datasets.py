@@ -178,6 +178,25 @@ def test_a_dataset_whose_rows_are_no_records_is_refused(corpus, layout, error):
         listed(out, out)
 
 
+def test_a_dataset_whose_rows_are_in_tfrecord_alone_is_refused_and_next_to_parquet_they_are_not_read(corpus):
+    out = write_dataset(corpus / "out")
+    (out / "tfrecord").mkdir()
+    (out / "tfrecord/train-00000-of-00001.tfrecord").write_bytes(b"x")
+    both = msgspec.json.decode(
+        manifest_of(out, "data/train-00000-of-00001.parquet", "tfrecord/train-00000-of-00001.tfrecord")
+    )
+    for shard in both["shards"]:
+        shard["format"] = shard["path"].rpartition(".")[2]
+    (out / "manifest.json").write_bytes(msgspec.json.encode(both))
+    assert listed(out, out) == ["data/train-00000-of-00001.parquet"]
+    (out / "manifest.json").write_bytes(msgspec.json.encode(both | {"shards": both["shards"][1:]}))
+    problem = (
+        "out: its rows are in tfrecord alone, which is written and not read. Build it again with parquet in output"
+    )
+    with pytest.raises(UserError, match=problem):
+        listed(out, out)
+
+
 @pytest.mark.parametrize(
     ("records", "loss"),
     [

@@ -16,8 +16,6 @@ import os
 import pickle
 import re
 import shutil
-import struct
-import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -40,7 +38,6 @@ from transforms.inputs.listing import InputFile, list_inputs
 from transforms.inputs.splits import splits_of
 from transforms.model.examples import Conversation
 from transforms.model.receipts import FirstExample, Receipt, RejectsFile, Shard, read_receipt, write_receipt
-from transforms.outputs.tfrecord import TFRecordReader, encode_tfrecord, masked_crc
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_split
 
@@ -299,44 +296,6 @@ def test_any_job_json_is_a_job_or_damaged_or_refused_in_one_line(folder, content
         assert read_job(output) is None
     except UserError as error:
         assert "\n" not in str(error)
-
-
-COLUMNS = pa.schema([("input_ids", pa.list_(pa.int32())), ("weights", pa.list_(pa.float32())), ("id", pa.string())])
-token_rows = st.lists(
-    st.fixed_dictionaries(
-        {
-            "input_ids": st.lists(st.integers(-100, 1 << 20), max_size=4),
-            "weights": st.lists(st.floats(width=32, allow_nan=False), max_size=4),
-            "id": st.none() | st.text(min_size=1, max_size=9),
-        }
-    ),
-    min_size=1,
-    max_size=5,
-)
-
-
-def record_of_tfrecord(content: bytes) -> bytes:
-    length = struct.pack("<Q", len(content))
-    return length + masked_crc(length) + content + masked_crc(content)
-
-
-@pytest.mark.parametrize("compressed", [False, True])
-@FUZZ
-@given(token_rows, damages, st.booleans())
-def test_tfrecord_has_the_rows_that_were_written_or_is_an_error(compressed, rows, damage, has_right_checksums):
-    content = encode_tfrecord(pa.Table.from_pylist(rows, COLUMNS))
-    if has_right_checksums:
-        payload = encode_tfrecord(pa.Table.from_pylist(rows[:1], COLUMNS))[12:-4]
-        content = record_of_tfrecord(damaged(payload, damage))
-        content = gzip.compress(content) if compressed else content
-    else:
-        content = damaged(gzip.compress(content, mtime=0) if compressed else content, damage)
-    try:
-        reader = TFRecordReader(io.BytesIO(content), "a.gz" if compressed else "a", COLUMNS)
-        found = [row for batch in reader.batches() for row in batch.to_pylist()]
-        assert has_right_checksums or found == rows[: len(found)]
-    except (ValueError, EOFError, OSError, zlib.error):
-        pass
 
 
 ENTRY = ("version", "previous", "kind", "add", "remove", "time", "job")

@@ -31,7 +31,7 @@ from transforms.catalog.layout import Folder, increment_of
 from transforms.model.batches import Rows, RowSource, RowTable, Slice, Split, Used
 from transforms.model.outcomes import Drop, Outcomes, Reject
 from transforms.model.receipts import FirstExample, Receipt, RejectsFile, Shard, name_of, read_receipts, write_receipt
-from transforms.outputs import CreateFile, OutputFormat, ShardReader, datasets_files, loading_code, parquet
+from transforms.outputs import CreateFile, OutputFormat, datasets_files, loading_code, parquet
 from transforms.outputs.parquet import ParquetWriter
 from transforms.outputs.tfrecord import encode_tfrecord, encode_varints
 from transforms.rows.columns import OUTPUT_COLUMNS
@@ -553,9 +553,7 @@ class TwoFiles:
 def flat(monkeypatch: pytest.MonkeyPatch) -> None:
     """Register a format with two files for each shard, like another module of transforms.outputs."""
     module = types.ModuleType("transforms.outputs.flat")
-    module.FORMAT = OutputFormat(
-        "flat", TwoFiles, ShardReader, lambda folder, shards: f"load {folder}/{shards[0]['path']}"
-    )
+    module.FORMAT = OutputFormat("flat", TwoFiles, lambda folder, shards: f"load {folder}/{shards[0]['path']}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(WriteOptions, "__post_init__", lambda self: None)
 

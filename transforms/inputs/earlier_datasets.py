@@ -12,6 +12,7 @@ from transforms.base.phrases import counted
 
 _STATE = "_chatmill"  # of each dataset, finished or not
 _DEFAULT_SPLITS = ("train",)
+_READ_FORMAT = "parquet"
 _MANIFEST, _SUCCESS = "manifest.json", "_SUCCESS"  # of a copy without its folder _chatmill
 
 
@@ -99,10 +100,15 @@ def rows_of_dataset(
         )
     if layout.shift_labels:
         raise ValueError("it was built with shift_labels, and rows whose labels are shifted are not read.")
-    chosen = [shard for shard in manifest.shards if shard.split in splits]
+    chosen = [shard for shard in manifest.shards if shard.split in splits and shard.format == _READ_FORMAT]
     have = sorted({shard.split for shard in manifest.shards})
     if missing := next((split for split in splits if split not in have), None):
         raise ValueError(f"it has no split {missing}; it has {', '.join(have)}. Choose with split.")
+    if manifest.shards and not chosen:
+        raise ValueError(
+            f"its rows are in {manifest.shards[0].format} alone, which is written and not read. Build it again with "
+            f"{_READ_FORMAT} in output_format, too."
+        )
     for shard in chosen:
         if (size := sizes.get(shard.path)) != shard.bytes:
             found = "is missing" if size is None else f"has {size:,} bytes"
@@ -124,6 +130,7 @@ class _Shard(msgspec.Struct):
     path: str
     bytes: int
     split: str
+    format: str = _READ_FORMAT
 
 
 class _Records(msgspec.Struct):

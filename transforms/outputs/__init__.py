@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import RawIOBase
-from typing import IO, TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,34 +42,6 @@ class TableWriter(Protocol):
         """Write what is left. The files are closed later."""
 
 
-class ShardReader:
-    """Reads the rows of one file of a shard.
-
-    Attributes:
-        schema: the columns that the file says it has, with the metadata of its rows; None if the format has no schema.
-        groups: the rows of each group of rows that can be read without those before it; empty if there are none.
-    """
-
-    schema: pa.Schema | None = None
-    groups: Sequence[int] = ()
-
-    def batches(self, start: int = 0, stop: int | None = None, threads: bool = True) -> Iterator[pa.RecordBatch]:
-        """Read rows, in batches of some megabytes, once.
-
-        Args:
-            start, stop: the first of the groups to read, and the one after the last; None for all.
-            threads: whether to use several threads, if the format can.
-
-        Raises:
-            ValueError, OSError, EOFError: if the file is damaged.
-        """
-        raise NotImplementedError
-
-    def first(self, rows: int) -> pa.RecordBatch:
-        """Return some of the first rows of a file that has rows, at most so many. Raises as `batches` does."""
-        return next(self.batches(threads=False)).slice(0, rows)
-
-
 @dataclass(frozen=True)
 class OutputFormat:
     """What the project knows of an output format.
@@ -78,7 +50,6 @@ class OutputFormat:
         folder: the folder of its shards, below that of the dataset.
         writer: makes a writer of the files of one shard. Takes a function that creates a file of a suffix, which begins
             with a dot. Most formats have one file. The same tables must give the same bytes.
-        reader: makes a reader of such a file. Takes the file, its path, and the columns to read.
         loading_code: makes the Python code that loads a dataset. Takes the folder of the dataset, and the manifest's
             entries of its shards in this format.
         datasets_files: matches the files of a shard that `datasets.load_dataset` reads, such as `*.parquet`. The card
@@ -87,7 +58,6 @@ class OutputFormat:
 
     folder: str
     writer: Callable[[CreateFile], TableWriter]
-    reader: Callable[[IO[bytes], str, pa.Schema], ShardReader]
     loading_code: Callable[[str, Sequence[ShardEntry]], str]
     datasets_files: str | None = None
 
@@ -146,5 +116,5 @@ def datasets_files(shards: Sequence[ShardEntry]) -> dict[str, list[str]]:
 
 
 def most_readable(formats: Iterable[str]) -> str:
-    """Return the format in which a dataset is read if it is in several: one that `datasets` reads, if there is one."""
+    """Return the format of several in which a dataset is loaded: one that `datasets` reads, if there is one."""
     return min({*formats}, key=lambda name: (not output_format(name).datasets_files, name))

@@ -10,7 +10,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from transforms.outputs import CreateFile, OutputFormat, ShardEntry, ShardReader
+from transforms.outputs import CreateFile, OutputFormat, ShardEntry
 
 # A row group has some megabytes: readers decode one at a time, and `datasets` streams and shuffles by row groups.
 _VALUES_IN_ROW_GROUP = 4 << 20
@@ -56,30 +56,31 @@ class ParquetWriter:
             self._writer.close()
 
 
-class ParquetReader(ShardReader):
-    """Reads a Parquet file.
+class ParquetReader:
+    """Reads the rows of a shard.
 
     Args:
         file: open for reading.
-        path: of the file.
-        schema: the columns to read.
+        columns: the columns to read; None for all.
+
+    Attributes:
+        groups: the rows of each row group.
     """
 
-    def __init__(self, file: IO[bytes], path: str, schema: pa.Schema):
+    def __init__(self, file: IO[bytes], columns: Sequence[str] | None = None):
         # A thread of Arrow that reads the file while Python ends would abort the process (apache/arrow#34314).
         self._file = pq.ParquetFile(file, pre_buffer=False)
-        self.schema = self._file.schema_arrow
         self.groups = [self._file.metadata.row_group(group).num_rows for group in range(self._file.num_row_groups)]
-        self._columns = None if schema.names == self.schema.names else schema.names
+        self._columns = columns
 
-    def batches(self, start: int = 0, stop: int | None = None, threads: bool = True) -> Iterator[pa.RecordBatch]:
-        """Read rows, by row group."""
-        for group in range(start, len(self.groups) if stop is None else stop):
-            table = self._file.read_row_group(group, self._columns, use_threads=threads)
+    def batches(self, start: int = 0) -> Iterator[pa.RecordBatch]:
+        """Read rows, by row group. start: the first of the groups."""
+        for group in range(start, len(self.groups)):
+            table = self._file.read_row_group(group, self._columns)
             yield from table.combine_chunks().to_batches()
 
     def first(self, rows: int) -> pa.RecordBatch:
-        """Return some of the first rows."""
+        """Return some of the first rows, at most so many."""
         return next(self._file.iter_batches(rows, columns=self._columns, use_threads=False))
 
 
@@ -104,4 +105,4 @@ def _loading_code(folder: str, shards: Sequence[ShardEntry]) -> str:
     return f'import datasets; dataset = datasets.load_dataset("{folder}")'
 
 
-FORMAT = OutputFormat("data", _writer, ParquetReader, _loading_code, datasets_files="*.parquet")
+FORMAT = OutputFormat("data", _writer, _loading_code, datasets_files="*.parquet")

@@ -8,27 +8,20 @@ https://protobuf.dev/programming-guides/encoding specifies, since protobuf would
 from __future__ import annotations
 
 import functools
-import gzip
 import itertools
 import json
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO
 
 import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from transforms.outputs import CreateFile, OutputFormat, ShardEntry, ShardReader, increment_stem_of
-from transforms.rows.ragged import offsets_of, sums_of
+from transforms.outputs import CreateFile, OutputFormat, ShardEntry, increment_stem_of
+from transforms.rows.ragged import offsets_of
 
 # The integers from the first to the last of these are looked up in a table of varints, which then has 10 MB.
 _FIRST_IN_TABLE, _LAST_IN_TABLE = -128, (1 << 20) - 1
-
-# A batch that is read has so many bytes.
-_BYTES_AT_ONCE = 16 << 20
-_HEADER, _CRC = struct.Struct("<Q4s"), 4
-
 # The fields of a Feature: which kind of list it is.
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
 
@@ -168,142 +161,6 @@ class _Writer:
         pass
 
 
-class TFRecordReader(ShardReader):
-    """Reads a TFRecord file as Chatmill writes them, and every checksum in it.
-
-    Args:
-        file: open for reading.
-        path: of the file; if it ends in .gz, it is gzipped.
-        schema: the columns to read.
-    """
-
-    def __init__(self, file: IO[bytes], path: str, columns: pa.Schema):
-        self._stream = gzip.GzipFile(fileobj=file) if path.endswith(".gz") else file
-        self._columns = columns
-
-    def batches(self, start: int = 0, stop: int | None = None, threads: bool = True) -> Iterator[pa.RecordBatch]:
-        """Read all rows.
-
-        Raises:
-            ValueError: if a checksum is wrong, or an Example has not these columns. It says which record.
-            EOFError, OSError: if the gzip stream is damaged.
-        """
-        examples: list[bytes] = []
-        first = size = 0
-        for example in _read_records(self._stream):
-            examples.append(example)
-            size += len(example)
-            if size >= _BYTES_AT_ONCE:
-                yield _decoded(examples, self._columns, first)
-                first, examples, size = first + len(examples), [], 0
-        if examples:
-            yield _decoded(examples, self._columns, first)
-
-
-def _read_records(stream: gzip.GzipFile | IO[bytes]) -> Iterator[bytes]:
-    """Read the payload of each record. Raises ValueError if a checksum is wrong, or if the file ends in a record."""
-    number = 0
-    while header := stream.read(_HEADER.size):
-        if len(header) < _HEADER.size:
-            raise ValueError(f"it ends within the header of record {number}")
-        length, crc = _HEADER.unpack(header)
-        if masked_crc(header[:8]) != crc:
-            raise ValueError(f"record {number}: the checksum of its length is wrong")
-        content = stream.read(length)
-        if masked_crc(content) != stream.read(_CRC) or len(content) < length:
-            raise ValueError(f"record {number}: its checksum is wrong")
-        yield content
-        number += 1
-
-
-def _decoded(examples: list[bytes], schema: pa.Schema, first: int) -> pa.RecordBatch:
-    """Decode Examples. first: the number of the first one, for errors."""
-    features: dict[str, list[bytes]] = {field.name: [] for field in schema}
-    for number, example in enumerate(examples, first):
-        try:
-            found = dict(_lists(example))
-            for name, values in features.items():
-                values.append(found[name])
-        except (KeyError, IndexError, UnicodeDecodeError) as error:
-            raise ValueError(f"record {number} is not an Example with the columns of the dataset ({error})") from None
-    try:
-        return pa.record_batch([_array(features[field.name], field) for field in schema], schema=schema)
-    except IndexError as error:
-        last = first + len(examples) - 1
-        raise ValueError(f"one of the records {first} to {last} has a list without its values ({error})") from None
-
-
-def _lists(example: bytes) -> Iterator[tuple[str, bytes]]:
-    """The name of each feature of an Example, and the content of its list of values."""
-    start, stop = _field(example, 0)  # Features
-    while start < stop:
-        entry, start = _field(example, start)
-        key_start, key_stop = _field(example, entry)
-        value, _ = _field(example, key_stop)  # Feature
-        begin, end = _field(example, value)  # its BytesList, FloatList or Int64List
-        yield example[key_start:key_stop].decode(), example[begin:end]
-
-
-def _field(content: bytes, at: int) -> tuple[int, int]:
-    """The content of a length-delimited field whose tag is at a position: where it starts and stops."""
-    at += 1
-    length = shift = 0
-    while True:
-        byte = content[at]
-        at += 1
-        length |= (byte & 127) << shift
-        if byte < 128:
-            break
-        shift += 7
-    if at + length > len(content):
-        raise IndexError("a field is longer than the record")
-    return at, at + length
-
-
-def _array(lists: list[bytes], field: pa.Field) -> pa.Array:
-    """The column of a field, from the contents of the lists of each row."""
-    kind = field.type
-    if pa.types.is_string(kind):
-        texts = [_texts(content) for content in lists]
-        return pa.array([found[0] if found else None for found in texts], kind)
-    if pa.types.is_list(kind) and pa.types.is_string(kind.value_type):
-        return pa.array([_texts(content) for content in lists], kind)
-    packed = [_packed(content) for content in lists]
-    flat = np.frombuffer(b"".join(packed), np.uint8)
-    edges = offsets_of(np.array([len(content) for content in packed], np.int64))
-    if pa.types.is_list(kind) and pa.types.is_floating(kind.value_type):
-        values, offsets = flat.view("<f4"), edges // 4
-    else:
-        values, offsets = decode_varints(flat), offsets_of(sums_of(flat < 128, edges))
-    if not pa.types.is_list(kind):
-        return pa.array(values).cast(kind)
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(values).cast(kind.value_type), kind)
-
-
-def _packed(content: bytes) -> bytes:
-    if not content:
-        return b""
-    start, stop = _field(content, 0)
-    return content[start:stop]
-
-
-def _texts(content: bytes) -> list[str]:
-    texts, at = [], 0
-    while at < len(content):
-        start, at = _field(content, at)
-        texts.append(content[start:at].decode())
-    return texts
-
-
-def decode_varints(encoded: np.ndarray) -> np.ndarray:
-    """Decode protobuf's varints. encoded: uint8, shape (bytes,). Returns int64, shape (values,)."""
-    ends = np.flatnonzero(encoded < 128)
-    starts = np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends
-    places = np.arange(len(encoded)) - np.repeat(starts, ends - starts + 1)
-    groups = (encoded & np.uint8(127)).astype(np.uint64) << (7 * places).astype(np.uint64)
-    return np.add.reduceat(groups, starts).view(np.int64) if len(ends) else np.empty(0, np.int64)
-
-
 def tfrecord_loading_code(folder: str, shards: Sequence[ShardEntry]) -> str:
     """Return the Python code that loads shards of TFRecord, as OutputFormat says."""
     format = shards[0]["format"]
@@ -316,4 +173,4 @@ def tfrecord_loading_code(folder: str, shards: Sequence[ShardEntry]) -> str:
     return f"import tensorflow as tf; rows = tf.data.TFRecordDataset({files}{compression})"
 
 
-FORMAT = OutputFormat("tfrecord", _Writer, TFRecordReader, tfrecord_loading_code)
+FORMAT = OutputFormat("tfrecord", _Writer, tfrecord_loading_code)

@@ -7,7 +7,7 @@ import gzip
 import pyarrow as pa
 
 from transforms.outputs import CreateFile, OutputFormat
-from transforms.outputs.tfrecord import TFRecordReader, encode_tfrecord, tfrecord_loading_code
+from transforms.outputs.tfrecord import encode_tfrecord, tfrecord_loading_code
 
 
 class _Writer:
@@ -22,4 +22,4 @@ class _Writer:
         self._file.close()  # not the file below it
 
 
-FORMAT = OutputFormat("tfrecord", _Writer, TFRecordReader, tfrecord_loading_code)
+FORMAT = OutputFormat("tfrecord", _Writer, tfrecord_loading_code)

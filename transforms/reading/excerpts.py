@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from transforms.catalog.consumers import RowLayout
 from transforms.catalog.layout import Folder
-from transforms.catalog.schema import schema_of
-from transforms.outputs import ShardEntry, most_readable
-from transforms.reading.reader import open_shard
+from transforms.outputs import ShardEntry
+from transforms.reading.reader import READ_FORMAT, open_shard
 from transforms.reading.row_examples import EXAMPLE_COLUMNS, RowExamples, examples_of
 from transforms.rows.parts import KINDS, kinds_of
 from transforms.tokens.decoding import TokenDecoder
@@ -73,17 +72,16 @@ def read_excerpts(folder: Folder, manifest: Mapping[str, Any]) -> list[Excerpt]:
         manifest: its manifest.
 
     Returns:
-        The excerpts, in the order of the shards; none if there are no rows, or they have no ids.
+        The excerpts, in the order of the shards; none if there are no rows in Parquet, or they have no ids.
 
     Raises:
         InputError: if a shard or the stored tokenizer is missing or damaged.
         StoreError: if the store fails.
     """
     layout = RowLayout.of(manifest["job"]["options"])
-    if not layout.has_ids or not manifest["shards"]:
+    shards = [shard for shard in manifest["shards"] if shard["format"] == READ_FORMAT and shard["rows"]]
+    if not layout.has_ids or not shards:
         return []
-    format = most_readable(shard["format"] for shard in manifest["shards"])
-    shards = [shard for shard in manifest["shards"] if shard["format"] == format and shard["rows"]]
     chosen = [shards[number] for number in _spread(len(shards), _ROWS)]
     found: list[tuple[str, int, RowExamples]] = []
     for number, shard in enumerate(chosen):
@@ -104,7 +102,8 @@ def _spread(count: int, most: int) -> list[int]:
 
 def _first_rows(folder: Folder, shard: ShardEntry, layout: RowLayout) -> pa.RecordBatch:
     """Some of the first rows of a shard."""
-    with open_shard(folder.output, shard, schema_of(layout), EXAMPLE_COLUMNS) as reader:
+    columns = [name for name in layout.columns if name in EXAMPLE_COLUMNS]
+    with open_shard(folder.output, shard, columns) as reader:
         return reader.first(_FIRST_ROWS)
 
 

@@ -8,7 +8,7 @@ import hashlib
 import itertools
 import re
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import SEEK_END
 from typing import TYPE_CHECKING, Any
@@ -24,14 +24,16 @@ from transforms.catalog.consumers import RowLayout
 from transforms.catalog.description import read_description
 from transforms.catalog.layout import SPLITS, Folder
 from transforms.catalog.log import Log
-from transforms.catalog.schema import schema_of
 from transforms.catalog.snapshot import Snapshot
-from transforms.outputs import OUTPUT_FORMATS, ShardEntry, ShardReader, most_readable, output_format
+from transforms.outputs import OUTPUT_FORMATS, ShardEntry
+from transforms.outputs.parquet import ParquetReader
 from transforms.storage.files import exists, join, mapped, open_file, read_bytes
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+# The format of the shards that are read.
+READ_FORMAT = "parquet"
 _VERSION = re.compile(r"(.+)@(\d+)", re.DOTALL)
 
 
@@ -168,6 +170,7 @@ class Dataset:
 
         Raises:
             ParameterError: if there is no such split, or no such column.
+            UserError: as for `readable`.
             InputError: if a shard is missing or damaged.
             StoreError: if the store fails.
         """
@@ -190,7 +193,7 @@ class Dataset:
             The values of the row, by column.
 
         Raises:
-            UserError: if there is no such row.
+            UserError: if there is no such row, or as for `readable`.
             InputError, StoreError: as for `rows`.
         """
         shard, row = self.locate(number, split)
@@ -208,7 +211,7 @@ class Dataset:
 
     def read_row(self, shard: ShardEntry, row: int) -> dict[str, Any]:
         """Read one row of a shard. row: its number in the shard. Raises as `row` does."""
-        with open_shard(self.url, shard, schema_of(self.layout)) as reader:
+        with open_shard(self.url, shard) as reader:
             ends = [*itertools.accumulate(reader.groups)]
             group = bisect.bisect(ends, row)
             left = row - (ends[group - 1] if group else 0)
@@ -231,7 +234,7 @@ class Dataset:
         Raises:
             InputError, StoreError: as for `rows`.
         """
-        with open_shard(self.url, shard, schema_of(self.layout), columns) as reader:
+        with open_shard(self.url, shard, columns) as reader:
             yield from reader.batches()
 
     def read_ledger(self, file: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
@@ -257,13 +260,18 @@ class Dataset:
         yield from _read_parquet(join(self.url, path))
 
     def readable(self, split: str | None = None) -> list[ShardEntry]:
-        """Return the shards that are read, so that each row is there once: those in one format.
+        """Return the shards that are read, so that each row is there once: those in Parquet.
 
         Args:
             split: train or validation; None for both.
+
+        Raises:
+            UserError: if there are others alone.
         """
-        shards = self.shards(split)
-        return self.shards(split, most_readable(shard["format"] for shard in shards)) if shards else []
+        shards = self.shards(split, READ_FORMAT)
+        if not shards and (others := self.shards(split)):
+            raise _not_read(self.url, others[0]["format"])
+        return shards
 
     def row_count(self, split: str) -> int:
         """Return the number of rows of a split. split: train or validation."""
@@ -343,7 +351,7 @@ class FailedBuild:
 
 @contextmanager
 def reading(url: str) -> Iterator[None]:
-    """Inside, what Arrow, gzip or the reader of a format raise for a file becomes an InputError that names it."""
+    """Inside, what Arrow raises for a file becomes an InputError that names it."""
     try:
         yield
     except StoreError:
@@ -356,27 +364,33 @@ def reading(url: str) -> Iterator[None]:
 
 
 @contextmanager
-def open_shard(
-    output: str, shard: ShardEntry, schema: pa.Schema, columns: Collection[str] | None = None
-) -> Iterator[ShardReader]:
-    """Open a shard. Inside, errors are those of `reading`.
+def open_shard(output: str, shard: ShardEntry, columns: Sequence[str] | None = None) -> Iterator[ParquetReader]:
+    """Open a shard in Parquet. Inside, errors are those of `reading`.
 
     Args:
         output: the url of the dataset's folder.
         shard: of the manifest.
-        schema: of schema_of.
-        columns: those of it to read; None for all.
+        columns: those to read, of those that it has; None for all.
 
     Raises:
+        UserError: if it is in another format.
         InputError: if its size is not that of the manifest: it was cut, or exchanged with another file.
     """
+    if shard["format"] != READ_FORMAT:
+        raise _not_read(output, shard["format"])
     url = join(output, shard["path"])
     with reading(url), open_file(url) as file:
         if (size := file.seek(0, SEEK_END)) != shard["bytes"]:
             raise ValueError(f"it has {size:,} bytes, and the manifest says {shard['bytes']:,}")
         file.seek(0)
-        read = schema if columns is None else pa.schema([field for field in schema if field.name in columns])
-        yield output_format(shard["format"]).reader(file, url, read)
+        yield ParquetReader(file, columns)
+
+
+def _not_read(output: str, format: str) -> UserError:
+    return UserError(
+        f"{output}: its rows are in {format} alone, which is written and not read. Build it again with parquet in "
+        "output_format, too."
+    )
 
 
 def _read_parquet(url: str) -> Iterator[pa.RecordBatch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from transforms.outputs import most_readable
 from transforms.reading.reader import Dataset
 from transforms.storage.files import full_url, join
 
@@ -23,4 +24,6 @@ def shards(output: str, version: int | None = None, split: str | None = None) ->
     """
     dataset = Dataset(output if version is None else f"{output}@{version}")
     folder = full_url(dataset.url)
-    return [join(folder, shard["path"]) for shard in dataset.readable(split)]
+    entries = dataset.shards(split)
+    format = most_readable(shard["format"] for shard in entries) if entries else None
+    return [join(folder, shard["path"]) for shard in entries if shard["format"] == format]
