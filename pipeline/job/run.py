@@ -27,7 +27,6 @@ from pipeline.job.job_json import Job
 from pipeline.job.progress import Expected, ReportProgress, expected_of, show_plan
 from pipeline.job.temporary import remove_temporary_folder
 from pipeline.runners import known_runners, runner_of
-from pipeline.runners.runner import Work
 from transforms.base.errors import CommittedMeanwhile, InputError, RejectsError, StoreError, Unavailable, UserError
 from transforms.base.held import held_to
 from transforms.catalog.layout import Folder
@@ -134,7 +133,7 @@ def run_job(
 
 def run_pipeline(
     build: Callable[[beam.Pipeline], None],
-    work: Work,
+    job: Job,
     folder: Folder,
     failures: str,
     expected: Expected,
@@ -146,7 +145,7 @@ def run_pipeline(
 
     Args:
         build: adds what is to be run to the pipeline.
-        work: what the runner must know of it.
+        job: that it is of.
         folder: of the increment.
         failures: the url of the folder to which workers write their failures.
         expected: what is to be done, for progress.
@@ -165,7 +164,7 @@ def run_pipeline(
     template = beam_options.view_as(GoogleCloudOptions).template_location
     with (
         TemporaryDirectory() if runner.has_our_workers else nullcontext() as reports,
-        runner.started(work, folder, beam_options, options, server, reports) as beam_runner,
+        runner.started(job, folder, beam_options, options, server, reports) as beam_runner,
         stopping_all_processes() as handle_signals,
         nullcontext() if template else ReportProgress(expected, reports),
     ):

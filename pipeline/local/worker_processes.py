@@ -21,9 +21,9 @@ from apache_beam.version import __version__ as beam_version
 
 from pipeline.cli.console import show_phase
 from pipeline.cli.options import Options
+from pipeline.job.job_json import Job
 from pipeline.local.fork_server import ForkServer, can_fork
 from pipeline.local.loopback import loopback_servers
-from pipeline.runners.runner import Work
 from transforms.base.cores import cores
 from transforms.catalog.layout import Folder
 from transforms.tokens.fast_encoder import WORTH_LOADING, load_fast_encoder
@@ -40,7 +40,7 @@ _WORTH_PROCESSES = 8 << 20
 
 @contextmanager
 def local_runner(
-    work: Work,
+    job: Job,
     folder: Folder,
     beam_options: PipelineOptions,
     options: Options,
@@ -50,7 +50,7 @@ def local_runner(
     """Prepare Beam's local runner; inside the context, it can run one pipeline.
 
     Args:
-        work: its size decides how many workers are useful, if the user has not decided.
+        job: its size decides how many workers are useful, if the user has not decided.
         folder: where the tokenizer is, which forked workers share.
         beam_options: the number of workers and the running mode are set in it.
         options: whether workers can be forks depends on them.
@@ -66,7 +66,7 @@ def local_runner(
     """
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # the error that ends a run is raised, and shown once
     direct = beam_options.view_as(DirectOptions)
-    useful = 1 if work.input_bytes < _WORTH_PROCESSES else min(cores(), work.splits)
+    useful = 1 if job.input_bytes < _WORTH_PROCESSES else min(cores(), job.splits)
     workers = direct.direct_num_workers = direct.direct_num_workers or useful
     direct.direct_running_mode = direct.direct_running_mode or (
         # A formatter may end its process, which has to be reported.
@@ -98,22 +98,21 @@ def local_runner(
     show_phase(f"starting {workers} worker{'s' * (workers != 1)}")
     starter: str | ForkServer = "spawn"
     if server:
-        if work.tokenizer and not server.has_loaded:
-            server.load(read_tokenizer_folder(folder.tokenizer(work.tokenizer)))
+        if not server.has_loaded:
+            server.load(read_tokenizer_folder(folder.tokenizer(job.tokenizer)))
         starter = server
     elif can_fork(options) and not _has_threads():  # what is loaded now is shared by all forks
-        if work.tokenizer:
-            _load(work, folder, options)
+        _load(job, folder, options)
         starter = "fork"
     with LocalWorkers(workers, starter, reports).runner() as runner:
         yield runner
 
 
-def _load(work: Work, folder: Folder, options: Options) -> None:
+def _load(job: Job, folder: Folder, options: Options) -> None:
     """Load what the workers of a build need."""
-    load_tokenizer(folder.tokenizer(work.tokenizer))
-    if options.engine == "auto" and work.input_bytes >= WORTH_LOADING:
-        load_fast_encoder(folder.tokenizer(work.tokenizer))
+    load_tokenizer(folder.tokenizer(job.tokenizer))
+    if options.engine == "auto" and job.input_bytes >= WORTH_LOADING:
+        load_fast_encoder(folder.tokenizer(job.tokenizer))
 
 
 def _has_threads() -> bool:

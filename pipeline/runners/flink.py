@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
     from pipeline.cli.options import Options
-    from pipeline.runners.runner import Parse, Work
+    from pipeline.job.job_json import Job
+    from pipeline.runners.runner import Parse
     from transforms.catalog.layout import Folder
 
 # The values of --flink_master with which Flink runs inside Beam's job server.
@@ -146,13 +147,13 @@ class _FlinkRunner(Runner):
                 _ask(cluster, f"jobs/{job['jid']}?mode=cancel", "PATCH")
 
     def started(
-        self, work: Work, folder: Folder, beam_options: PipelineOptions, *others: Any
+        self, job: Job, folder: Folder, beam_options: PipelineOptions, *others: Any
     ) -> AbstractContextManager[Any]:
         from apache_beam.options.pipeline_options import FlinkRunnerOptions
 
         flink = beam_options.view_as(FlinkRunnerOptions)
-        flink.parallelism = min(flink.parallelism, work.splits)
-        return super().started(work, folder, beam_options, *others)
+        flink.parallelism = min(flink.parallelism, job.splits)
+        return super().started(job, folder, beam_options, *others)
 
 
 RUNNERS = (_FlinkRunner("FlinkRunner"),)

@@ -5,32 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
     from pipeline.cli.options import Options
+    from pipeline.job.job_json import Job
     from pipeline.local.fork_server import ForkServer
     from transforms.catalog.layout import Folder
 
     # From flags to Beam's options, and its runner.
     Parse: TypeAlias = Callable[[Sequence[str]], tuple[PipelineOptions, Any]]
-
-
-class Work(Protocol):
-    """What a runner must know of what it is to do, such as the Job of a build.
-
-    input_bytes: that are read. splits: how many parts can be worked on at once. tokenizer: sha256 of the files of the
-    tokenizer that workers need; empty if they need none.
-    """
-
-    @property
-    def input_bytes(self) -> int: ...
-    @property
-    def splits(self) -> int: ...
-    @property
-    def tokenizer(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -73,7 +59,7 @@ class Runner:
 
     def started(
         self,
-        work: Work,
+        job: Job,
         folder: Folder,
         beam_options: PipelineOptions,
         options: Options,
@@ -83,7 +69,7 @@ class Runner:
         """Start what a pipeline needs; inside the context, it can run one.
 
         Args:
-            work: what it is to do.
+            job: of the pipeline.
             folder: of the increment.
             beam_options: of this run; what depends on the size of the job is set in them.
             options: ours.
