@@ -21,14 +21,20 @@ HERE = ROOT / "tests" / "trainers"
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu"]
 
 
-def python_of(requirements: str) -> Path:
-    """Return the Python of an environment with a requirements file, which is created once."""
-    content = (HERE / requirements).read_bytes() + sys.version.encode()
+def python_of(requirements: str, *alone: str) -> Path:
+    """Return the Python of an environment with a requirements file, which is created once.
+
+    alone: packages that are installed without what they need.
+    """
+    content = (HERE / requirements).read_bytes() + sys.version.encode() + " ".join(alone).encode()
     environment = CACHE / f"{Path(requirements).stem}-{hashlib.sha256(content).hexdigest()[:12]}"
     python, stamp = environment / "bin" / "python", environment / "installed"
     if not stamp.exists():
         install = [python, "-m", "pip", "install", "--quiet", "-r", HERE / requirements]
-        for command in ([sys.executable, "-m", "venv", "--clear", environment], install):
+        commands = [[sys.executable, "-m", "venv", "--clear", environment], install]
+        if alone:
+            commands.append([*install[:-2], "--no-deps", "--ignore-requires-python", *alone])
+        for command in commands:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 reason = (done.stderr.strip().splitlines() or ["no message"])[-1]

@@ -18,6 +18,7 @@ from support.paths import ROOT
 from support.trainers import HERE, environment_in, needs_trainers, python_of
 
 BLOCKS = re.findall(r"^```\w+\n(.*?)^```$", (ROOT / "docs/guide/trainers.md").read_text(), re.DOTALL | re.MULTILINE)
+EOS = 2  # of the tokenizer of the examples
 COLUMNS = "--write_columns=input_ids,attention_mask,labels"
 # What is needed for a tiny model on a CPU, and for one step with all rows.
 STEP = "--per_device_train_batch_size 9 --num_train_epochs 1 --gradient_accumulation_steps 1 --report_to none"
@@ -46,3 +47,29 @@ def test_command_of_the_trainer_trains_on_each_example_as_if_it_was_alone(datase
     assert found["rows"] == [row["input_ids"] for row in rows_of(output)] and len(found["rows"]) == 9
     assert found["in_trainer"] == pytest.approx(found["alone"], rel=1e-5)
     assert found["trained"] == pytest.approx(found["mean"], rel=1e-5)
+
+
+@needs_trainers
+@pytest.mark.parametrize("multiple", [1, 4])
+def test_bridge_has_each_example_once_with_the_labels_that_are_trained_on(dataset, tmp_path, multiple):
+    output = dataset()
+    script = [sys.executable, ROOT / "examples" / "megatron_bridge.py", output, tmp_path, "--max_length=256"]
+    subprocess.run([*script, f"--multiple={multiple}"], cwd=ROOT, check=True)
+    python = python_of("megatron_bridge.txt", "megatron-bridge==0.6.2", "megatron-core==0.16.1")
+    done = subprocess.run(
+        [python, HERE / "run_megatron_bridge.py", tmp_path / "train", "256", str(multiple), str(EOS)],
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["follows"] and len(found["examples"]) == 9
+    expected = []
+    for row in rows_of(output):
+        trained = [int(label != -100) for label in row["labels"][1:]]
+        # Bridge 0.6.2 never trains on what follows the end-of-text token, here a line break.
+        ends = [token == EOS for token in row["input_ids"][:-1]]
+        expected.append((row["input_ids"], [int(one and not end) for one, end in zip(trained, ends, strict=True)]))
+    expected.sort()
+    for (ids, mask), (own_ids, own_mask) in zip(sorted(found["examples"]), expected, strict=True):
+        assert (ids[: len(own_ids)], mask[: len(own_mask)]) == (own_ids, own_mask)
+        assert len(mask) % multiple == 0 and {*ids[len(own_ids) :]} <= {EOS} and not any(mask[len(own_mask) :])
