@@ -82,7 +82,7 @@ def manifest_by_hand(**changes: Any) -> dict[str, Any]:
             "inputs": "2" * 64,
             "input_bytes": 123_456,
             "splits": 1,
-            "versions": {"chatmill": "0.3.0", "pyarrow": "25.0.1"},
+            "versions": {"chatmill": "1.0.0", "pyarrow": "25.0.1"},
             "recipe": {"input": ["chats/"], "tokenizer": "tok"},
         },
     } | changes

@@ -33,7 +33,7 @@ def card_of(name: str, has_recipe: bool = False) -> str:
             "job": {
                 "options": {"keep_columns": [name], "schema": name, "roles": {name: name}, "max_length": 8},
                 "tokenizer_name": name,
-                "versions": {"chatmill": "0.3.0"},
+                "versions": {"chatmill": "1.0.0"},
             }
             | ({"recipe": {"input": [name], "roles": {name: name}}} if has_recipe else {}),
         }

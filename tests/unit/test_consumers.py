@@ -39,7 +39,7 @@ def manifest_of(options: dict[str, Any], tokenizer: str = "Qwen/Qwen3-8B") -> di
         "snapshot": {"version": 1},
         "shards": [{"path": "data/train-00000000000000ab-000000-000.parquet", "split": "train", "format": "parquet"}],
         "sources": [{}],
-        "job": {"options": options, "tokenizer_name": tokenizer, "versions": {"chatmill": "0.3.0"}},
+        "job": {"options": options, "tokenizer_name": tokenizer, "versions": {"chatmill": "1.0.0"}},
     }
 
 
