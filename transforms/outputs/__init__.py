@@ -33,8 +33,8 @@ class TableWriter(Protocol):
         """Write some rows.
 
         Args:
-            table: the rows, at least one, with columns of the types list<int8>, list<int32>, list<int64>, list<float>,
-                list<string>, int64 and string (docs/output.md). Only columns that are kept have nulls. The metadata of
+            table: the rows, at least one, with columns of the types list<int8>, list<int32>, list<int64>, list<string>,
+                int64 and string (docs/output.md). Only columns that are kept have nulls. The metadata of
                 its schema describe the rows, under the key `chatmill`. All tables of a shard have the same schema.
         """
 

@@ -89,8 +89,7 @@ def features_of(schema: pa.Schema) -> dict[str, object]:
     features: dict[str, object] = {}
     for field in schema:
         if pa.types.is_list(field.type):
-            name = "float32" if pa.types.is_float32(field.type.value_type) else str(field.type.value_type)
-            value = {"dtype": name, "_type": "Value"}
+            value = {"dtype": str(field.type.value_type), "_type": "Value"}
             features[field.name] = {"feature": value, "_type": "Sequence"}
         else:
             features[field.name] = {"dtype": str(field.type), "_type": "Value"}

@@ -23,13 +23,13 @@ from transforms.rows.ragged import offsets_of
 # The integers from the first to the last of these are looked up in a table of varints, which then has 10 MB.
 _FIRST_IN_TABLE, _LAST_IN_TABLE = -128, (1 << 20) - 1
 # The fields of a Feature: which kind of list it is.
-_BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
+_BYTES_LIST, _INT64_LIST = 1, 3
 
 
 def encode_tfrecord(table: pa.Table) -> bytes:
     """Return the records of a TFRecord file, which is nothing else, as bytes.
 
-    Lists of floats become float lists, other lists and integers int64 lists, strings bytes lists, nulls empty.
+    Integers and lists of them become int64 lists, strings bytes lists, nulls empty.
     """
     columns = [_features(name, table[name].combine_chunks()) for name in sorted(table.column_names)]
     pieces: list[bytes] = []
@@ -102,14 +102,10 @@ def _features(name: str, column: pa.Array) -> Iterator[tuple[bytes, bytes | memo
         values = column.to_numpy(zero_copy_only=False)
         offsets = np.arange(len(column) + 1)
     values, offsets = values[offsets[0] : offsets[-1]], offsets - offsets[0]
-    if np.issubdtype(values.dtype, np.floating):
-        start = _start_of_feature(name, _FLOAT_LIST)
-        encoded, edges = values.astype("<f4").view(np.uint8), 4 * offsets.astype(np.int64)
-    else:
-        start = _start_of_feature(name, _INT64_LIST)
-        encoded, offsets_of_values = encode_varints(values)
-        edges = offsets_of_values[offsets]
-    content, at = memoryview(encoded), edges.tolist()
+    start = _start_of_feature(name, _INT64_LIST)
+    encoded, offsets_of_values = encode_varints(values)
+    edges = offsets_of_values[offsets]
+    content, at = encoded.data, edges.tolist()
     for begin, end in itertools.pairwise(at):
         yield start(end - begin, True), content[begin:end]
 

@@ -14,7 +14,6 @@ from typing import Any, Final
 from transforms.chat.traced.guards import Guards
 
 # How a text is printed: as it is, stripped, or (which is searched only) in lower case.
-RAW: Final = 0
 STRIPPED: Final = 1
 _LOWER: Final = 2
 # Sentinels: for each form a block of this size, with the numbers of two alphabets. The same conversation is traced with
