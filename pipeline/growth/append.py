@@ -24,9 +24,9 @@ from transforms.catalog.layout import Folder, is_alive
 from transforms.catalog.log import Log
 from transforms.catalog.snapshot import Increment, Snapshot
 from transforms.inputs.listing import Accepts, InputFile, Key
-from transforms.publish.derived import derive, is_stale
+from transforms.publish.derived import is_stale, repair
 from transforms.publish.increment_commit import Change
-from transforms.storage.files import full_url
+from transforms.storage.files import exists, full_url
 from transforms.storage.lock import Lock
 from transforms.storage.writing import remove_attempts
 
@@ -145,8 +145,7 @@ class _Growth:
         """Complete what one that was killed did not, after its commit or before."""
         if is_unclean(self._folder, snapshot):
             remove_attempts(self._folder.output)
-        if is_stale(self._folder, snapshot):
-            derive(self._folder, snapshot, self._options.report)
+        repair(self._folder, snapshot, self._options.report)
 
     def _pinned(self, new: Sequence[InputFile], snapshot: Snapshot) -> Job:
         return pin(self._options, self._sources, new, self._server, self._folder, snapshot)
@@ -199,7 +198,7 @@ def is_unclean(folder: Folder, snapshot: Snapshot) -> bool:
         snapshot: the newest one.
     """
     begun = any(snapshot.has(id) or not is_alive(Folder(folder.output, id)) for id in folder.begun())
-    return begun or is_stale(folder, snapshot)
+    return begun or exists(folder.lock) or is_stale(folder, snapshot)
 
 
 def _manifest(snapshot: Snapshot) -> dict[str, Any] | None:

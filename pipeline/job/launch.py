@@ -181,7 +181,7 @@ def _finished(options: Options, folder: Folder, sources: Sequence[Source], snaps
         "to build it again.",
         file=sys.stderr,
     )
-    if any(map(snapshot.has, folder.begun())) or is_stale(folder, snapshot):
+    if any(map(snapshot.has, folder.begun())) or exists(folder.lock) or is_stale(folder, snapshot):
         check_no_links(folder)
         # Unless a build replaces the dataset now.
         with Lock(folder.lock, options.output) as lock, suppress(ParameterError):
