@@ -24,7 +24,7 @@ from pipeline.cli.console import raise_terminated, shortened, show
 from pipeline.cli.options import Options
 from pipeline.job.graph import budgets_of, build_graph, fingerprints_of
 from pipeline.job.job_json import Job
-from pipeline.job.progress import Expected, ReportProgress, expected_of, show_plan
+from pipeline.job.progress import ReportProgress, expected_of, show_plan
 from pipeline.job.temporary import remove_temporary_folder
 from pipeline.runners import known_runners, runner_of
 from transforms.base.errors import CommittedMeanwhile, InputError, RejectsError, StoreError, Unavailable, UserError
@@ -119,61 +119,23 @@ def run_job(
         InputError, UserError, Unavailable: as a worker raised it. Other errors are Beam's.
     """
     show_plan(job)
-
-    def build(pipeline: beam.Pipeline) -> None:
-        budgets = budgets_of(options)
-        build_graph(pipeline, job, folder, budgets, options.engine, options.report, change)
-
-    status, message = "done", ""
-    with held_to(fingerprints_of(job, folder)), _noticing_removal(folder):
-        expected = expected_of(job, folder)
-        status, message = run_pipeline(build, job, folder, folder.failures, expected, beam_options, options, server)
-    return status, message
-
-
-def run_pipeline(
-    build: Callable[[beam.Pipeline], None],
-    job: Job,
-    folder: Folder,
-    failures: str,
-    expected: Expected,
-    beam_options: PipelineOptions,
-    options: Options,
-    server: ForkServer | None,
-) -> tuple[str, str]:
-    """Run a pipeline until it ends, or until it is submitted.
-
-    Args:
-        build: adds what is to be run to the pipeline.
-        job: that it is of.
-        folder: of the increment.
-        failures: the url of the folder to which workers write their failures.
-        expected: what is to be done, for progress.
-        beam_options: of parse_beam_options.
-        options: of this run: its runner.
-        server: forks the workers of a local runner, if the launcher cannot.
-
-    Returns:
-        The status and a message, as run_job.
-
-    Raises:
-        InputError, UserError, Unavailable: as a worker raised it. Other errors are Beam's.
-    """
-    runner = runner_of(options.runner)
-    remove(failures)  # of an earlier run
+    runner, expected = runner_of(options.runner), expected_of(job, folder)
+    remove(folder.failures)  # of an earlier run
     template = beam_options.view_as(GoogleCloudOptions).template_location
     with (
+        held_to(fingerprints_of(job, folder)),
+        _noticing_removal(folder),
         TemporaryDirectory() if runner.has_our_workers else nullcontext() as reports,
         runner.started(job, folder, beam_options, options, server, reports) as beam_runner,
         stopping_all_processes() as handle_signals,
         nullcontext() if template else ReportProgress(expected, reports),
     ):
         pipeline = beam.Pipeline(beam_runner, beam_options)
-        with failures_written_to(failures), reports_written_to(reports):
-            build(pipeline)
+        with failures_written_to(folder.failures), reports_written_to(reports):
+            build_graph(pipeline, job, folder, budgets_of(options), options.engine, options.report, change)
         _freeze_what_is_loaded()
         gc.enable()
-        with _raising_failures(failures):
+        with _raising_failures(folder.failures):
             result: Any = pipeline.run()
             if beam_options.view_as(TestOptions).dry_run:
                 return "dry_run", "a dry run: the job could be run"
