@@ -304,14 +304,35 @@ def test_ids_that_a_conversation_has_stay_alone():
     assert paired(turns) == [None, [None, None], "b", "a"]
 
 
-def test_call_turns_of_different_weights_or_after_another_message_stay_apart():
+def test_call_turns_are_one_answer_with_the_text_before_them_whatever_other_keys_they_have():
     call = {"role": "tool_call", "content": json.dumps(CALL)}
-    text = {"role": "assistant", "content": "I look."}
-    assert [m.get("weight") for m in messages_of(text, call, {**call, "weight": 0}, {**call, "weight": 0})] == [
-        None,
-        None,
-        0,
-    ]
+    text = {"role": "assistant", "content": "I look.", "time": 1}
+    (message,) = messages_of(text, {**call, "time": 2}, {**call, "name": "x"})
+    assert message["content"] == "I look." and len(message["tool_calls"]) == 2 and message["time"] == 1
+    parts = {"role": "assistant", "content": [{"type": "text", "text": "I look."}]}
+    (message,) = messages_of(parts, call)
+    assert message["content"] == parts["content"] and len(message["tool_calls"]) == 1
+
+
+def test_call_turns_of_another_weight_or_reasoning_than_their_answer_are_rejected():
+    call = {"role": "tool_call", "content": json.dumps(CALL)}
+    reason, detail = reject_of({"messages": [USER, call, {**call, "loss": False}]})
+    assert (reason, detail) == (
+        "bad_weight",
+        "messages[2] is a call of the answer before it, and has another weight than that",
+    )
+    thoughts = [{**call, "reasoning_content": thought} for thought in ("a", "b")]
+    assert reject_of({"messages": [USER, *thoughts]})[0] == "bad_message"
+    (_, message) = messages_of(USER, thoughts[0], call)
+    assert message["reasoning_content"] == "a" and len(message["tool_calls"]) == 2
+
+
+def test_ids_of_call_turns_and_of_answers_are_those_of_the_calls():
+    call = {"role": "tool_call", "content": json.dumps(CALL)}
+    turns = [USER, {**call, "id": "x"}, {**call, "id": "y"}, {**answer("3"), "id": "x"}, {**answer("4"), "id": "y"}]
+    assert paired(turns) == [None, ["x", "y"], "x", "y"]
+    # An id of each message is not that of a call.
+    assert paired([{**turn, "id": str(i)} for i, turn in enumerate([USER, call, answer("3")])]) == [None, [None], None]
 
 
 def test_a_call_turn_with_text_of_its_own_is_a_message_of_its_own():

@@ -11,7 +11,7 @@ from transforms.inputs.reading import ROLES, Reading
 from transforms.inputs.tool_calls import read_function_call, tool_calls_of, with_paired_ids, with_tool_calls
 from transforms.inputs.train_flags import take_weight
 from transforms.inputs.turns import form_of
-from transforms.model.examples import plain
+from transforms.model.examples import REASONING_KEYS, plain
 
 # The roles of a turn whose value is a call: ShareGPT's, and that of ms-swift.
 _CALL_ROLES = ("function_call", "tool_call")
@@ -51,15 +51,17 @@ def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any
         reading.forms.append(form.name)
         reading.tools.extend(tools)
     messages: list[dict[str, Any]] = []
-    calls_end = 0  # the number of messages up to those of a turn that is a call
+    calls: list[tuple[Any, list[dict[str, Any]]]] = []  # of turns that are calls
     for i, turn in enumerate(turns):
         message, is_call = _message(turn, f"{column}[{i}]", reading)
-        if is_call and calls_end == len(messages) and _continues(message, messages):
-            messages[-1]["tool_calls"] += message["tool_calls"]
-            continue
-        messages.append(message)
-        calls_end = len(messages) if is_call else 0
+        if is_call:
+            calls.append((message.get("id"), message["tool_calls"]))
+        if is_call and messages and _continues(message, messages[-1]):
+            messages[-1] = _joined(messages[-1], message, f"{column}[{i}]")
+        else:
+            messages.append(message)
     _check_who_answers(turns, messages, column)
+    _use_ids_of_turns(messages, calls)
     return with_paired_ids(messages)
 
 
@@ -153,12 +155,45 @@ def _message(turn: Any, where: str, reading: Reading) -> tuple[dict[str, Any], b
     return _with_weight(with_text_parts(message, where, reading), where, reading), is_call
 
 
-def _continues(message: dict[str, Any], messages: list[dict[str, Any]]) -> bool:
-    """Whether a call is one more of the message before it, as in ms-swift, where each parallel call is a turn."""
-    if not messages or message["content"]:
-        return False
-    others = [{k: v for k, v in m.items() if k not in ("content", "tool_calls")} for m in (message, messages[-1])]
-    return others[0] == others[1]
+def _continues(call: dict[str, Any], before: dict[str, Any]) -> bool:
+    """Whether a turn that is a call belongs to the answer before it, whose text then stands before all calls."""
+    return before["role"] == "assistant" and not (call["content"] and before.get("tool_calls"))
+
+
+def _joined(answer: dict[str, Any], call: dict[str, Any], where: str) -> dict[str, Any]:
+    """Join a turn that is a call to the answer before it, as ms-swift does: the model ends its turn after the calls.
+
+    Of its other keys, such as a time, those that the answer has are left out.
+    """
+    for name in ("weight", *REASONING_KEYS):
+        values = [message.get(name) for message in (answer, call)]
+        if values[0] != values[1] and (name == "weight" or all(values)):
+            reason = "bad_weight" if name == "weight" else "bad_message"
+            raise RecordError(reason, f"{where} is a call of the answer before it, and has another {name} than that")
+    contents = [content for message in (answer, call) if (content := message.get("content"))]
+    if len(contents) == 2:
+        as_parts = [[{"type": "text", "text": each}] if isinstance(each, str) else each for each in contents]
+        both_are_texts = all(isinstance(each, str) for each in contents)
+        contents = ["\n\n".join(contents)] if both_are_texts else [[*as_parts[0], *as_parts[1]]]
+    calls = [*(answer.get("tool_calls") or []), *call["tool_calls"]]
+    return {**call, **answer, "content": contents[0] if contents else "", "tool_calls": calls}
+
+
+def _use_ids_of_turns(messages: list[dict[str, Any]], calls: list[tuple[Any, list[dict[str, Any]]]]) -> None:
+    """Give calls without an id, and the answers of tools to them, the id that the turns of both have.
+
+    Args:
+        messages: in which turns are joined.
+        calls: of each turn that is a call its id, and its calls.
+    """
+    answers = {
+        message["id"]: message
+        for message in messages
+        if message["role"] == "tool" and isinstance(message.get("id"), str) and "tool_call_id" not in message
+    }
+    for id, of_turn in calls:
+        if isinstance(id, str) and id in answers and len(of_turn) == 1 and "id" not in of_turn[0]:
+            of_turn[0]["id"] = answers[id]["tool_call_id"] = id
 
 
 def _with_weight(message: dict[str, Any], where: str, reading: Reading) -> dict[str, Any]:

@@ -1,0 +1,81 @@
+"""Records of public bug reports, as a build trains on them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.datasets import rejects_of, write_jsonl
+from support.marked import marked_rows
+from support.paths import TOKENIZER
+
+USER = {"role": "user", "content": "Prices?"}
+CALLS = [{"name": "stock", "arguments": {"of": of}} for of in ("AA", "BB")]
+FIRST, SECOND = ({"role": "tool_call", "content": json.dumps(call)} for call in CALLS)
+ANSWERS = [{"role": "tool_response", "content": "12"}, {"role": "tool_response", "content": "15"}]
+LAST = {"role": "assistant", "content": "12, 15."}
+TOOL = {"name": "stock", "description": "A price.", "parameters": {"type": "object", "properties": {"of": {}}}}
+
+
+def as_text(*calls: dict[str, Any]) -> str:
+    return "\n".join(f"<tool_call>\n{json.dumps(call)}\n</tool_call>" for call in calls)
+
+
+def answer(text: str) -> str:
+    return f"<|im_start|>assistant\n⟦{text}<|im_end|>\n⟧"
+
+
+def chat(**turns: list[dict[str, Any]]) -> dict[str, Any]:
+    ((id, messages),) = turns.items()
+    return {"id": id, "tools": [TOOL], "messages": messages}
+
+
+RECORDS = [
+    # modelscope/ms-swift#9234, hiyouga/LLaMA-Factory#10530: a text and the call after it are one answer.
+    chat(text_call=[USER, {"role": "assistant", "content": "I look."}, FIRST, ANSWERS[0], LAST]),
+    chat(thought_call=[USER, {"role": "assistant", "content": "<think>\nI must.\n</think>"}, FIRST, ANSWERS[0], LAST]),
+    # modelscope/ms-swift#9263: parallel calls are one answer, whatever other keys they have.
+    chat(plain=[USER, FIRST, SECOND, *ANSWERS, LAST]),
+    chat(ids=[USER, *({**turn, "id": "abab"[i]} for i, turn in enumerate([FIRST, SECOND, *ANSWERS])), LAST]),
+    chat(times=[turn | {"ts": number} for number, turn in enumerate([USER, FIRST, SECOND, *ANSWERS, LAST])]),
+    chat(one_masked=[USER, FIRST | {"loss": True}, SECOND | {"loss": False}, *ANSWERS, LAST]),
+    chat(both_masked=[USER, FIRST | {"loss": False}, SECOND | {"loss": False}, *ANSWERS, LAST]),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory) -> Path:
+    from pipeline.cli.program import main
+
+    folder = tmp_path_factory.mktemp("reported")
+    corpus = write_jsonl(folder / "records.jsonl", RECORDS)
+    options = ["--tokenizer", TOKENIZER, "--keep_columns=id", "--max_reject_fraction=1", "--direct_num_workers=1"]
+    assert main(["build", "--input", str(corpus), "--output", str(folder / "out"), *map(str, options)]) == 0
+    return folder / "out"
+
+
+@pytest.fixture(scope="module")
+def rows(output) -> dict[str, str]:
+    return marked_rows(output)
+
+
+@pytest.fixture(scope="module")
+def rejects(output) -> dict[str, str]:
+    return {json.loads(reject["record"])["id"]: reject["reason"] for reject in rejects_of(output)}
+
+
+def test_text_or_reasoning_and_the_call_after_it_are_one_answer(rows):
+    for id, text in (("text_call", "I look."), ("thought_call", "<think>\nI must.\n</think>")):
+        assert answer(f"{text}\n{as_text(CALLS[0])}") in rows[id]
+        assert rows[id].count("<|im_start|>assistant") == 2
+
+
+def test_parallel_calls_are_one_answer_whatever_other_keys_they_have(rows, rejects):
+    assert answer(as_text(*CALLS)) in rows["plain"]
+    assert rows["ids"] == rows["times"] == rows["plain"]
+    assert answer(as_text(*CALLS)).replace("⟦", "").replace("⟧", "") in rows["both_masked"]
+    assert rows["both_masked"].replace("⟦", "").replace("⟧", "") == rows["plain"].replace("⟦", "").replace("⟧", "")
+    assert rejects["one_masked"] == "bad_weight"
