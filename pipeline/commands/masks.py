@@ -287,7 +287,7 @@ def _conversations_of(options: Mapping[str, Any], template: Any) -> Iterator[tup
 
     parsing = {field.name: options[field.name] for field in options_in(ParseOptions) if field.name not in _OF_ROWS}
     parser, shown = Parser(**parsing), 0
-    inputs = list_inputs(options["input"].split(","), options["input_format"], "input", options["split"])
+    inputs = list_inputs(kinds.list_of().parse(options["input"]), options["input_format"], "input", options["split"])
     for split in splits_of(inputs, 1 << 20):
         for record in next(read_split(split, 1 << 20, options["max_record_bytes"], is_look=True)).records:
             piece, in_file = split.origin(record.position)

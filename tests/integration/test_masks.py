@@ -49,6 +49,14 @@ def test_conversations_of_the_user_are_shown_with_their_position(masks, tmp_path
     assert "1 of 2 conversations have trained parts" in out and "1 would be rejected" in out
 
 
+def test_a_comma_in_the_name_of_an_input_is_written_with_a_backslash(masks, tmp_path):
+    chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    for name in ("a,b", "c"):
+        write_jsonl(tmp_path / f"{name}.jsonl", [{"messages": chat}])
+    code, out, _ = masks(f"--tokenizer={TOKENIZER}", f"--input={tmp_path}/a\\,b.jsonl,{tmp_path}/c.jsonl")
+    assert code == 0 and "a,b.jsonl, byte 0" in out and "c.jsonl, byte 0" in out
+
+
 def test_a_tokenizer_without_a_chat_template_is_a_user_error(masks, tmp_path):
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).write_bytes((TOKENIZER / name).read_bytes())

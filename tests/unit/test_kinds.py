@@ -44,7 +44,7 @@ SAMPLES = {
     "max_length": (["none", "4096"], ["0", "None", "4k", ""]),
     "packing": (["bfd", "bfd_split"], ["bdf", "bfd_", ""]),
     "validation_fraction": (
-        ["0", "1", "0.02", ".5", "1.0", "1.", "1e-05", "0.0"],
+        ["0", "1", "0.02", ".5", "1.0", "1.", "1e-05", "0.0", ".5e-3", "1E-2"],
         ["1.01", "2", "-0.1", "", ".", "1e5", "half", "1/2", "nan"],
     ),
     "seed": (["0", "-3", "17"], ["", "1.5", "x"]),
@@ -52,7 +52,7 @@ SAMPLES = {
     "write_columns": (["input_ids", "input_ids,loss_mask"], ["ids", "", "input_ids labels"]),
     "keep_columns": (["id", "id,topic"], ["", ","]),
     "engine": (["reference"], ["slow"]),
-    "epochs": (["2.5", ".3", "1"], ["-1", "two", "1e3", ""]),
+    "epochs": (["2.5", ".3", "1", "1e3", "1e-05"], ["-1", "two", "1e7", "1e-7", ""]),
 }  # fmt: skip
 
 

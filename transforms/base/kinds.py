@@ -209,14 +209,19 @@ def _convert_list(values: Any) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def _weight_of(text: str) -> float:
-    found = float(text)
-    if not 1e-6 <= found <= 1e6:
-        raise ValueError
-    return found
+def _number_in(least: float, most: float) -> Callable[[str], float]:
+    """Make a function that converts text into a number in a range. It raises ValueError for others."""
+
+    def convert(text: str) -> float:
+        if not least <= (found := float(text)) <= most:
+            raise ValueError
+        return found
+
+    return convert
 
 
 _POSITIVE, _COUNT = "0*[1-9][0-9]{0,17}", "a whole number above 0, of at most 18 digits"
+_NUMBER = r"(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
 _SECONDS_OF = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 any_text = Kind(str)
 any_list = Kind(_parse_no_list, _convert_list)
@@ -230,16 +235,8 @@ length = matching(
     check_count,
     "INT|none",
 )
-fraction = matching(
-    "1([.]0*)?|0?[.][0-9]+|0[.]?|[0-9]([.][0-9]*)?e-[0-9]*[1-9][0-9]*",
-    "a number from 0 to 1",
-    float,
-    check_fraction,
-    "FRACTION",
-)
-weight = matching(
-    "[0-9]+([.][0-9]*)?|[.][0-9]+", "a number from 0.000001 to 1000000", _weight_of, check_weight, "WEIGHT"
-)
+fraction = matching(_NUMBER, "a number from 0 to 1", _number_in(0, 1), check_fraction, "FRACTION")
+weight = matching(_NUMBER, "a number from 0.000001 to 1000000", _number_in(1e-6, 1e6), check_weight, "WEIGHT")
 moment = matching(
     "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?)?",
     "a date and time, such as 2026-11-20T12:00:00",
