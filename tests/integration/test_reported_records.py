@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipeline.cli.program import main
 from support.datasets import rejects_of, write_jsonl
 from support.marked import marked_rows
 from support.paths import TOKENIZER
 
+BOS, EOS = "<|endoftext|>", "<|im_end|>"
 USER = {"role": "user", "content": "Prices?"}
 CALLS = [{"name": "stock", "arguments": {"of": of}} for of in ("AA", "BB")]
 FIRST, SECOND = ({"role": "tool_call", "content": json.dumps(call)} for call in CALLS)
@@ -48,8 +51,6 @@ RECORDS = [
 
 @pytest.fixture(scope="module")
 def output(tmp_path_factory) -> Path:
-    from pipeline.cli.program import main
-
     folder = tmp_path_factory.mktemp("reported")
     corpus = write_jsonl(folder / "records.jsonl", RECORDS)
     options = ["--tokenizer", TOKENIZER, "--keep_columns=id", "--max_reject_fraction=1", "--direct_num_workers=1"]
@@ -79,3 +80,40 @@ def test_parallel_calls_are_one_answer_whatever_other_keys_they_have(rows, rejec
     assert answer(as_text(*CALLS)).replace("⟦", "").replace("⟧", "") in rows["both_masked"]
     assert rows["both_masked"].replace("⟦", "").replace("⟧", "") == rows["plain"].replace("⟦", "").replace("⟧", "")
     assert rejects["one_masked"] == "bad_weight"
+
+
+@pytest.mark.parametrize("engine", ["auto", "reference"])
+def test_text_that_begins_with_a_bos_gets_no_other_one(tmp_path, engine):
+    """NVIDIA-NeMo/RL#855, unslothai/unsloth#10312: texts that a template rendered, and a tokenizer that adds BOS."""
+    tokenizer = tmp_path / "tokenizer"
+    shutil.copytree(TOKENIZER, tokenizer)
+    path = tokenizer / "tokenizer.json"
+    content = json.loads(path.read_text())
+    (bos,) = (token for token in content["added_tokens"] if token["content"] == BOS)
+    content["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": BOS, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {BOS: {"id": BOS, "ids": [bos["id"]], "tokens": [BOS]}},
+    }
+    path.write_text(json.dumps(content))
+    config = tokenizer / "tokenizer_config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "bos_token": BOS}))
+    records = [
+        {"id": "rendered", "text": f"{BOS}Hi."},
+        {"id": "bare", "text": "Hi."},
+        {"id": "two of its own", "text": f"{BOS}{BOS}Hi."},
+        {"id": "empty", "text": BOS},
+        {"id": "prompt", "prompt": f"{BOS}Hi", "completion": " you."},
+    ]
+    corpus, out = write_jsonl(tmp_path / "records.jsonl", records), tmp_path / "out"
+    options = ["--tokenizer", tokenizer, "--keep_columns=id", "--max_reject_fraction=1", f"--engine={engine}"]
+    options += ["--special_tokens_in_content=allow", "--direct_num_workers=1"]
+    assert main(["build", "--input", str(corpus), "--output", str(out), *map(str, options)]) == 0
+    assert marked_rows(out, tokenizer=tokenizer) == {
+        "rendered": f"⟦{BOS}Hi.{EOS}⟧",
+        "bare": f"⟦{BOS}Hi.{EOS}⟧",
+        "two of its own": f"⟦{BOS}{BOS}Hi.{EOS}⟧",
+        "empty": f"⟦{BOS}{EOS}⟧",
+        "prompt": f"{BOS}Hi⟦ you.{EOS}⟧",
+    }

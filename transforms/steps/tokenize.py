@@ -169,7 +169,7 @@ class Encoder:
             found = _across_prompt_end(chunk, encoded, spans, counts)
             across += [(chunk[row].example.position, token) for row, token in found]
             kept += chunk
-            rows = _rows(chunk, encoded, spans, has_parts)
+            rows = self._without_second_bos(encoded, _rows(chunk, encoded, spans, has_parts))
             parts.append(self._without_bos(rows) if self._strip_bos else rows)
         rows = _joined(parts)
         if rejects:  # all texts of a rejected record are removed
@@ -238,6 +238,19 @@ class Encoder:
         prompts = alone.ids if fits.all() else slices_of(alone.ids, alone.offsets[:-1], counts)
         equal = slices_of(encoded.ids, starts, counts) == prompts
         return int(np.sum(~fits | (sums_of(equal, offsets_of(counts)) < counts)))
+
+    def _without_second_bos(self, encoded: Encoded, rows: _Rows) -> _Rows:
+        """The rows without the BOS that the tokenizer adds before a text that begins with one."""
+        bos = self._tokenizer.bos_token_id
+        some = np.flatnonzero(np.diff(encoded.offsets) > 1)
+        first = encoded.offsets[some]
+        is_added = [encoded.starts[first + number] < encoded.bases[some] for number in range(2)]
+        is_bos = (encoded.ids[first] == bos) & (encoded.ids[first + 1] == bos)
+        if bos is None or not len(twice := some[is_bos & is_added[0] & ~is_added[1]]):
+            return rows
+        skipped = np.zeros(len(rows.offsets) - 1, np.int64)
+        skipped[twice] = 1
+        return rows.cut(rows.offsets[:-1] + skipped, np.diff(rows.offsets) - skipped)
 
     def _without_bos(self, rows: _Rows) -> _Rows:
         counts = np.diff(rows.offsets)
