@@ -14,6 +14,7 @@ from typing import Any
 
 from pipeline.cli.console import CommandParser, unknown_option
 from pipeline.cli.options import Options, add_option
+from transforms.base import kinds
 from transforms.base.declaring import options_in
 from transforms.base.errors import RecordDropped, RecordError, UserError
 from transforms.inputs.input_options import ParseOptions

@@ -7,10 +7,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.cli.program import main
-from support.datasets import rejects_of, write_jsonl
+from support.datasets import manifest_of, rejects_of, write_jsonl
 from support.marked import marked_rows
 from support.paths import TOKENIZER
 
@@ -117,3 +119,83 @@ def test_text_that_begins_with_a_bos_gets_no_other_one(tmp_path, engine):
         "empty": f"⟦{BOS}{EOS}⟧",
         "prompt": f"{BOS}Hi⟦ you.{EOS}⟧",
     }
+
+
+# modelscope/ms-swift#6467, #10125: what Arrow puts into tools and calls of other tools, as JSON lines.
+PADDED_TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "lamp",
+            "description": None,
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "color": {"type": "string", "enum": ["red", None], "default": None, "items": None},
+                    "size": {"type": "object", "properties": {"cm": {"type": "integer"}, "guests": None}},
+                    "guests": None,
+                },
+                "required": None,
+            },
+        },
+    }
+]
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "lamp",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "color": {"type": "string", "enum": ["red", None], "default": None},
+                    "size": {"type": "object", "properties": {"cm": {"type": "integer"}}},
+                },
+            },
+        },
+    }
+]
+
+OPEN_TOOL = {"name": "lamp", "parameters": {"type": "object", "properties": {}, "additionalProperties": True}}
+
+
+def lamp(id: str, tools: Any, **arguments: Any) -> dict[str, Any]:
+    call = {"type": "function", "function": {"name": "lamp", "arguments": arguments}}
+    return {
+        "id": id,
+        "messages": [
+            USER,
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "content": "ok"},
+        ],
+        "tools": tools,
+    }
+
+
+def test_nulls_that_arrow_puts_into_tools_and_calls_are_left_out_and_counted(tmp_path):
+    size = {"cm": 3}
+    records = [
+        lamp("padded", PADDED_TOOLS, color=None, size=size | {"guests": None}, guests=None),
+        lamp("right", TOOLS, color=None, size=size),
+        lamp("unknown", None, color=None, guests=None),
+        lamp("open", [OPEN_TOOL], guests=None),
+    ]
+    write_jsonl(tmp_path / "records.jsonl", records)
+    # Of rows of structs, nobody knows which nulls the calls have had.
+    nulls = [lamp("row", None, color=None, size=3), lamp("other row", None, color="red", size=3)]
+    for record in nulls:
+        del record["tools"]
+    pq.write_table(pa.Table.from_pylist(nulls), tmp_path / "records.parquet")
+    out = tmp_path / "out"
+    options = ["--tokenizer", TOKENIZER, "--keep_columns=id", "--direct_num_workers=1"]
+    assert main(["build", "--input", str(tmp_path), "--output", str(out), *map(str, options)]) == 0
+    rows = marked_rows(out)
+    assert rows["padded"] == rows["right"]
+    assert json.dumps(TOOLS[0]["function"]["parameters"]) in rows["right"]
+    assert as_text({"name": "lamp", "arguments": {"color": None, "size": size}}) in rows["right"]
+    assert as_text({"name": "lamp", "arguments": {"color": None, "guests": None}}) in rows["unknown"]
+    assert as_text({"name": "lamp", "arguments": {"guests": None}}) in rows["open"]
+    assert as_text({"name": "lamp", "arguments": {"size": 3}}) in rows["row"]
+    manifest = manifest_of(out)
+    assert manifest["notes"]["null_arguments_left_out"] == 2
+    assert "guests of a call" in manifest["first_examples"]["null_arguments_left_out"]["detail"]

@@ -28,7 +28,7 @@ from transforms.inputs.preference import (
 )
 from transforms.inputs.reading import SWITCHES, Reading
 from transforms.inputs.token_rows import MASKS, OF_PACKED_ROWS, token_row
-from transforms.inputs.tool_calls import tools_of
+from transforms.inputs.tool_calls import tools_of, without_padding
 from transforms.inputs.turns.marked import beginning_of
 from transforms.model.examples import (
     RESERVED_TEMPLATE_KWARGS,
@@ -429,6 +429,9 @@ def _conversation(
     if hint := hint_of_tools(tools, messages):
         found = "the system message has tools in its text, which a template would print again"
         raise RecordError("bad_tools", f"{found}; {hint}")
+    messages, null = without_padding(messages, tools)
+    if null:
+        reading.notes["null_arguments_left_out"] = f"{null} of a call, which its tool does not have"
     arguments = record.get("chat_template_kwargs")
     if isinstance(arguments, str):  # as tables have it if its type varies from row to row
         arguments = arguments.strip() and decode_json(arguments, "bad_template_kwargs", "chat_template_kwargs", reading)

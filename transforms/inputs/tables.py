@@ -64,7 +64,9 @@ def parts_of_batches(
                 rejects.append(too_long(position + row, b"", max_record_bytes))
                 continue
             try:
-                records.append(Record(position + row, _plain(single.to_pylist()[0], features)))
+                nulls: list[str] = []
+                raw = _plain(single.to_pylist()[0], features, nulls)
+                records.append(Record(position + row, raw, *nulls[:1]))
             except Exception as error:  # for a value that Python cannot represent, each type raises its own
                 reason = "invalid_unicode" if isinstance(error, UnicodeDecodeError) else "bad_value"
                 rejects.append(Reject(position + row, reason, str(error), _as_arrow_stream(single)))
@@ -79,19 +81,21 @@ def parts_of_batches(
         yield Part(records, rejects, size)
 
 
-def _plain(value: Any, feature: Any) -> Any:
+def _plain(value: Any, feature: Any, nulls: list[str]) -> Any:
     """Remove the keys that are null, since in a column of structs each struct has the keys of all; decode JSON columns.
 
-    feature: see _features.
+    feature: see _features. nulls: gets the names of arguments that were null: some calls may really have had them.
     """
     if isinstance(value, str) and isinstance(feature, dict) and feature.get("_type") == "Json":
         return msgspec.json.decode(value)
     if isinstance(value, dict):
         features = feature if isinstance(feature, dict) else {}
-        return {key: _plain(inner, features.get(key)) for key, inner in value.items() if inner is not None}
+        if isinstance(arguments := value.get("arguments"), dict):
+            nulls += [name for name, argument in arguments.items() if argument is None]
+        return {key: _plain(inner, features.get(key), nulls) for key, inner in value.items() if inner is not None}
     if isinstance(value, list):
         inner_feature = feature.get("feature") if isinstance(feature, dict) else feature[0] if feature else None
-        return [_plain(inner, inner_feature) for inner in value]
+        return [_plain(inner, inner_feature, nulls) for inner in value]
     return value
 
 

@@ -99,9 +99,89 @@ def _tool(tool: Any, where: str, reading: Reading) -> dict[str, Any]:
     if isinstance(function.get("parameters"), str):
         parameters = _object(function["parameters"], "bad_tools", f"the parameters of {where}", reading)
         function = {**function, "parameters": parameters}
+    function = _without_nulls(function)
     if function is tool["function"] and kind:
         return tool
     return _wrapped(tool, function)
+
+
+# The keywords of a JSON schema whose value may be null, and those that have schemas by names.
+_MAY_BE_NULL, _BY_NAME = {"default", "const", "example"}, ("properties", "patternProperties", "$defs", "definitions")
+
+
+def _without_nulls(schema: Any) -> Any:
+    """A function of a tool, or a JSON schema, without the keys that are null and cannot be: Arrow gives them to all."""
+    if isinstance(schema, list):
+        found: Any = [_without_nulls(each) for each in schema]
+    elif not isinstance(schema, dict):
+        return schema
+    else:
+        found = {
+            key: {name: _without_nulls(each) for name, each in value.items() if each is not None}
+            if key in _BY_NAME and isinstance(value, dict)
+            else value
+            if key in _MAY_BE_NULL or key in ("enum", "examples")
+            else _without_nulls(value)
+            for key, value in schema.items()
+            if value is not None or key in _MAY_BE_NULL
+        }
+    return schema if found == schema else found
+
+
+def without_padding(
+    messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Leave out arguments of calls that are null and that their tool does not have: Arrow gives them to all calls.
+
+    Args:
+        messages: with calls in the OpenAI form.
+        tools: of tools_of.
+
+    Returns:
+        The messages, the same list if nothing is left out; the name of the first argument that is.
+    """
+    functions = [tool["function"] for tool in tools or () if tool.get("type") == "function"]
+    schemas = {function["name"]: function.get("parameters") for function in functions}
+    left_out: list[str] = []
+
+    def of_call(call: dict[str, Any]) -> dict[str, Any]:
+        function = call["function"]
+        arguments = _without_unknown(function["arguments"], schemas.get(function["name"]), left_out)
+        return (
+            call if arguments is function["arguments"] else {**call, "function": {**function, "arguments": arguments}}
+        )
+
+    found = [
+        {**message, "tool_calls": [of_call(call) for call in message["tool_calls"]]}
+        if message.get("tool_calls")
+        else message
+        for message in messages
+    ]
+    return (found, left_out[0]) if left_out else (messages, None)
+
+
+def _without_unknown(value: Any, schema: Any, left_out: list[str]) -> Any:
+    """A value without the keys that are null and that its schema does not have. left_out: gets their names."""
+    if not isinstance(schema, dict):
+        return value
+    if isinstance(value, list):
+        before = len(left_out)
+        items = [_without_unknown(item, schema.get("items"), left_out) for item in value]
+        return items if len(left_out) > before else value
+    properties = schema.get("properties")
+    if not isinstance(value, dict) or not isinstance(properties, dict) or schema.get("additionalProperties"):
+        return value
+    unknown = [key for key, inner in value.items() if inner is None and key not in properties]
+    left_out += unknown
+    changed = {
+        key: found
+        for key, inner in value.items()
+        if isinstance(inner, (dict, list))
+        and (found := _without_unknown(inner, properties.get(key), left_out)) is not inner
+    }
+    if not unknown and not changed:
+        return value
+    return {key: changed.get(key, inner) for key, inner in value.items() if key not in unknown}
 
 
 def _with_parameters(tool: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from transforms.inputs.hints import hint_of_tools
 from transforms.inputs.messages import messages_of
 from transforms.inputs.reading import Reading, ReadOptions
 from transforms.inputs.token_rows import MASKS, OF_PACKED_ROWS, token_row
-from transforms.inputs.tool_calls import known_tools
+from transforms.inputs.tool_calls import known_tools, without_padding
 from transforms.inputs.turns.marked import beginning_of
 from transforms.model.examples import (
     RESERVED_TEMPLATE_KWARGS,
@@ -168,6 +168,8 @@ def _conversation(lazy_messages: Any, record: Any) -> Conversation:
         raise ValueError("the record has arguments that the job sets")
     if tools and hint_of_tools(tools, _first_message(lazy_messages)):
         raise ValueError("the system message has tools, too")
+    if tools and isinstance(lazy_messages, list) and without_padding(lazy_messages, tools)[1]:
+        raise ValueError("there is something to note")
     return Conversation(lazy_messages, tools, arguments)
 
 

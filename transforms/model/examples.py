@@ -6,13 +6,15 @@ does not look for garbage in them, since none of them is in a cycle.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 
-from transforms.base.errors import RecordError
+from transforms.base.errors import InputError, RecordError, StoreError, Unavailable, UserError
 from transforms.model.outcomes import Drop, Reject
 from transforms.model.statistics import TraceEvents
 
@@ -38,10 +40,12 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         position: in its file: the byte offset (JSON lines), or the number of the record, from 0 (other formats).
         raw: the bytes of its JSON, or the row of a table as a dict.
+        nulls: an argument of a call that was null in the row, and is not in the dict; empty if there was none.
     """
 
     position: int
     raw: bytes | dict[str, Any]
+    nulls: str = ""
 
     def rejected(self, error: RecordError) -> Reject:
         """Return the reject of this record for an error."""
@@ -313,6 +317,9 @@ def validation_limit(fraction: float) -> int:
     return int(fraction * 2**64)
 
 
+_NOT_OF_A_RECORD = (UserError, InputError, Unavailable, StoreError, MemoryError)
+
+
 def attempt(sources: list[Any], function: Callable[[Any], Any]) -> tuple[list[Any], list[Reject]]:
     """Call a function with each record or example.
 
@@ -321,8 +328,11 @@ def attempt(sources: list[Any], function: Callable[[Any], Any]) -> tuple[list[An
         function: takes one of them.
 
     Returns:
-        What it returns for each, and a reject for each record for which it raises RecordError once or several times. A
+        What it returns for each, and a reject for each record for which it raises something once or several times. A
         record has several examples if a formatter made them; it is rejected as a whole.
+
+    Raises:
+        UserError, InputError, Unavailable, StoreError, MemoryError: if it does: they do not come from the record.
     """
     results: list[Any] = []
     rejects: dict[int, Reject] = {}
@@ -335,6 +345,12 @@ def attempt(sources: list[Any], function: Callable[[Any], Any]) -> tuple[list[An
             reject = source.rejected(error)
         except RecursionError as error:
             reject = source.rejected(RecordError("nested_too_deeply", f"{error}"))
+        except _NOT_OF_A_RECORD:
+            raise
+        except Exception as error:  # whatever a record causes, it is that record's
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            found = f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
+            reject = source.rejected(RecordError("malformed", found))
         failed.append(len(results) + len(failed))
         rejects.setdefault(source.position, reject)
     if rejects:

@@ -134,6 +134,8 @@ class Parser:
                 return [Example(*of_record, _NO_EVENTS)]
         reading = Reading(self._read_options)
         fields, beyond = _decoded(record.raw)
+        if record.nulls:
+            reading.notes["null_arguments_left_out"] = f"{record.nulls} of a call"
         trace = self._trace(fields) if is_trace(fields) else None
         if is_typed and fields is not record.raw and not trace:
             self._typed.learn(fields)

@@ -59,7 +59,7 @@ def _parts(split: Split, part_bytes: int, max_record_bytes: int, is_look: bool) 
         base = split.position(number, 0)
         for part in _parts_of_slice(piece, part_bytes, max_record_bytes, is_look):
             if base:
-                records = [Record(base + record.position, record.raw) for record in part.records]
+                records = [Record(base + record.position, record.raw, record.nulls) for record in part.records]
                 rejects = [replace(reject, position=base + reject.position) for reject in part.rejects]
                 part = Part(records, rejects, part.bytes)
             yield part

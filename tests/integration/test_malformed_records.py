@@ -1,0 +1,102 @@
+"""Records of many forms, of which one value after another is missing or has another type: each is read or rejected."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.cli.program import main
+from support.datasets import manifest_of, rejects_of, write_jsonl
+from support.laws import broken_laws
+from support.paths import TOKENIZER
+
+DATA = Path(__file__).parents[1] / "data"
+FORMS, SESSIONS = DATA / "forms.jsonl", DATA / "traces"
+OTHERS = (None, 7, "x", True, [], {}, [{"a": [None, {"type": {}}]}], {"content": [1]})
+
+
+def paths_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of each value inside a value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inner:
+        yield (*path, key)
+        yield from paths_of(each, (*path, key))
+
+
+def changed(record: Any, path: tuple[Any, ...], *other: Any) -> Any:
+    """A record with another value at a path, or without the one there."""
+    record = json.loads(json.dumps(record))
+    parent = record
+    for key in path[:-1]:
+        parent = parent[key]
+    if other:
+        parent[path[-1]] = other[0]
+    else:
+        del parent[path[-1]]
+    return record
+
+
+def malformed(record: Any) -> Iterator[Any]:
+    for number, path in enumerate(paths_of(record)):
+        yield changed(record, path)
+        # Of all others one in turn: every form has many paths of each kind.
+        yield changed(record, path, OTHERS[number % len(OTHERS)])
+        yield changed(record, path, OTHERS[(3 * number + 1) % len(OTHERS)])
+
+
+@pytest.fixture(scope="module")
+def records() -> list[Any]:
+    forms = [json.loads(line) for line in FORMS.read_text().splitlines()]
+    return [record for form in forms for record in malformed(form)]
+
+
+def in_cells(record: dict[str, Any]) -> dict[str, str]:
+    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in record.items()}
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_each_malformed_record_is_read_or_rejected_and_costs_no_other(records, tmp_path, kind):
+    if kind == "jsonl":
+        write_jsonl(tmp_path / "records.jsonl", records)
+    else:
+        records = [record for record in records if isinstance(record, dict)]
+        names = dict.fromkeys(name for record in records for name in record if name)
+        rows = [in_cells(record) for record in records]
+        columns = {name: pa.array([row.get(name) for row in rows], pa.string()) for name in names}
+        pq.write_table(pa.table(columns), tmp_path / "records.parquet", row_group_size=500)
+    out = tmp_path / "out"
+    options = ["--tokenizer", TOKENIZER, "--max_reject_fraction=1", "--direct_num_workers=1"]
+    assert main(["build", "--input", str(tmp_path), "--output", str(out), *map(str, options)]) == 0
+    manifest = manifest_of(out)
+    of = manifest["records"]
+    assert of["read"] == len(records) > 2000
+    assert of["read"] == of["kept"] + of["truncated"] + sum({**of["dropped"], **of["rejected"]}.values())
+    assert sum(of["rejected"].values()) == len(rejects_of(out))
+    assert not {"formatter"} & of["rejected"].keys() and of["kept"] > 200
+    assert broken_laws(out) == []
+
+
+@pytest.mark.parametrize("kind", ["claude_code", "codex", "atif"])
+def test_each_malformed_event_of_a_session_costs_no_other_session(tmp_path, kind):
+    (sample,) = (path for path in SESSIONS.iterdir() if path.name.startswith(kind))
+    is_lines = sample.suffix == ".jsonl"
+    lines = sample.read_text().splitlines()
+    session = [json.loads(line) for line in lines if line.endswith("}")] if is_lines else json.loads(sample.read_text())
+    (tmp_path / "in").mkdir()
+    count = 0
+    for count, other in enumerate(malformed(session), 1):
+        events = other if is_lines else [other]
+        (tmp_path / "in" / f"{count:05d}{sample.suffix}").write_text("".join(json.dumps(of) + "\n" for of in events))
+    out = tmp_path / "out"
+    options = ["--tokenizer", TOKENIZER, "--max_reject_fraction=1", "--direct_num_workers=1"]
+    options += [f"--input_format={kind}", "--unprinted=report", "--trace_branches=examples"]
+    assert main(["build", "--input", str(tmp_path / "in"), "--output", str(out), *map(str, options)]) == 0
+    of = manifest_of(out)["records"]
+    assert of["read"] >= count > 100 and of["kept"] > 10  # events of another session are one of their own
+    assert of["read"] == of["kept"] + of["truncated"] + sum({**of["dropped"], **of["rejected"]}.values())
