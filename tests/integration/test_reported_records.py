@@ -24,6 +24,8 @@ ANSWERS = [{"role": "tool_response", "content": "12"}, {"role": "tool_response",
 LAST = {"role": "assistant", "content": "12, 15."}
 TOOL = {"name": "stock", "description": "A price.", "parameters": {"type": "object", "properties": {"of": {}}}}
 
+THINKS_NOT = {"enable_thinking": False}
+
 
 def as_text(*calls: dict[str, Any]) -> str:
     return "\n".join(f"<tool_call>\n{json.dumps(call)}\n</tool_call>" for call in calls)
@@ -48,6 +50,13 @@ RECORDS = [
     chat(times=[turn | {"ts": number} for number, turn in enumerate([USER, FIRST, SECOND, *ANSWERS, LAST])]),
     chat(one_masked=[USER, FIRST | {"loss": True}, SECOND | {"loss": False}, *ANSWERS, LAST]),
     chat(both_masked=[USER, FIRST | {"loss": False}, SECOND | {"loss": False}, *ANSWERS, LAST]),
+    # verl-project/verl#5316, axolotl-ai-cloud/axolotl#2658: flags next to the messages.
+    {"id": "mask", "messages": [USER, LAST], "loss_mask": [0, 1], "trained_by": 3, "trained_at": None},
+    {"id": "think", "messages": [USER, LAST], "enable_thinking": False},
+    {"id": "both", "messages": [USER, LAST], "enable_thinking": True, "chat_template_kwargs": THINKS_NOT},
+    {"id": "shape", "dialog": [USER, LAST], "enable_thinking": False},
+    {"id": "answered", "problem": "2+2?", "solution": "4", "enable_thinking": False},
+    {"id": "gpt", "conversations": [{"from": of, "value": "a"} for of in ("human", "gpt")], **THINKS_NOT},
 ]  # fmt: skip
 
 
@@ -55,8 +64,10 @@ RECORDS = [
 def output(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("reported")
     corpus = write_jsonl(folder / "records.jsonl", RECORDS)
-    options = ["--tokenizer", TOKENIZER, "--keep_columns=id", "--max_reject_fraction=1", "--direct_num_workers=1"]
-    assert main(["build", "--input", str(corpus), "--output", str(folder / "out"), *map(str, options)]) == 0
+    template = (TOKENIZER / "chat_template.jinja").read_text() + "{%- if enable_thinking is false %}[quick]{% endif %}"
+    options = ["--tokenizer", TOKENIZER, "--chat_template", template, "--keep_columns=id", "--max_reject_fraction=1"]
+    arguments = ["--input", corpus, "--output", folder / "out", *options, "--direct_num_workers=1"]
+    assert main(["build", *map(str, arguments)]) == 0
     return folder / "out"
 
 
@@ -82,6 +93,15 @@ def test_parallel_calls_are_one_answer_whatever_other_keys_they_have(rows, rejec
     assert answer(as_text(*CALLS)).replace("⟦", "").replace("⟧", "") in rows["both_masked"]
     assert rows["both_masked"].replace("⟦", "").replace("⟧", "") == rows["plain"].replace("⟦", "").replace("⟧", "")
     assert rejects["one_masked"] == "bad_weight"
+
+
+def test_flags_next_to_messages_are_read_or_named(rows, output):
+    quick = {id for id, row in rows.items() if row.endswith("[quick]")}
+    assert quick == {"think", "both", "shape", "answered", "gpt"}
+    manifest = manifest_of(output)
+    assert manifest["notes"]["train_flags_not_understood"] == 1
+    first = manifest["first_examples"]["train_flags_not_understood"]["detail"]
+    assert first == 'the record has "loss_mask": [0, 1]'
 
 
 @pytest.mark.parametrize("engine", ["auto", "reference"])

@@ -56,8 +56,8 @@ _READERS: dict[str, Reader] = {}
 
 # Columns that any conversation may have. OpenAI's older API has functions instead of tools.
 _OF_CONVERSATIONS = ("tools", "functions", "chat_template_kwargs")
-# Whether the model is to reason: a column that is read if it is one of SWITCHES.
-_SWITCH = "reasoning"
+# Whether the model is to reason: columns that are read if they are one of SWITCHES, or a boolean.
+_SWITCHES = ("reasoning", "enable_thinking")
 # Schemas without an answer that a label could be about: `label` is a class there.
 WITHOUT_ANSWER = ("tokenized", "text", "chosen")
 # The columns that are named in an error: an object may have thousands.
@@ -143,6 +143,14 @@ def detected_schema(record: Mapping[str, Any]) -> str | None:
         return None
 
 
+def switch_of(record: Mapping[str, Any], name: str) -> bool | None:
+    """Return what a column of _SWITCHES says; None if it says something else, or nothing."""
+    value = record.get(name)
+    if isinstance(value, bool) and name == "enable_thinking":
+        return value
+    return SWITCHES.get(value) if isinstance(value, str) else None
+
+
 def has_nothing(value: Any) -> bool:
     """Return whether a cell has no content, in tables too."""
     return value in _NOTHING
@@ -157,8 +165,8 @@ def columns_read(schema: str, record: Mapping[str, Any]) -> frozenset[str]:
     """
     read = _read_of_each(schema)
     is_plain_text = schema == "prompt_completion" and isinstance(record.get("prompt"), str)
-    if _SWITCH in read and (is_plain_text or record.get(_SWITCH) not in (*SWITCHES, *_NOTHING)):
-        read -= {_SWITCH}
+    switches = {name for name in _SWITCHES if switch_of(record, name) is not None or record.get(name) in _NOTHING}
+    read -= set(_SWITCHES) - (set() if is_plain_text else switches)
     return read | {"output"} if schema == CHOSEN and "chosen" not in record else read
 
 
@@ -232,7 +240,7 @@ def has_messages(record: Mapping[str, Any]) -> bool:
         "question",
         "system",
         *_OF_CONVERSATIONS,
-        _SWITCH,
+        *_SWITCHES,
     ],
 )
 def _chosen(record: Mapping[str, Any], reading: Reading) -> Content:
@@ -256,13 +264,13 @@ def _tokenized(record: Mapping[str, Any], reading: Reading) -> TokenRow:
     return token_row(record, reading)
 
 
-@schema("messages", ["messages"], ["system", *_OF_CONVERSATIONS, _SWITCH])
+@schema("messages", ["messages"], ["system", *_OF_CONVERSATIONS, *_SWITCHES])
 def _messages(record: Mapping[str, Any], reading: Reading) -> Conversation:
     messages = messages_of(record["messages"], "messages", reading)
     return _conversation(_with_system(messages, record), record, reading)
 
 
-@schema("prompt_completion", ["prompt", "completion"], ["system", *_OF_CONVERSATIONS, _SWITCH])
+@schema("prompt_completion", ["prompt", "completion"], ["system", *_OF_CONVERSATIONS, *_SWITCHES])
 def _prompt_completion(record: Mapping[str, Any], reading: Reading) -> Conversation | PromptCompletion:
     prompt, completion = record["prompt"], record["completion"]
     if isinstance(prompt, str) and isinstance(completion, str):
@@ -290,13 +298,13 @@ def _prompt_completion(record: Mapping[str, Any], reading: Reading) -> Conversat
     return _conversation(messages, record, reading, completion_start=len(messages) - len(answers))
 
 
-@schema("sharegpt", ["conversations"], ["system", *_OF_CONVERSATIONS, _SWITCH])
+@schema("sharegpt", ["conversations"], ["system", *_OF_CONVERSATIONS, *_SWITCHES])
 def _sharegpt(record: Mapping[str, Any], reading: Reading) -> Conversation:
     messages = messages_of(record["conversations"], "conversations", reading)
     return _conversation(_with_system(messages, record), record, reading)
 
 
-@schema("alpaca", ["instruction", "output"], ["input", "history", "system", *_OF_CONVERSATIONS, _SWITCH])
+@schema("alpaca", ["instruction", "output"], ["input", "history", "system", *_OF_CONVERSATIONS, *_SWITCHES])
 def _alpaca(record: Mapping[str, Any], reading: Reading) -> Conversation:
     return _answered(record, ("instruction", "input"), "output", "alpaca", reading)
 
@@ -314,7 +322,7 @@ def _text(record: Mapping[str, Any], reading: Reading) -> PlainText:
 @schema(
     "question_answer",
     ["question", "answer"],
-    ["context", "input", "history", "system", "system_prompt", "choices", "options", *_OF_CONVERSATIONS, _SWITCH],
+    ["context", "input", "history", "system", "system_prompt", "choices", "options", *_OF_CONVERSATIONS, *_SWITCHES],
 )
 def _question_answer(record: Mapping[str, Any], reading: Reading) -> Conversation:
     if choices := next((name for name in ("choices", "options") if record.get(name)), None):
@@ -440,7 +448,7 @@ def _conversation(
         raise RecordError("bad_template_kwargs", f"chat_template_kwargs is {kind_of(arguments)}; expected an object")
     if arguments and (taken := sorted(RESERVED_TEMPLATE_KWARGS & arguments.keys())):
         raise RecordError("bad_template_kwargs", f"chat_template_kwargs has {', '.join(taken)}, which the job sets")
-    switch = record.get(_SWITCH)
-    if isinstance(switch, str) and switch in SWITCHES:
-        arguments = {"enable_thinking": SWITCHES[switch], **arguments}
+    for name in _SWITCHES:
+        if (switch := switch_of(record, name)) is not None:
+            arguments = {"enable_thinking": switch, **arguments}
     return Conversation(messages, tools, arguments, completion_start)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from transforms.base.errors import RecordError
@@ -64,6 +65,19 @@ def take_weight(
     return rest, weight
 
 
+def note_flags(columns: Iterable[tuple[str, Any]], reading: Reading) -> None:
+    """Note a column that is not read and looks as if it said what is trained on: a number, a boolean, or a list.
+
+    Args:
+        columns: of a record, with their values. Texts are counted as what is not read.
+        reading: the reading of the record.
+    """
+    for name, value in columns:
+        first = value[0] if isinstance(value, list) and value else value
+        if isinstance(first, (bool, int, float)) and is_like_a_flag(name):
+            _note(reading, "train_flags_not_understood", "the record", name, {name: value})
+
+
 _NO_FLAG = object()
 
 
@@ -71,7 +85,7 @@ def _found(key: str, value: Any, where: str, reading: Reading) -> Any:
     """What a key says: a weight, True or False; None if it is a flag that is null; _NO_FLAG if it says nothing."""
     named = key == reading.options.train_field
     if not (named or key in _WHETHER or key in _HOW_MUCH):
-        if value is not None and _is_like_a_flag(key):
+        if value is not None and is_like_a_flag(key):
             _note(reading, "train_flags_not_understood", where, key, {key: value})
         return _NO_FLAG
     if value is None:
@@ -116,7 +130,8 @@ def _is_number(value: Any) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def _is_like_a_flag(key: str) -> bool:
+def is_like_a_flag(key: str) -> bool:
+    """Return whether the name of a key or a column looks as if it said what is trained on."""
     return bool(_LIKE_A_FLAG.search(key))
 
 

@@ -19,6 +19,7 @@ from transforms.inputs.input_options import ParseOptions
 from transforms.inputs.media import MEDIA_COLUMNS
 from transforms.inputs.names import COMPLETION_IDS
 from transforms.inputs.schemas import OF_ONE_MESSAGE, SCHEMA_COLUMNS, WITHOUT_ANSWER
+from transforms.inputs.train_flags import is_like_a_flag
 from transforms.inputs.typed_schemas import Maker, typed_schemas
 from transforms.inputs.unread import kind_of_name
 from transforms.model.examples import Content
@@ -72,6 +73,7 @@ class TypedDecoder:
     def learn(self, names: Iterable[str]) -> None:
         """Take note of the columns of a record that none of the decoders took."""
         new = [name for name in names if name not in self._others and _CAN_BE_DECLARED(name)]
+        new = [name for name in new if not is_like_a_flag(name)]  # of which there is something to note
         if new and self._is_used and len(self._others) + len(new) <= _MOST_NAMES:
             self._others |= dict.fromkeys(new)
             self._by_sign = self._made()

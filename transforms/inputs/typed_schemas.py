@@ -30,6 +30,7 @@ _OF_INTEGERS = b"0123456789-, \t\r\n"
 _OF_CONVERSATIONS: Mapping[str, Any] = {
     "tools": msgspec.Raw,
     "chat_template_kwargs": dict[str, Any] | Literal[""] | None,
+    "enable_thinking": bool | None,
 }
 # The most tuples of roles that are kept.
 _ROLES_KEPT = 1024
@@ -164,6 +165,8 @@ def _conversation(lazy_messages: Any, record: Any) -> Conversation:
     """Make the conversation of a record with the columns _OF_CONVERSATIONS."""
     tools = known_tools(bytes(record.tools)) if record.tools else None
     arguments = record.chat_template_kwargs or {}
+    if record.enable_thinking is not None:
+        arguments = {"enable_thinking": record.enable_thinking, **arguments}
     if not RESERVED_TEMPLATE_KWARGS.isdisjoint(arguments):
         raise ValueError("the record has arguments that the job sets")
     if tools and hint_of_tools(tools, _first_message(lazy_messages)):

@@ -24,6 +24,7 @@ from transforms.inputs.reading import Reading
 from transforms.inputs.record_reading import FindUnread, read_record
 from transforms.inputs.schemas import content_of
 from transforms.inputs.traces import ReadTrace, is_trace, read_trace
+from transforms.inputs.train_flags import note_flags
 from transforms.inputs.turns import is_conversation
 from transforms.inputs.typed import TypedDecoder
 from transforms.inputs.unread import decided_kinds, find_unread
@@ -180,11 +181,11 @@ class Parser:
             named = {name: value for name, value in fields.items() if name not in taken} | found
         record = {name: value for name, value in named.items() if value is not None}
         try:
-            return _Read(*read_record(record, self._options.schema, reading, self._unread_of(fields, beyond)))
+            return _Read(*read_record(record, self._options.schema, reading, self._unread_of(fields, beyond, reading)))
         except RecordError as error:
             raise (_not_json(beyond, error.detail) if beyond and error.reason != "invalid_json" else error) from None
 
-    def _unread_of(self, fields: Mapping[str, Any], beyond: Collection[str]) -> FindUnread:
+    def _unread_of(self, fields: Mapping[str, Any], beyond: Collection[str], reading: Reading) -> FindUnread:
         """A function that finds what of a record is not read."""
 
         def find(
@@ -200,6 +201,7 @@ class Parser:
                 for name, value in fields.items()
                 if name not in read and name not in self._options.keep_columns
             ]
+            note_flags(others, reading)
             return find_unread(others, schema, content, self._decided, {theirs.get(name, name) for name in left}, by)
 
         return find

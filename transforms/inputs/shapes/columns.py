@@ -98,6 +98,7 @@ QUESTION = Column(QUESTIONS, is_text, one_question)
 ANSWER = Column(ANSWERS, is_text, one_answer)
 REASONING = Column(REASONINGS, is_text)
 SWITCH = Column(("reasoning", "thinking", "enable_thinking"), is_switch)
+FLAG = Column(("enable_thinking",), lambda value: isinstance(value, bool))
 
 
 def user(text: Any) -> dict[str, Any]:
@@ -113,5 +114,10 @@ def assistant(text: str, reasoning: Any = None) -> dict[str, Any]:
 
 def further(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of a known schema that go with any messages: tools, the system message, whether to reason."""
-    names = {"tools": "tools", "system": "system", "reasoning_switch": "reasoning"}
+    names = {
+        "tools": "tools",
+        "system": "system",
+        "reasoning_switch": "reasoning",
+        "enable_thinking": "enable_thinking",
+    }
     return {column: values[what] for what, column in names.items() if what in values}

@@ -9,6 +9,7 @@ from transforms.inputs.samples import Sample
 from transforms.inputs.shapes import Column, Shape, Values
 from transforms.inputs.shapes.columns import (
     DIALOG,
+    FLAG,
     REASONING,
     SWITCH,
     SYSTEM,
@@ -22,7 +23,7 @@ from transforms.inputs.shapes.columns import (
 )
 from transforms.inputs.turns import is_message
 
-_OF_DIALOGS = {"tools": TOOL_LIST, "system": SYSTEM, "reasoning_switch": SWITCH}
+_OF_DIALOGS = {"tools": TOOL_LIST, "system": SYSTEM, "reasoning_switch": SWITCH, "enable_thinking": FLAG}
 _HISTORY = ("history", "chat_history", "prev_messages", "previous_messages", "conversation_history")
 _COMPLETION = (*ANSWERS, "completion", "choices")
 

@@ -9,6 +9,7 @@ from transforms.inputs.samples import Sample
 from transforms.inputs.shapes import Column, Shape, Values
 from transforms.inputs.shapes.columns import (
     ANSWER,
+    FLAG,
     QUESTION,
     REASONING,
     SWITCH,
@@ -22,7 +23,7 @@ from transforms.inputs.shapes.columns import (
     user,
 )
 
-_FURTHER = {"system": SYSTEM, "tools": TOOL_LIST, "reasoning_switch": SWITCH}
+_FURTHER = {"system": SYSTEM, "tools": TOOL_LIST, "reasoning_switch": SWITCH, "enable_thinking": FLAG}
 
 
 def _question(values: Values) -> dict[str, Any]:
