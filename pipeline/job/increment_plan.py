@@ -16,9 +16,10 @@ import msgspec
 
 from pipeline.cli.options import RowOptions
 from pipeline.job.job_json import Job, JobSource, encode_job, mix_of, read_job
+from transforms.base.errors import UserError
 from transforms.base.phrases import in_bytes
 from transforms.catalog.layout import Folder
-from transforms.exchange.buckets import MOST_SPLIT_BYTES, bucket_count, unshuffled, with_buckets
+from transforms.exchange.buckets import MOST_SPLIT_BYTES, bucket_count, shards_needed, unshuffled, with_buckets
 from transforms.inputs.listing import InputFile
 from transforms.inputs.plan_file import decode_plan, encode_plan
 from transforms.inputs.splits import default_split_bytes, largest_first, splits_of
@@ -38,18 +39,32 @@ def plan_of(options: RowOptions, sources: Sequence[JobSource], files: Sequence[I
     Args:
         options, sources: of the job.
         files: its inputs.
+
+    Raises:
+        UserError: if there are too few shards for the copies of a record.
     """
     size = default_split_bytes(sum(file.unpacked_bytes for file in files))
     if options.is_exchanged:
         size = min(size, MOST_SPLIT_BYTES)
     split_bytes = options.split_bytes or size
-    splits, is_mixed = sum(1 for _ in splits_of(files, split_bytes)), mix_of(options, sources) is not None
+    splits, copies = sum(1 for _ in splits_of(files, split_bytes)), _copies_of(options, sources)
+    if options.shards and options.shards < (needed := shards_needed(splits, copies)):
+        raise UserError(
+            f"--shards {options.shards}: with these epochs there are {copies} copies of some records, and no shard may "
+            f"have two of them, which takes at least {needed} shards. Give --shards {needed}."
+        )
     return {
         "split_bytes": split_bytes,
         "inputs": hashlib.sha256(encode_plan(files)).hexdigest(),
         "input_bytes": sum(file.bytes for file in files),
-        "splits": splits + (bucket_count(splits, options.shards, is_mixed) if options.is_exchanged else 0),
+        "splits": splits + (bucket_count(splits, options.shards, copies) if options.is_exchanged else 0),
     }
+
+
+def _copies_of(options: RowOptions, sources: Sequence[JobSource]) -> int:
+    """How many copies a record has at most, as bucket_count takes it."""
+    mix = mix_of(options, sources)
+    return mix.copies if mix else 0
 
 
 def warn_of_large_shards(options: RowOptions, split_bytes: int, files: Sequence[InputFile]) -> Iterator[str]:
@@ -136,9 +151,10 @@ _WithBuckets = Callable[[list[Split]], list[Split]]
 
 
 def _buckets_of(job: Job) -> _WithBuckets:
-    options, is_mixed = job.options, mix_of(job.options, job.sources) is not None
+    options = job.options
     if options.shuffle != "none":
-        return functools.partial(with_buckets, shards=options.shards, seed=options.seed, is_mixed=is_mixed)
+        copies = _copies_of(options, job.sources)
+        return functools.partial(with_buckets, shards=options.shards, seed=options.seed, copies=copies)
     return unshuffled if options.is_exchanged else list
 
 

@@ -150,5 +150,30 @@ def test_each_append_has_its_epochs(sources, tmp_path):
 
 
 def test_more_copies_than_shards_is_an_error_that_says_how_many_are_needed(sources, tmp_path, capfd):
-    assert build(sources, tmp_path / "out", {"few": {"epochs": 3}}, "--shards=2", "--direct_num_workers=1") == 1
-    assert "the mix has 3 copies of some records" in (error := capfd.readouterr().err) and "Give shards 3." in error
+    assert build(sources, tmp_path / "out", {"few": {"epochs": 3}}, "--shards=2", "--direct_num_workers=1") == 2
+    error = capfd.readouterr().err
+    assert "there are 3 copies of some records" in error and "Give --shards 3." in error and error.count("\n") == 1
+    # How many copies a number of tokens takes shows only when the tokens are counted.
+    options = ("--shards=2", "--mix_tokens=5000", "--direct_num_workers=1")
+    assert build(sources, tmp_path / "out", {"few": {}}, *options) == 1
+    assert "copies of some records" in (error := capfd.readouterr().err) and "Give shards" in error
+    assert build(sources, tmp_path / "many", {"few": {"epochs": 20}}, "--direct_num_workers=1") == 0
+    assert manifest_of(tmp_path / "many")["rows"] == 400
+
+
+def test_validation_records_are_in_their_split_once_whatever_the_mix(sources, tmp_path):
+    write_jsonl(sources / "more.jsonl", [json.loads(line) for line in (sources / "few.jsonl").open()])
+    mix = {"short": {"epochs": 0.3}, "long": {"epochs": 3}, "few": {"max_examples": 5}, "more": {}}
+    options = ("--validation_fraction=0.2", "--seed=5", "--dedup=exact", "--direct_num_workers=1")
+    assert build(sources, tmp_path / "plain", {name: {} for name in mix}, *options) == 0
+    assert build(sources, tmp_path / "out", mix, *options) == 0
+    validation = [Counter(row["id"] for row in rows_of(tmp_path / name, "validation")) for name in ("plain", "out")]
+    assert validation[0] == validation[1] and {*validation[1].values()} == {1} and len(validation[1]) > 60
+    train = copies_of(tmp_path / "out")
+    in_training = {name: size - sum(id.startswith(name) for id in validation[1]) for name, size in SIZES.items()}
+    assert {name: sum(of.values()) for name, of in train.items()} == {
+        "short": round(0.3 * in_training["short"]),
+        "long": 3 * in_training["long"],
+        "few": 5,
+    }
+    assert broken_laws(tmp_path / "out") == []

@@ -28,30 +28,40 @@ def unshuffled(splits: Sequence[Split]) -> list[Split]:
     return [replace(split, sends_to=range(number, number + 1)) for number, split in enumerate(splits, len(splits))]
 
 
-def bucket_count(splits: int, shards: int | None, is_mixed: bool = False) -> int:
+def bucket_count(splits: int, shards: int | None, copies: int = 0) -> int:
     """Return the number of buckets.
 
     Args:
         splits: how many there are.
         shards: how many were asked for; None for as many as there are splits.
-        is_mixed: whether records may have copies.
+        copies: with a mix, how many a record has at most, as far as that is known; 0 without a mix.
     """
     if shards is not None:
         return shards
-    return max(splits, _BUCKETS_OF_MIX) if is_mixed and splits else splits
+    return max(splits, _BUCKETS_OF_MIX, shards_needed(splits, copies)) if copies and splits else splits
 
 
-def with_buckets(splits: Sequence[Split], shards: int | None, seed: int, is_mixed: bool = False) -> list[Split]:
+def shards_needed(splits: int, copies: int) -> int:
+    """Return how many shards it takes that no two copies of a record are in one.
+
+    Args:
+        splits: how many there are.
+        copies: how many a record has at most.
+    """
+    return -(-splits // _MOST_SPLITS_IN_GROUP) * copies
+
+
+def with_buckets(splits: Sequence[Split], shards: int | None, seed: int, copies: int = 0) -> list[Split]:
     """Return splits with the numbers of the buckets that they send to, which follow those of the splits.
 
     Splits of each source are evenly spread over the groups, in pseudo-random order.
 
     Args:
         splits: all of a plan, in order.
-        shards, is_mixed: as of bucket_count.
+        shards, copies: as of bucket_count.
         seed: of the order.
     """
-    buckets = bucket_count(len(splits), shards, is_mixed)
+    buckets = bucket_count(len(splits), shards, copies)
     groups = min(-(-len(splits) // _MOST_SPLITS_IN_GROUP), buckets)
     order = _dealt(splits, seed)
     found = list(splits)

@@ -58,7 +58,7 @@ class _OfSplit:
 
 def _of_sent(each: SentBy, sent: Sent) -> _OfSplit:
     start, stop = sent.index[0], sent.index[-1]
-    amount = Amount((stop - start) // ENTRY.itemsize, sent.trained_tokens)
+    amount = Amount(sent.records, sent.trained_tokens)
     return _OfSplit(each.split, each.source, sent.path, start, stop, (), amount)
 
 
@@ -109,6 +109,7 @@ class _Choose(beam.DoFn):
     def _thresholds(self, split: _OfSplit, demands: Sequence[Demand], before: Amount) -> tuple[int, ...]:
         content, *verdicts = read_ranges(self._output, [(split.path, split.start, split.stop), *split.verdicts])
         entries = np.frombuffer(content, ENTRY)
+        entries = entries[~entries["validation"]]
         for verdict in map(decode_verdict, verdicts):
             entries = entries[~np.isin(entries["position"], np.frombuffer(verdict.positions, "<i8"))]
         places = mix_places_of(self._seed, split.split, entries["position"])

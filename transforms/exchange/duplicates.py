@@ -31,8 +31,9 @@ from transforms.steps.failures import FailureWriter
 from transforms.storage.files import join, read_bytes
 from transforms.storage.writing import write_atomically
 
-# Of a record: the digest, of 128 bits in two numbers, its position in its split, and how many trained tokens it has.
-ENTRY = np.dtype([("high", "<u8"), ("low", "<u8"), ("position", "<i8"), ("trained", "<u8")])
+# Of a record: the digest, of 128 bits in two numbers, its position in its split, how many trained tokens it has, and
+# whether it is for validation, which no mix repeats or samples.
+ENTRY = np.dtype([("high", "<u8"), ("low", "<u8"), ("position", "<i8"), ("trained", "<u8"), ("validation", "?")])
 # A judge holds so many records at most, in 500 MB, unless there are more than 64 times as many.
 _RECORDS_OF_JUDGE = 4 << 20
 
@@ -52,7 +53,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Found(NamedTuple):
-    """The bytes of a verdict in its file, and how many records it has, and trained tokens of these."""
+    """The bytes of a verdict in its file, how many records for training it has, and the trained tokens of these."""
 
     start: int
     stop: int
@@ -93,6 +94,7 @@ def entries_of(batch: Labels) -> np.ndarray:
     bounds = [*firsts.tolist(), len(source.positions)]
     entries = np.zeros(len(firsts), ENTRY)
     entries["position"] = source.positions[firsts]
+    entries["validation"] = source.validation[firsts]
     entries["trained"] = np.bincount(source.record_numbers(), batch.trained_tokens, len(firsts))
     ids, offsets = batch.ids.astype("<i4", copy=False), batch.offsets
     digests = list[bytes]()
@@ -103,6 +105,12 @@ def entries_of(batch: Labels) -> np.ndarray:
         digests.append(digest.digest())
     entries["high"], entries["low"] = np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2).T
     return entries
+
+
+def amount_of(entries: np.ndarray) -> tuple[int, int]:
+    """Return how many records for training have these entries, and how many trained tokens they have."""
+    in_training = entries[~entries["validation"]]
+    return len(in_training), int(in_training["trained"].sum())
 
 
 def sorted_entries(entries: Sequence[np.ndarray]) -> tuple[bytes, list[int]]:
@@ -182,7 +190,7 @@ class _Judge(beam.DoFn):
             )
             pieces.append(encode_verdict(verdict))
             start, at = at, at + len(pieces[-1])
-            verdicts[int(numbers[duplicates[of_split[0]]])] = Found(start, at, len(of_split), int(own["trained"].sum()))
+            verdicts[int(numbers[duplicates[of_split[0]]])] = Found(start, at, *amount_of(own))
         path = join(work_of("", self._increment), "judged", f"{judge:02d}")
         write_atomically(join(self._output, path), b"".join(pieces))
         return Judged(path, verdicts)

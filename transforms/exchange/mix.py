@@ -58,6 +58,11 @@ class Mix:
     tokens: int | None = None
 
     @property
+    def copies(self) -> int:
+        """How many copies a record has at most, as far as that does not depend on how many tokens there are."""
+        return math.ceil(max(source.epochs for source in self.sources))
+
+    @property
     def shares_out(self) -> bool:
         """Whether how often a record is used depends on how many others there are."""
         limits = {limit for of in self.sources for limit in (of.weight, of.max_examples, of.max_tokens)}

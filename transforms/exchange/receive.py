@@ -99,6 +99,7 @@ def _batches(split: Split, output: str, seed: int | None, left_out: _LeftOut) ->
             is_chosen = np.ones(len(positions), bool)
             if block.threshold <= np.iinfo(np.uint64).max:
                 is_chosen = mix_places_of(seed or 0, block.split, positions) < np.uint64(block.threshold)
+            is_chosen = ~batch.source.validation & is_chosen if block.copy else batch.source.validation | is_chosen
             if block.copy:
                 is_chosen &= [position not in duplicates for position in positions.tolist()]
                 batch = batch.take(np.flatnonzero(is_chosen), Outcomes())

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from transforms.exchange.duplicates import entries_of, sorted_entries
+from transforms.exchange.duplicates import ENTRY, amount_of, entries_of, sorted_entries
 from transforms.exchange.places import bucket_of, places_of
 from transforms.model.batches import Labels, Rows, RowTable, Used
 from transforms.model.outcomes import Outcomes
 from transforms.model.receipts import Sent, work_of
 from transforms.model.sent_examples import encode_examples
-from transforms.rows.ragged import offsets_of
+from transforms.rows.ragged import joined, offsets_of
 from transforms.steps.base import Step
 from transforms.storage.files import join
 from transforms.storage.writing import write_atomically
@@ -87,13 +87,13 @@ class Sender:
             return None
         path = join(work_of("", batch.split.increment), "sent", f"{batch.split.number:07d}")
         offsets = offsets_of(np.array([len(block) for block in blocks])).tolist()
-        trained_tokens = sum(int(entries["trained"].sum()) for entries in self._entries)
+        amount = amount_of(joined(self._entries, ENTRY))
         entries, starts = sorted_entries(self._entries) if self._index else (b"", [])
         self._entries = []
         content = b"".join([*blocks, entries])
         write_atomically(join(self._output, path), content)
         index = [offsets[-1] + start for start in starts]
-        return Sent(path, hashlib.sha256(content).hexdigest(), offsets, index, trained_tokens)
+        return Sent(path, hashlib.sha256(content).hexdigest(), offsets, index, *amount)
 
 
 class SendExamples(Step):

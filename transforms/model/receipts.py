@@ -85,13 +85,15 @@ class Sent(msgspec.Struct, frozen=True):
         offsets: the bytes of the file at which what each bucket gets begins, and the end of the last one.
         index: the bytes at which each range of digests of its records begins, and the end of the last one; empty if
             nobody needs them.
-        trained_tokens: of all examples.
+        records: of its examples, those for training.
+        trained_tokens: of the same.
     """
 
     path: str
     sha256: str
     offsets: list[int]
     index: list[int] = []
+    records: int = 0
     trained_tokens: int = 0
 
 
