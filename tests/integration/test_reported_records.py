@@ -219,3 +219,29 @@ def test_nulls_that_arrow_puts_into_tools_and_calls_are_left_out_and_counted(tmp
     manifest = manifest_of(out)
     assert manifest["notes"]["null_arguments_left_out"] == 2
     assert "guests of a call" in manifest["first_examples"]["null_arguments_left_out"]["detail"]
+
+
+@pytest.mark.parametrize("parity", ["report", "expand"])
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content | trim }}{% endgeneration %}"
+        "<|im_end|>{% else %}{{ '[INST] ' + m.content + '[/INST]' }}{% endif %}{% endfor %}",
+        "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}"
+        "{% else %}{{ '<|user|>' + m.content }}{% endif %}{% endfor %}",
+    ],
+)
+def test_empty_answer_under_generation_blocks_is_kept(tmp_path, template, parity):
+    """huggingface/transformers#47325: of such an answer nothing is trained on."""
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": ""}]
+    turns += [{"role": "user", "content": "r"}, {"role": "assistant", "content": "x"}]
+    records = [{"id": "empty", "messages": turns}]
+    records += [
+        {"id": f"{i}", "messages": [*turns[:1], {**turns[3], "content": f"a {i}"}, *turns[2:]]} for i in range(40)
+    ]
+    corpus, out = write_jsonl(tmp_path / "records.jsonl", records), tmp_path / "out"
+    options = ["--tokenizer", TOKENIZER, "--chat_template", template, "--keep_columns=id", f"--parity={parity}"]
+    arguments = ["--input", corpus, "--output", out, *options, "--direct_num_workers=1"]
+    assert main(["build", *map(str, arguments)]) == 0
+    assert marked_rows(out)["empty"].count("⟦") == 1 and "⟦x⟧" in marked_rows(out)["empty"]
+    assert manifest_of(out)["notes"]["empty_answers"] == 1

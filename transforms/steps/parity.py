@@ -184,8 +184,11 @@ class ParityChecker:
         turns = [*found.kinds][:1]
         if found.beginnings and found.kinds[turns[0]] == REASONING_DROPPED:  # as most
             return Difference(REASONING_DROPPED, turns[0], "", "").detail
-        beginnings = found.beginnings or self._rendered(_conversation(text), text.text)
-        differences = differing(beginnings, text.text, merged(text.spans), turns)
+        rendered = self._rendered(_conversation(text), text.text)
+        try:
+            differences = differing(found.beginnings or rendered, text.text, merged(text.spans), turns)
+        except NotCompiled:  # its kinds do not depend on the texts, and what is shown does
+            differences = differing(rendered, text.text, merged(text.spans), turns)
         return next((difference.detail for difference in differences.values()), "")
 
     def _expanded(self, text: Text, found: _Compared) -> list[Text]:

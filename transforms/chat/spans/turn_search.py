@@ -96,10 +96,12 @@ class TurnSearch:
         """
         by_turn: dict[int, list[Span]] = {}
         for start, stop in blocks:
+            if start == stop:  # of an empty answer: it is between two messages, and nothing is trained on
+                continue
             turn = self._message_of((start, stop))
             if turn is None or self._messages[turn]["role"] != "assistant":
                 raise not_established("a generation block of the template does not belong to one turn alone")
-            if turn in numbers and start < stop:
+            if turn in numbers:
                 if self._rules.named:
                     stop = self._stop(turn, start, stop)
                 by_turn.setdefault(turn, []).append((start, stop))
