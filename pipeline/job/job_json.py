@@ -7,6 +7,7 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -61,7 +62,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a worker must know. The same job writes the same bytes, on any runner and with any number of workers.
 
     split_bytes: bytes of input in each split. now: what the template's strftime_now returns, if it is used.
-    tokenizer, formatter: sha256 of the files that are stored next to the job. tokenizer_name: its option.
+    tokenizer, formatter: sha256 of the files that are stored next to the job. tokenizer_name: of tokenizer_name.
     chat_template: the text of the template, None for the tokenizer's own. inputs: sha256 of the list of input files.
     versions: of the libraries whose version may change the output. sources: by their numbers. recipe: builds the same
     dataset, into the output that it does not name; nothing depends on it. evaluations: if there are any.
@@ -260,11 +261,17 @@ def _option_differences(before: RowOptions, now: RowOptions) -> Iterator[str]:
             yield f"--{option_name(name)} was {as_typed(value)} and is {as_typed(values[name])}"
 
 
+def tokenizer_name(given: str) -> str:
+    """Return the name of a tokenizer; it begins with a dot if it is a folder below this one, and no name on the Hub."""
+    is_folder = "://" not in given and not given.startswith(("/", "~", ".")) and Path(given).is_dir()
+    return f"./{given}" if is_folder else given
+
+
 def differences_without_inputs(job: Job, options: Options, sources: Sequence[Source]) -> Iterator[str]:
     """Describe what differs between the job of a dataset and some options, as far as it shows without the inputs."""
     yield from _option_differences(job.options, row_options_of(options))
     yield from source_differences(job.sources, job_sources(sources, {}))
-    name = options.tokenizer
+    name = tokenizer_name(options.tokenizer)
     if name != job.tokenizer_name and fingerprint(read_tokenizer_files(name)) != job.tokenizer:
         yield f"--tokenizer was {job.tokenizer_name} and is {name}"
     if (options.chat_template is None) != (job.chat_template is None):

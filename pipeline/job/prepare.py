@@ -19,7 +19,16 @@ from pipeline.cli.sources import SOURCE_OPTIONS, Source, inputs_of, is_on_hub, p
 from pipeline.growth.increments import begun_since_commit, forget, left_out, planned_files
 from pipeline.job.evaluation_sets import evaluations_of_job, read_evaluation_sets
 from pipeline.job.increment_plan import begin_increment, increment_of, plan_of, warn_of_large_shards
-from pipeline.job.job_json import Job, JobEvaluations, differences, job_sources, read_job, recipe_of, row_options_of
+from pipeline.job.job_json import (
+    Job,
+    JobEvaluations,
+    differences,
+    job_sources,
+    read_job,
+    recipe_of,
+    row_options_of,
+    tokenizer_name,
+)
 from pipeline.job.tokenizer_source import (
     check_configured_stop_tokens,
     check_stop_tokens,
@@ -279,7 +288,7 @@ def resolve(
         options=row_options_of(options),
         now=now,
         tokenizer=fingerprint(materials.tokenizer),
-        tokenizer_name=options.tokenizer,
+        tokenizer_name=tokenizer_name(options.tokenizer),
         chat_template=template,
         formatter=None if materials.formatter is None else hashlib.sha256(materials.formatter).hexdigest(),
         versions=library_versions(),

@@ -7,6 +7,7 @@ import csv
 import gzip
 import json
 import lzma
+import shutil
 from pathlib import Path
 
 import datasets
@@ -14,6 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 import zstandard
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
@@ -263,3 +265,17 @@ def test_special_tokens_in_contents_are_named_in_the_summary_and_counted_in_the_
     assert manifest["special_tokens_in_content"] == {"user <|im_end|>": 1}
     assert manifest["notes"]["records_with_special_tokens_in_content"] == 1
     assert "warning: 1 record with special tokens in contents: user <|im_end|> 1 (" in ended.err
+
+
+def test_the_card_names_no_folder_as_a_model_and_shows_template_arguments_as_they_are(build, tmp_path, monkeypatch):
+    shutil.copytree(TOKENIZER, tmp_path / "my" / "tokenizer")
+    corpus = write_jsonl(tmp_path / "chats.jsonl", [{"messages": chat("Ada")}])
+    monkeypatch.chdir(tmp_path)
+    options = [f"--input={corpus}", "--tokenizer=my/tokenizer", "--output=out", "--direct_num_workers=1"]
+    built = build(*options, '--chat_template_kwargs={"suffix": "/no_think"}')
+    assert built.code == 0, built.err
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert 'model="YOUR MODEL"' in card and "my/tokenizer" not in card
+    assert yaml.safe_load(card.partition("```yaml\n")[2].partition("```")[0])["chat_template_kwargs"] == {
+        "suffix": "/no_think"
+    }

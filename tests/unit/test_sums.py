@@ -11,7 +11,7 @@ from support.manifests import manifest_by_hand
 from transforms.catalog.description import Description, NamedSource
 from transforms.catalog.manifest import check_complete, sums_of_receipts
 from transforms.catalog.sums import add_sums
-from transforms.model.receipts import FirstExample, Receipt, Shard
+from transforms.model.receipts import FirstExample, Ledger, Receipt, Shard
 
 SOURCES = ("chats", "code")
 STATISTICS = manifest_by_hand()["statistics"]
@@ -23,6 +23,7 @@ def receipt(number: int) -> Receipt:
     statistics["histograms"]["turns"]["buckets"].append([number + 4, 1])
     statistics["roles"][f"role {number}"] = number
     first = {"not_json": FirstExample("a.jsonl", f"byte {number}", "-"), f"of {number}": FirstExample("b", "c", "d")}
+    exceptions = {"truncated": 2, "dropped too_long": 3, "rejected not_json": 3, f"rejected reason {number}": 1}
     return Receipt(
         split=number, part=0, last=True, read=14 + number, kept=5 + number, truncated=2, dropped={"too_long": 3},
         rejected={"not_json": 3, f"reason {number}": 1}, notes={"unprinted": number}, trained_tokens_lost=number,
@@ -31,6 +32,7 @@ def receipt(number: int) -> Receipt:
         rejects=None, first_rejects=first, first_examples={f"name {number}": first["not_json"]},
         source=number % 2, special_tokens_in_content={"user <|im_end|>": number}, first_drops=first,
         statistics=msgspec.Raw(msgspec.json.encode(statistics)),
+        ledger=Ledger(f"ledger/{number}.parquet", 9, "0" * 64, 9, exceptions, number),
     )  # fmt: skip
 
 
@@ -60,6 +62,7 @@ def test_receipts_of_which_one_is_missing_or_twice_or_lost_a_record_are_not_comm
         ([*receipts, receipt(3)], "4 splits have receipts, of 3 that were planned"),
         ([receipts[0], *receipts], "split 0 has the receipts .*; expected each of its parts once"),
         (receipts[1:], "split 0 has the receipts .*; expected each of its parts once"),
+        ([parts[0], *receipts[1:]], "split 0 has the receipts .*; expected each of its parts once"),
         ([*parts[1:], *receipts[1:]], "split 0 has the receipts .*; expected each of its parts once"),
         ([receipts[0], msgspec.structs.replace(receipts[0], part=1), *receipts[1:]], "expected each of its parts once"),
         ([*receipts[:2], msgspec.structs.replace(receipts[2], read=9)], "split 2: 9 records were read, and 16 have an"),

@@ -38,7 +38,7 @@ def check_complete(splits: int, receipts: Sequence[Receipt]) -> None:
     for number, parts in enumerate(of_splits):
         found = [(part.split, part.part) for part in parts]
         expected = [(number, i) for i in range(len(parts))]
-        if found != expected or [part.last for part in parts].index(True) != len(parts) - 1:
+        if found != expected or [part.last for part in parts] != [False] * (len(parts) - 1) + [True]:
             raise ValueError(f"split {number} has the receipts {found}; expected each of its parts once")
     if len(of_splits) != splits:
         raise ValueError(f"{len(of_splits)} splits have receipts, of {splits} that were planned")

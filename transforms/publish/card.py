@@ -39,11 +39,7 @@ def dataset_card(
         ", ".join(f"{count:,} {as_text(reason)}" for reason, count in records[outcome].items()) or "none"
         for outcome in ("dropped", "rejected")
     )
-    options = {
-        name: value if name == "chat_template_kwargs" else _without_paths(value)
-        for name, value in job["options"].items()
-        if value not in (None, [], {}, False)
-    }
+    options = _without_paths({name: of for name, of in job["options"].items() if of not in (None, [], {}, False)})
     tokenizer = _without_paths(job["tokenizer_name"])
     if "chat_template" in options:
         options["chat_template"] = "another than the tokenizer's own"
@@ -212,7 +208,10 @@ def _training(layout: RowLayout, consumer: str | None, model: str, folder: str) 
 def _without_paths(value: Any) -> Any:
     """A value with the name alone in place of each path on the machine that wrote the dataset."""
     if isinstance(value, dict):
-        return {_without_paths(name): _without_paths(of_name) for name, of_name in value.items()}
+        return {
+            _without_paths(name): of_name if name == "chat_template_kwargs" else _without_paths(of_name)
+            for name, of_name in value.items()
+        }
     if isinstance(value, list):
         return [_without_paths(part) for part in value]
     if isinstance(value, str) and value.startswith(("/", "~", ".", "file:")):
