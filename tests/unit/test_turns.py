@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from support.templates import CHATML, MARKED
 from support.tokenizers import save_tokenizer
 from transforms.base.errors import ParameterError, RecordError, UserError
 from transforms.chat.spans.stop_tokens import TurnRules, load_turn_rules
+from transforms.chat.spans.template_facts import TemplateFacts
 from transforms.model.examples import Conversation, Text
 from transforms.steps.render import Renderer
 from transforms.tokens.tokenizer_files import fingerprint
@@ -677,3 +679,13 @@ def test_turn_that_is_printed_outside_of_the_loop_is_not_left_out_of_the_mask(te
     texts = Renderer(render_config(template, engine=engine, unprinted="report"))(examples_of(*conversations))
     assert [reject.reason for reject in texts.outcomes.rejects] == ["spans_not_established"] * 3
     assert "messages[1] outside of a loop over the messages" in texts.outcomes.rejects[0].detail
+
+
+def test_what_is_kept_of_template_arguments_is_bounded():
+    renderer = Renderer(render_config(CHATML + "{{ suffix }}"))
+    turns = [user("2+2?"), assistant("4")]
+    contents = [Conversation(turns, template_kwargs={"suffix": f"{number}"}) for number in range(150)]
+    texts = renderer(examples_of(*contents)).texts
+    assert [text.text[-3:].strip() for text in texts[-2:]] == ["148", "149"]
+    gc.collect()
+    assert sum(isinstance(each, TemplateFacts) for each in gc.get_objects()) < 150

@@ -15,6 +15,9 @@ from transforms.chat.spans.turn_search import Turn, TurnSearch, merged, not_esta
 from transforms.chat.spans.untrained_parts import spans_of_untrained_parts, subtracted
 from transforms.model.examples import Conversation, Example, Span, Text
 
+# Of the arguments of templates those for which it is kept what a template does: each record may have its own.
+_MOST_FACTS = 64
+
 
 class TurnFinder:
     """Finds what is trained on in the renderings of one chat template.
@@ -164,6 +167,8 @@ class TurnFinder:
             return self._reference.facts(conversation)
         key = settings_of(conversation)
         if key not in self._facts:
+            if len(self._facts) == _MOST_FACTS:
+                del self._facts[next(iter(self._facts))]
             self._facts[key] = TemplateFacts(self._template, conversation, self._turns)
         return self._facts[key]
 
