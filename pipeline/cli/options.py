@@ -11,6 +11,7 @@ import importlib.util
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ PREFERENCE_ADVICE = (
     "themselves"
 )
 _REQUIRED = "required"
+_OF_RECIPES = (".yaml", ".yml", ".json")  # the suffixes of their files
 _GROUPS = ("Input", "Tokenizer and template", "Rows", "Output", "Running")
 
 
@@ -267,9 +269,9 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
             "      --output gs://shards/chats --validation_fraction 0.02",
         ],
     )
-    _add_options(parser, shows_all=[*arguments[:2]] == ["--help", "all"])
+    _add_options(parser, shows_all=("--help", "all") in pairwise(arguments))
     if arguments and not arguments[0].startswith("-"):
-        if not arguments[0].endswith((".yaml", ".yml", ".json")):
+        if not arguments[0].endswith(_OF_RECIPES):
             raise UserError(
                 f"unexpected argument {arguments[0]}: a recipe is named .yaml, .yml or .json. Each input needs its "
                 f"option: --input {arguments[0]}"
@@ -277,6 +279,8 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
         arguments = ["--recipe", *arguments]
     known, rest = parser.parse_known_args(arguments)
     given = vars(known)
+    if _ends_with_recipe(arguments, rest) and "recipe" not in given:
+        given["recipe"] = rest.pop()
     if "input" in given:
         given["input"] = tuple(given["input"])
     fields = {option_name(field.name): field for field in dataclasses.fields(Options)}
@@ -299,6 +303,14 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     options = for_consumer(options)
     check_options(options)
     return options, [*of_recipe, *rest]
+
+
+def _ends_with_recipe(arguments: Sequence[str], rest: Sequence[str]) -> bool:
+    """Whether the last argument is a recipe, and no value of an option of Beam. rest: what is none of our options."""
+    if not rest or rest[-1] != arguments[-1] or not rest[-1].endswith(_OF_RECIPES):
+        return False
+    before = arguments[-2] if len(arguments) > 1 else ""
+    return not (before in rest and before.startswith("-") and "=" not in before)
 
 
 def command_line_fields() -> list[dataclasses.Field[Any]]:

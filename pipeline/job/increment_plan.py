@@ -57,6 +57,7 @@ def plan_of(options: RowOptions, sources: Sequence[JobSource], files: Sequence[I
         "split_bytes": split_bytes,
         "inputs": hashlib.sha256(encode_plan(files)).hexdigest(),
         "input_bytes": sum(file.bytes for file in files),
+        "unpacked_bytes": sum(file.unpacked_bytes for file in files),
         "splits": splits + (bucket_count(splits, options.shards, copies) if options.is_exchanged else 0),
     }
 

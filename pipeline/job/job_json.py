@@ -77,6 +77,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     formatter: str | None
     inputs: str
     input_bytes: int
+    unpacked_bytes: int
     splits: int
     versions: dict[str, str]
     sources: tuple[JobSource, ...] = (JobSource("input"),)

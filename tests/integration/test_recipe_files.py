@@ -432,3 +432,24 @@ def test_the_recipe_of_a_dataset_that_grew_is_that_of_its_first_build(corpus, tm
         "input": [f"{corpus}/shared.jsonl"], "max_length": 64, "packing": "bfd", "keep_columns": ["a"],
         "now": "2026-01-02T00:00:00", "tokenizer": f"./_chatmill/tokenizers/{tokenizer}",
     }  # fmt: skip
+
+
+def test_a_recipe_is_the_first_argument_or_the_last_one(tmp_path, capfd):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("input: a\ntokenizer: t\nmax_length: 9")
+    for arguments in (
+        [str(recipe), "--output=o"],
+        ["--output=o", str(recipe)],
+        ["--output", "o", str(recipe)],
+        ["--output=o", "--direct_num_workers=2", str(recipe)],
+        ["--recipe", str(recipe), "--output=o"],
+    ):
+        options, beam_flags = parse_options(arguments)
+        assert (options.recipe, options.max_length, options.output) == (str(recipe), 9, "o")
+        assert beam_flags == [flag for flag in arguments if flag.startswith("--direct")]
+    # The last one may be the value of an option of Beam.
+    options, beam_flags = parse_options([str(recipe), "--output=o", "--runner=FlinkRunner", "--job_name", "x.yaml"])
+    assert options.recipe == str(recipe) and beam_flags == ["--job_name", "x.yaml"]
+    with pytest.raises(SystemExit):
+        parse_options([str(recipe), "--help", "all"])
+    assert "--mix_tokens" in capfd.readouterr().out

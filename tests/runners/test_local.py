@@ -129,11 +129,11 @@ def test_error_of_a_worker_is_read_from_its_file_and_shown_once(corrupt_file):
 def test_next_run_removes_the_failures_of_the_previous_run(corrupt_file):
     assert build_in_process(*options_for(corrupt_file)).returncode == 1
     failures = work_in(corrupt_file.parents[1] / "out") / "failures"
-    assert failures.exists()
-    corrupt_file.write_bytes(gzip.compress((CHATS / "arithmetic.jsonl").read_bytes()[:2000]))
-    done = build_in_process(*options_for(corrupt_file), "--overwrite", "--max_reject_fraction=1")
-    assert done.returncode == 0, done.stderr
-    assert not failures.exists()
+    (earlier,) = failures.iterdir()
+    earlier.rename(failures / "earlier.json")
+    assert build_in_process(*options_for(corrupt_file)).returncode == 1
+    (later,) = failures.iterdir()
+    assert later.name != "earlier.json"
 
 
 def test_error_of_a_worker_is_found_in_the_traceback_if_there_is_no_file(corrupt_file):
