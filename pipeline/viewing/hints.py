@@ -12,36 +12,29 @@ HINTS = {
     "not_read": "--columns names what is to be read; --formatter leaves out what is not",
     "one_message": "a record is a whole conversation: join its messages before the build, or with --formatter",
     "unknown_role": "--roles YOURS=assistant says which role it is",
-    "bad_message": "--message_fields role=YOURS,content=YOURS names the fields of a message",
+    "bad_message": "--message_fields role=YOURS",
     "bad_tool_calls": "--tool_arguments keep gives the arguments of calls to the template as strings",
     "bad_weight": "a weight is 0 or 1",
     "bad_prompt_completion": "--as_chat true renders prompt and completion with the chat template",
     "preference_data": "--schema chosen trains on the chosen answers; trainers tokenize pairs themselves",
-    "trace_branches": "--trace_branches examples or main reads such a session, docs/traces.md",
+    "trace_branches": "--trace_branches examples or main reads such a session (docs/traces.md)",
     "too_long": "--max_record_bytes allows longer records",
     "formatter": "the detail has the exception of your --formatter",
     "no_chat_template": "--chat_template gives one",
     "template": "--chat_template gives another template; `chatmill masks` shows what one does",
     "forged_turn": "--special_tokens_in_content plain encodes special tokens in contents as plain text",
     "special_tokens_in_content": "--special_tokens_in_content plain or report keeps such records",
-    "not_printed": "--chat_template gives another template, --unprinted report keeps such records, docs/masks.md",
+    "not_printed": "--chat_template gives another template, --unprinted report keeps such records (docs/masks.md)",
     "loss_not_applicable": "--loss_on auto trains on what each record has",
-    "parts_not_established": "without --train_parts the whole turn is trained on, docs/masks.md",
-    "spans_not_established": "`chatmill masks` shows what the template does, docs/masks.md",
-    "prompt_not_a_prefix": "`chatmill masks` shows what the template does, docs/masks.md",
-    "differs_from_inference": "--parity expand writes a row for each context that a server renders, docs/masks.md",
-    "not_expandable": "--parity report keeps such records and counts them, docs/masks.md",
+    "parts_not_established": "without --train_parts the whole turn is trained on (docs/masks.md)",
+    "spans_not_established": "`chatmill masks` shows what the template does (docs/masks.md)",
+    "prompt_not_a_prefix": "`chatmill masks` shows what the template does (docs/masks.md)",
+    "differs_from_inference": "--parity expand writes a row for each context that a server renders (docs/masks.md)",
+    "not_expandable": "--parity report keeps such records and counts them (docs/masks.md)",
 }
 
 
-def hint(reason: str) -> str:
-    """What to try for records that are rejected for a reason; where to read about it if nothing helps them all."""
-    found = HINTS.get(reason)
-    if found is None:
-        return f"{_RECORDS} has what {reason} means"
-    return found if "docs/" in found else f"{found}, {_RECORDS}"
-
-
 def hints(reasons: Iterable[str]) -> list[str]:
-    """A line for each of some reasons."""
-    return [f"hint for {reason}: {hint(reason)}." for reason in reasons]
+    """A line for each of some reasons that has a hint: what to try, and where to read about it."""
+    found = [(reason, HINTS[reason]) for reason in reasons if reason in HINTS]
+    return [f"hint for {reason}: {hint if 'docs/' in hint else f'{hint} ({_RECORDS})'}." for reason, hint in found]

@@ -68,7 +68,8 @@ def print_reject(console: Console, reject: Rejected, full: bool = False) -> None
 
     console.print(Text(reject.title, "bold"))
     console.print(Text(visible(reject.detail), "red"))
-    console.print(Text(*hints([reject.reason])))
+    for line in hints([reject.reason]):
+        console.print(Text(line))
     value = _value(reject.record)
     lines = list(_text_lines(reject.record) if value is None else _value_lines(value, _places(reject, value), full))
     marked = next((number for number, (_, is_marked) in enumerate(lines) if is_marked), 0)

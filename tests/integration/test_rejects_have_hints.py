@@ -8,7 +8,7 @@ from support.datasets import manifest_of, write_jsonl
 from support.paths import TOKENIZER
 from transforms.publish.markdown import as_text
 
-ROLES = "hint for unknown_role: --roles YOURS=assistant says which role it is, docs/records.md."
+ROLES = "hint for unknown_role: --roles YOURS=assistant says which role it is (docs/records.md)."
 
 
 def test_a_build_that_fails_and_one_that_ends_have_a_hint_for_each_reason_and_what_it_names_reads_the_records(
@@ -21,7 +21,7 @@ def test_a_build_that_fails_and_one_that_ends_have_a_hint_for_each_reason_and_wh
     options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", "--output", tmp_path / "out"]
     schema = (
         "hint for unknown_schema: --columns messages=YOURS or text=YOURS names the column, --formatter reads what "
-        "fits no schema, docs/records.md."
+        "fits no schema (docs/records.md)."
     )
     failed = build(*options)
     assert failed.code == 1
