@@ -84,6 +84,7 @@ def manifest_by_hand(**changes: Any) -> dict[str, Any]:
             "splits": 1,
             "versions": {"chatmill": "1.0.0", "pyarrow": "25.0.1"},
             "recipe": {"input": ["chats/"], "tokenizer": "tok"},
+            "chat_template": None,
         },
     } | changes
 

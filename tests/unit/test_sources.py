@@ -21,7 +21,7 @@ from transforms.inputs.splits import splits_of
 from transforms.model.batches import Records
 from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
-from transforms.model.receipts import Receipt, Shard
+from transforms.model.receipts import Ledger, Receipt, Shard
 from transforms.steps.base import Step
 from transforms.steps.parity import CheckParity
 from transforms.steps.parse import ParseConversations
@@ -145,9 +145,11 @@ def test_wrong_options_of_a_source_fail_when_the_step_is_made(make: Any, problem
 def receipt_of(split: int, source: int, read: int, rows: int, rejected: int = 0) -> Receipt:
     shard = Shard(f"data/train-a-{split}.parquet", "parquet", "train", rows, rows * 10, rows * 4, 1, "")
     dropped, rejects = {"too_long": read - rows - rejected}, {"empty": rejected} if rejected else {}
+    exceptions = {"dropped too_long": dropped["too_long"], "rejected empty": rejected}
     return Receipt(
         split=split, part=0, last=True, read=read, kept=rows, truncated=0, dropped=dropped, rejected=rejects,
         shards=[shard] if rows else [], rejects=None, first_rejects={}, first_examples={}, source=source,
+        ledger=Ledger("ledger/a.parquet", 1, "", read - rows, exceptions, 0),
     )  # fmt: skip
 
 

@@ -106,12 +106,11 @@ def render(
 class _Renderer:
     def __init__(self, tokenizer: Any, config: RenderConfig, rules: Any):
         moment = datetime.fromisoformat(config.now) if config.now else None
-        self._config = config
+        self._config, self._tokenizer = config, with_white_space(tokenizer)
         template = ChatTemplate(tokenizer, config.chat_template, None, moment)
         self._turns = TurnFinder(template, rules)
         mode = config.special_tokens_in_content
         self._typed_tokens = None if mode == "allow" else TypedTokens(mode, tokenizer, template, rules)
-        self._tokenizer = with_white_space(tokenizer)
 
     def render(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, arguments: Mapping[str, Any]
