@@ -26,7 +26,7 @@ from transforms.inputs.splits import default_split_bytes, largest_first, splits_
 from transforms.model.batches import Split
 from transforms.publish.increment_commit import is_committed
 from transforms.steps.failures import FailureWriter
-from transforms.storage.files import exists, read_bytes
+from transforms.storage.files import read_bytes
 from transforms.storage.writing import write_atomically
 
 # How many times the bytes of its input a bucket has in memory (sgd: 3.8), and from how many on a warning says so.
@@ -114,7 +114,10 @@ def begin_increment(folder: Folder, job: Job, files: Sequence[InputFile]) -> Non
         files: the input.
     """
     for url, content in {folder.plan: encode_plan(files), folder.job: encode_job(job)}.items():  # the job is last
-        before = read_bytes(url) if exists(url) else None
+        try:
+            before = read_bytes(url)
+        except FileNotFoundError:
+            before = None
         if before is None or (before != content and (url == folder.plan or read_job(folder) is None)):
             write_atomically(url, content)
             if before is not None:

@@ -25,7 +25,7 @@ from transforms.exchange import mix
 from transforms.exchange.mix import Mix
 from transforms.inputs.hub.names import hub_name, in_full
 from transforms.inputs.listing import InputFile
-from transforms.storage.files import exists, full_url, read_bytes
+from transforms.storage.files import full_url, read_bytes
 from transforms.storage.hub.urls import hub_file
 from transforms.tokens.tokenizer_files import fingerprint
 
@@ -190,11 +190,9 @@ def read_job(folder: Folder) -> Job | None:
         UserError: if it was written by another version of Chatmill, which this one does not understand, or by a
             custom pipeline.
     """
-    if not exists(folder.job):
-        return None
     try:
         return _job(folder.job, msgspec.json.decode(read_bytes(folder.job)))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):  # another run may just have committed it
         return None
 
 
