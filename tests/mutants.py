@@ -120,7 +120,7 @@ MUTANTS = [
         "fits = turns.stop <= max_length",
         "fits = turns.stop < max_length",
         "a turn that ends at max_length is lost",
-        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
+        "tests/unit/test_pack.py::test_no_half_turn_is_trained_on_with_truncation_turns",
     ),
     Mutant(
         "context_is_trained_twice",

@@ -535,6 +535,9 @@ def test_no_half_turn_is_trained_on_with_truncation_turns():
     ((segment,),), _ = tables_of(rows)
     assert segment.ids == (100, 101, 102)
     assert (rows.outcomes.truncated, rows.outcomes.trained_tokens_lost) == (1, 3)
+    rows = Packer(max_length=3, truncation="turns")(batch_of([RowOf([*range(100, 107)], labels, False, 0)]))
+    ((segment,),), _ = tables_of(rows)
+    assert segment.ids == (100, 101, 102)  # the turn that just fits
     rows = Packer(max_length=2, truncation="turns")(batch_of([RowOf([*range(100, 107)], labels, False, 0)]))
     assert rows.outcomes.dropped == {"no_trained_tokens_left": 1}
 
