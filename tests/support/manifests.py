@@ -54,7 +54,7 @@ def manifest_by_hand(**changes: Any) -> dict[str, Any]:
         "rendered_by_reference": {"not_followed": 2},
         "tokenized_by_reference": {},
         "special_tokens_in_content": {"user <|im_end|>": 7},
-        "first_examples": {"parity_records_differing": first_example("the turn differs")},
+        "first_examples": {"parity_turns_context": first_example("the turn differs")},
         "first_rejects": {"not_json": first_example("line 1: expected a value"), "empty": first_example("no message")},
         "first_drops": {"too_long": first_example("300 tokens, 20 of them trained on")},
         "shards": [{"path": f"data/train-{INCREMENT}-000000-000.parquet", "sha256": "0" * 64, **shard}],

@@ -511,7 +511,7 @@ def test_build_with_expand_reconciles_records_and_rows(build, tmp_path):
     options = ("--input", chats, "--tokenizer", TOKENIZER, "--chat_template", template, "--output")
     ended = build(*options, tmp_path / "report")
     assert ended.code == 0
-    assert "2 trained turns not as at inference: context 1, reasoning dropped 1" in ended.err
+    assert "1 trained turn not as at inference: context 1, as chats.jsonl, byte " in ended.err
     assert "--parity expand writes each context" in ended.err
     ended = build(*options, tmp_path / "expand", "--parity", "expand", "--provenance")
     assert ended.code == 0

@@ -69,7 +69,7 @@ def test_hostile_texts_are_shown_as_text():
     page = page_of(
         (excerpt(Piece(attack, True, False, 1), Piece(attack, False, True, 0)),),
         first_rejects={"not_json": first_example(attack)},
-        first_examples={"parity_records_differing": first_example(attack) | {"source": attack}},
+        first_examples={"parity_turns_context": first_example(attack) | {"source": attack}},
         special_tokens_in_content={attack: 1},
         sources=[{"name": attack, "records": sums, "rows": 1, "tokens": 1, "trained_tokens": 1}],
         job=manifest_by_hand()["job"]
@@ -126,7 +126,8 @@ def test_what_stands_out_is_listed_first():
     page = _Texts(page_of()).text
     assert "4 of 16 records (25.0%) were rejected, most often as not_json." in page
     assert "10 trained tokens of 3 records lost to --max_length 270 (--truncation windows loses none)." in page
-    assert "4 trained turns of 10 of 198 records not as at inference: context 4 (--parity expand writes" in page
+    differing = "4 trained turns of 10 of 198 records not as at inference: context 4, as chats.jsonl, byte 1,234 ("
+    assert differing + "--parity expand writes" in page
     lost = "8 records with a last answer whose reasoning the template does not print: a model does not learn to"
     assert lost in _Texts(page_of(notes={"reasoning_not_printed": 9, "last_reasoning_not_printed": 8})).text
     nothing = {"read": 10, "kept": 10, "truncated": 0, "dropped": {}, "rejected": {}}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from transforms.base.phrases import counted, most_of
 from transforms.catalog.manifest import records_compared
-from transforms.chat.parity.contexts import KINDS
+from transforms.chat.parity.contexts import KINDS, OWN_WAY
 from transforms.rows.packing import longer_of
 
 # Of fewer records it is not worth a line of the summary.
@@ -160,11 +161,16 @@ def _of_notes(manifest: Mapping[str, Any]) -> Iterator[Concern]:
             which = most_of(tokens, 1)
             found = f"{counted(count, noun)} {found}" + f": {which}" * bool(which)
             yield Concern("checks", found, advice, not is_grave and count <= _MANY * read, name)
-    if turns := notes.get("parity_turns_differing"):
+    kinds = {kind: count for kind in KINDS if kind not in OWN_WAY and (count := notes.get(f"parity_turns_{kind}"))}
+    if kinds:
         sample = f" of {records_compared(notes)}" * bool(notes.get("parity_records_not_checked"))
-        found = f"{counted(turns, 'trained turn')}{sample} not as at inference: {kinds_of_differences(notes)}"
+        named = most_of({kind.replace("_", " "): count for kind, count in kinds.items()})
+        found = f"{counted(sum(kinds.values()), 'trained turn')}{sample} not as at inference: {named}"
+        name = f"parity_turns_{max(kinds, key=kinds.__getitem__)}"
+        if first := manifest.get("first_examples", {}).get(name):
+            found += f", as {posixpath.basename(first['source'])}, {first['position']}"
         advice = _AFTER_PARITY.get(manifest["job"]["options"].get("parity"), "") + "docs/masks.md"
-        yield Concern("checks", found, advice, name="parity_records_differing")
+        yield Concern("checks", found, advice, name=name)
 
 
 def _of_max_length(manifest: Mapping[str, Any]) -> Iterator[Concern]:

@@ -24,6 +24,7 @@ from transforms.chat.fast.identity import NotFollowed
 from transforms.chat.parity.compiled_beginnings import ComparisonCache, CompiledBeginnings, NotCompiled
 from transforms.chat.parity.contexts import (
     KINDS,
+    OWN_WAY,
     REASONING_DROPPED,
     Difference,
     Expanded,
@@ -176,12 +177,14 @@ class ParityChecker:
         counts = Counter(kind for _, found in others for kind in found.kinds.values())
         outcomes = outcomes.note("parity_turns_differing", counts.total())
         for kind in KINDS:
-            outcomes = outcomes.note(f"parity_turns_{kind}", counts[kind])
+            one = next(((text, found) for text, found in others if kind in found.kinds.values()), None)
+            shown = one and kind not in OWN_WAY and (one[0].example.position, self._detail(*one, kind))
+            outcomes = outcomes.note(f"parity_turns_{kind}", counts[kind], shown or None)
         return outcomes
 
-    def _detail(self, text: Text, found: _Compared) -> str:
-        """The first difference of a text in one line; empty if the reference finds none."""
-        turns = [*found.kinds][:1]
+    def _detail(self, text: Text, found: _Compared, kind: str | None = None) -> str:
+        """The first difference of a text, of a kind if one is given, in one line; empty if the reference finds none."""
+        turns = [turn for turn, of_turn in found.kinds.items() if kind in (None, of_turn)][:1]
         if found.beginnings and found.kinds[turns[0]] == REASONING_DROPPED:  # as most
             return Difference(REASONING_DROPPED, turns[0], "", "").detail
         rendered = self._rendered(_conversation(text), text.text)

@@ -25,6 +25,8 @@ DEFAULT_ADDED = "default_added"
 OTHER_END = "other_end"
 OTHER_TEXT = "other_text"
 KINDS = (CONTEXT, REASONING_DROPPED, DEFAULT_ADDED, OTHER_END, OTHER_TEXT)
+# What templates do to the reasoning of earlier turns, of most conversations: it says nothing of the data.
+OWN_WAY = (REASONING_DROPPED, DEFAULT_ADDED)
 _KEYS = frozenset(REASONING_KEYS)
 # Characters that a message shows on each side of the first difference.
 _SHOWN = 30
