@@ -39,7 +39,7 @@ USER_ERRORS = [
     (["--direct_num_worker=3"], "Did you mean --direct_num_workers?"),
     (["corpus.jsonl"], "Each input needs its option: --input corpus.jsonl"),
     (["--packing"], "--packing: expected one argument. chatmill build --help lists the options."),
-    (["--packing=bdf"], "--packing bdf: expected none, bfd, bfd_split, ffd, wrapped, pairs. Did you mean bfd?"),
+    (["--packing=bdf"], "--packing bdf: expected none, bfd, bfd_split, ffd, wrapped. Did you mean bfd?"),
     (with_options("o", packing="bfd"), "--packing bfd: it needs a max_length, such as 4096."),
     (
         with_options("o", max_length="0"),

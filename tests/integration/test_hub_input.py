@@ -175,7 +175,6 @@ def test_killed_build_goes_on_with_the_commit_that_it_was_planned_with(hub, home
     ended = build(hub, home, *options, f"--output={tmp_path}/out", *WORKERS)
     assert ended.returncode == 0, ended.stderr
     assert shards_of(tmp_path / "out") == on_disk
-    assert not [*(home / "tmp").iterdir()]  # also of what the killed build downloaded
 
 
 def test_append_takes_what_a_push_changed_and_nothing_twice(hub, home, tmp_path):

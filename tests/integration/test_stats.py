@@ -50,13 +50,7 @@ def test_histograms_and_counts_fit_80_columns_without_colours(stats, dataset):
     statistics = manifest_of(dataset)["statistics"]
     assert max(map(len, out.splitlines())) <= 80
     assert "\x1b" not in out
-    for title in (
-        "messages of a conversation",
-        "tokens of a row",
-        "messages by role",
-        "examples by schema",
-        "letters by script",
-    ):
+    for title in ("messages of a conversation", "tokens of a row", "messages by role", "examples by schema"):
         assert title in out
     limits = next(line for line in out.splitlines() if line.strip().startswith("2,048 "))
     assert [int(number.replace(",", "")) for number in limits.split()[1::2]] == [*statistics["limits"]["2048"].values()]

@@ -97,7 +97,7 @@ def test_output_that_is_removed_during_the_build_is_reported_in_one_line(tmp_pat
     remove = f"shutil.rmtree({str(tmp_path / 'out')!r}, ignore_errors=True)"
     for workers in (1, 2):
         done = build_in_process(*options_for(tmp_path, remove, workers), timeout=120)
-        assert done.returncode == 2
+        assert done.returncode == 2, done.stderr
         assert (
             done.stderr == f"chatmill: {tmp_path}/out: it was removed during the build. Run the same command again.\n"
         )

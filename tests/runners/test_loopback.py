@@ -38,7 +38,8 @@ STREAMS = {
 
 def listening(build: psutil.Process) -> list[tuple[str, int]]:
     """The addresses and ports at which the processes of a build listen."""
-    connections = [found for process in build.children(recursive=True) for found in process.net_connections("tcp")]
+    processes = [build, *build.children(recursive=True)]
+    connections = [found for process in processes for found in process.net_connections("tcp")]
     return [connection.laddr for connection in connections if connection.status == "LISTEN"]
 
 

@@ -109,8 +109,9 @@ class Lock:
     def release(self) -> None:
         """Release the lock, if this process holds it."""
         if self._descriptor in _held:
-            os.remove(self._path)
-            remove_if_empty(dirname(self._path))
+            if self._is_at_path(self._descriptor):  # not if the folder was removed
+                os.remove(self._path)
+                remove_if_empty(dirname(self._path))
             _held.remove(self._descriptor)
             os.close(self._descriptor)
         self._descriptor = None
