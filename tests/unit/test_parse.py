@@ -779,7 +779,7 @@ MALFORMED: dict[str, tuple[bytes, str, str]] = {
     "weight of a call": (
         json.dumps({"conversations": [{"from": "function_call", "value": json.dumps(CALL), "weight": "0"}]}).encode(),
         "bad_weight",
-        'conversations[0] has "weight": "0"; expected the number 0 or 1',
+        'conversations[0] has "weight": "0"; expected a number',
     ),
     "weight a half": (message(**ASSISTANT, weight=0.5), "bad_weight", "0.5"),
     "tools broken JSON": (chat_with(tools='[{"name": '), "bad_tools", "tools is a string that is not valid JSON"),
