@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from transforms.base.phrases import counted, most_of
@@ -147,9 +147,9 @@ def concerns(manifest: Mapping[str, Any], max_reject_fraction: float | None = No
         yield from _of_reference(what, manifest)
 
 
-def kinds_of_differences(notes: Mapping[str, int]) -> str:
+def kinds_of_differences(notes: Mapping[str, int], left_out: Collection[str] = ()) -> str:
     """The most frequent kinds of turns that differ from inference, with their counts. notes: of a manifest."""
-    of_kinds = {kind.replace("_", " "): notes.get(f"parity_turns_{kind}", 0) for kind in KINDS}
+    of_kinds = {kind.replace("_", " "): notes.get(f"parity_turns_{kind}", 0) for kind in KINDS if kind not in left_out}
     return most_of({kind: count for kind, count in of_kinds.items() if count})
 
 
@@ -164,8 +164,8 @@ def _of_notes(manifest: Mapping[str, Any]) -> Iterator[Concern]:
     kinds = {kind: count for kind in KINDS if kind not in OWN_WAY and (count := notes.get(f"parity_turns_{kind}"))}
     if kinds:
         sample = f" of {records_compared(notes)}" * bool(notes.get("parity_records_not_checked"))
-        named = most_of({kind.replace("_", " "): count for kind, count in kinds.items()})
-        found = f"{counted(sum(kinds.values()), 'trained turn')}{sample} not as at inference: {named}"
+        found = f"{counted(sum(kinds.values()), 'trained turn')}{sample} not as at inference: "
+        found += kinds_of_differences(notes, OWN_WAY)
         name = f"parity_turns_{max(kinds, key=kinds.__getitem__)}"
         if first := manifest.get("first_examples", {}).get(name):
             found += f", as {posixpath.basename(first['source'])}, {first['position']}"
