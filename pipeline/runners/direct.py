@@ -29,6 +29,11 @@ class _DirectRunner(Runner):
             )
         if not any(flag.startswith("--direct_running_mode") for flag in flags):
             direct.direct_running_mode = None
+        elif direct.direct_running_mode == "in_memory" and direct.direct_num_workers > 1:
+            raise UserError(
+                f"--direct_num_workers {direct.direct_num_workers}: --direct_running_mode in_memory has one worker. "
+                "Leave one of the two out."
+            )
         return beam_options
 
     def started(self, *of_run: Any) -> AbstractContextManager[Any]:

@@ -120,6 +120,10 @@ def test_an_error_in_the_options_is_one_line(options, message, build, tmp_path, 
         ({"runner": "WalkRunner"}, "Unexpected pipeline runner: WalkRunner"),
         ({"direct_num_workers": "many"}, "invalid int value: 'many'"),
         ({"direct_num_workers": "-3"}, "--direct_num_workers -3: expected 1 or more"),
+        (
+            {"direct_num_workers": "4", "direct_running_mode": "in_memory"},
+            "--direct_num_workers 4: --direct_running_mode in_memory has one worker.",
+        ),
     ],
 )
 def test_an_error_in_the_value_of_an_option_is_one_line_and_writes_nothing(changed, message, build, tmp_path):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
 import platform
 import pty
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -804,6 +806,18 @@ def test_a_terminal_shows_each_phase_from_the_beginning_and_a_log_nothing(tmp_pa
         "chatmill: starting 2 workers",
     ]
     assert build_in_process(*options, f"--output={tmp_path}/again").stderr == ""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core has one worker")
+def test_how_much_a_compressed_file_holds_decides_how_many_workers_are_useful(tmp_path):
+    corpus = tmp_path / "chats.jsonl.gz"
+    content = b"".join(
+        b'{"text": "one", "noise": "%s"}\n' % random.Random(i).randbytes(1 << 19).hex().encode() for i in range(12)
+    )
+    corpus.write_bytes(gzip.compress(content))
+    assert corpus.stat().st_size < 8 << 20 < len(content)
+    shown = stderr_in_a_terminal(f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out")
+    assert re.fullmatch(r"chatmill: starting [234] workers", shown[-1])
 
 
 def test_the_size_of_a_job_that_takes_longer_is_also_in_a_log(build, tmp_path, capfd):
