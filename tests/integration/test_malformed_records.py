@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,39 +14,10 @@ from pipeline.cli.program import main
 from support.datasets import manifest_of, rejects_of, write_jsonl
 from support.laws import broken_laws
 from support.paths import TOKENIZER
+from support.records import malformed
 
 DATA = Path(__file__).parents[1] / "data"
 FORMS, SESSIONS = DATA / "forms.jsonl", DATA / "traces"
-OTHERS = (None, 7, "x", True, [], {}, [{"a": [None, {"type": {}}]}], {"content": [1]})
-
-
-def paths_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path of each value inside a value."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, each in inner:
-        yield (*path, key)
-        yield from paths_of(each, (*path, key))
-
-
-def changed(record: Any, path: tuple[Any, ...], *other: Any) -> Any:
-    """A record with another value at a path, or without the one there."""
-    record = json.loads(json.dumps(record))
-    parent = record
-    for key in path[:-1]:
-        parent = parent[key]
-    if other:
-        parent[path[-1]] = other[0]
-    else:
-        del parent[path[-1]]
-    return record
-
-
-def malformed(record: Any) -> Iterator[Any]:
-    for number, path in enumerate(paths_of(record)):
-        yield changed(record, path)
-        # Of all others one in turn: every form has many paths of each kind.
-        yield changed(record, path, OTHERS[number % len(OTHERS)])
-        yield changed(record, path, OTHERS[(3 * number + 1) % len(OTHERS)])
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,9 @@
-"""What parsing makes of one record, for the tests."""
+"""What parsing makes of one record, and records in which a value is another one, for the tests."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +11,9 @@ import pytest
 from transforms.base.errors import RecordError
 from transforms.model.examples import Example, Record
 from transforms.steps.parse import Parser
+
+# What a value of a record is replaced by.
+OTHERS = (None, 7, "x", True, [], {}, [{"a": [None, {"type": {}}]}], {"content": [1]})
 
 
 def example_of(record: dict[str, Any], **options: Any) -> Example:
@@ -35,3 +39,33 @@ def reject_of(record: dict[str, Any], **options: Any) -> tuple[str, str]:
     with pytest.raises(RecordError) as raised:
         example_of(record, **options)
     return raised.value.reason, raised.value.detail
+
+
+def paths_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of each value inside a value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inner:
+        yield (*path, key)
+        yield from paths_of(each, (*path, key))
+
+
+def changed(record: Any, path: tuple[Any, ...], *other: Any) -> Any:
+    """A record with another value at a path, or without the one there."""
+    record = json.loads(json.dumps(record))
+    parent = record
+    for key in path[:-1]:
+        parent = parent[key]
+    if other:
+        parent[path[-1]] = other[0]
+    else:
+        del parent[path[-1]]
+    return record
+
+
+def malformed(record: Any) -> Iterator[Any]:
+    """Give a record with one value after another missing, and of another type."""
+    for number, path in enumerate(paths_of(record)):
+        yield changed(record, path)
+        # Of all others one in turn: every form has many paths of each kind.
+        yield changed(record, path, OTHERS[number % len(OTHERS)])
+        yield changed(record, path, OTHERS[(3 * number + 1) % len(OTHERS)])

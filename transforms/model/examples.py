@@ -246,6 +246,16 @@ class Text(msgspec.Struct, frozen=True, eq=False, gc=False):
         return isinstance(other, Text) and all(getattr(self, name) == getattr(other, name) for name in fields)
 
 
+def encodable(text: Text) -> Text:
+    """Return a text itself. Raises RecordError if it cannot be encoded as UTF-8."""
+    if not text.text.isascii():
+        try:
+            text.text.encode()
+        except UnicodeEncodeError as error:
+            raise RecordError("invalid_unicode", f"the text cannot be encoded: {error}") from None
+    return text
+
+
 def plain(messages: Sequence[Any]) -> PlainMessages | None:
     """Return the roles and the texts of messages, if each has these two alone and both are strings; otherwise None."""
     roles, texts = [], []

@@ -12,6 +12,7 @@ import numpy as np
 
 from transforms.base.errors import RecordError
 from transforms.chat.config import RenderConfig
+from transforms.chat.rendering.adapting import adapted
 from transforms.chat.rendering.omissions import omissions_of
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.template import ChatTemplate
@@ -21,8 +22,8 @@ from transforms.chat.spans.stop_tokens import load_turn_rules, turn_rules
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.special_tokens.typed_tokens import TypedTokens
 from transforms.inputs.reading import ROLE_NAMES, Reading, ReadOptions
-from transforms.inputs.schemas import content_of
-from transforms.model.examples import Conversation, Example, Text
+from transforms.inputs.record_reading import read_record
+from transforms.model.examples import Conversation, Example, Record, Text, attempt, encodable
 from transforms.rows import IGNORED
 from transforms.steps.unread_keys import unread_keys
 from transforms.tokens.plain import PlainEncoder
@@ -73,7 +74,7 @@ def render(
         tokenizer: of transformers, loaded; or the folder of one, at any url that fsspec opens. With a folder, stop
             tokens are read from its generation_config.json.
         chat_template: the text of a Jinja template; None is the tokenizer's own.
-        chat_template_kwargs: what the template reads besides messages and tools.
+        chat_template_kwargs: what the template reads besides messages and tools, as a record gives it.
         now: the moment that the template's `strftime_now` prints. A template that prints the date needs it.
         loss_on: `assistant`, `last_assistant` or `all`.
         eot_tokens, after_end, unprinted, special_tokens_in_content: as of RenderConfig.
@@ -100,28 +101,35 @@ def render(
     RenderConfig(tokenizer=config.tokenizer, chat_template_kwargs=chat_template_kwargs)  # checks them
     loaded = tokenizer if folder is None else load_tokenizer(folder)
     state = repr((loaded.chat_template, loaded.special_tokens_map, len(loaded)))
-    return _renderer(loaded, state, config, folder is None).render(messages, tools, chat_template_kwargs or {})
+    return _renderer(loaded, state, config, folder is None).render(
+        messages=messages, tools=tools, chat_template_kwargs=chat_template_kwargs and {**chat_template_kwargs}
+    )
 
 
 class _Renderer:
     def __init__(self, tokenizer: Any, config: RenderConfig, rules: Any):
         moment = datetime.fromisoformat(config.now) if config.now else None
         self._config, self._tokenizer = config, with_white_space(tokenizer)
-        template = ChatTemplate(tokenizer, config.chat_template, None, moment)
-        self._turns = TurnFinder(template, rules)
+        self._template = ChatTemplate(tokenizer, config.chat_template, None, moment)
+        self._turns = TurnFinder(self._template, rules)
         mode = config.special_tokens_in_content
-        self._typed_tokens = None if mode == "allow" else TypedTokens(mode, tokenizer, template, rules)
+        self._typed_tokens = None if mode == "allow" else TypedTokens(mode, tokenizer, self._template, rules)
 
-    def render(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, arguments: Mapping[str, Any]
-    ) -> RenderedExample:
-        record = {"messages": list(messages)} | ({} if tools is None else {"tools": list(tools)})
-        read = content_of(record, "messages", Reading(ReadOptions(ROLE_NAMES)))[1]
-        assert isinstance(read, Conversation)
-        conversation = Conversation(read.messages, read.tools, {**arguments, **read.template_kwargs})
+    def render(self, **columns: Any) -> RenderedExample:
+        """Render the record of some columns, as the steps of a build do. Raises RecordError."""
+        contents, rejects = attempt([Record(0, b"")], lambda _: _content(columns))
+        if rejects:
+            raise RecordError(rejects[0].reason, rejects[0].detail)
+        try:
+            return self._rendered(contents[0])
+        except RecursionError as error:
+            raise RecordError("nested_too_deeply", f"{error}") from None
+
+    def _rendered(self, conversation: Conversation) -> RenderedExample:
+        conversation = adapted(conversation, self._template)[0]
         example = Example(0, conversation, {}, False, b"")
         text, rendering = self._turns.trained_text(example, conversation, self._config.loss_on)
-        checked = self._checked(text, rendering)
+        checked = self._checked(encodable(text), rendering)
         return RenderedExample(text.text, self._segments(rendering), *self._encoded(checked))
 
     def _checked(self, text: Text, rendering: Rendering) -> Text:
@@ -129,8 +137,9 @@ class _Renderer:
         omissions = omissions_of(rendering)
         if omissions.not_printed and self._config.unprinted == "reject":
             raise RecordError("not_printed", omissions.detail())
+        text = self._typed_tokens.check(text)[0] if self._typed_tokens else text
         unread_keys(text, self._config.unprinted)
-        return self._typed_tokens.check(text)[0] if self._typed_tokens else text
+        return text
 
     def _segments(self, rendering: Rendering) -> list[Segment]:
         try:
@@ -156,6 +165,17 @@ class _Renderer:
     @functools.cached_property
     def _plain_encoder(self) -> PlainEncoder:
         return PlainEncoder(self._tokenizer)
+
+
+def _content(columns: Mapping[str, Any]) -> Conversation:
+    """The content of a record with some columns, as a build reads it. Raises RecordError."""
+    record = {
+        name: [*value] if isinstance(value, tuple) else value for name, value in columns.items() if value is not None
+    }
+    read = read_record(record, "auto", Reading(ReadOptions(ROLE_NAMES)), lambda *_: {})[1]
+    if not isinstance(read, Conversation):
+        raise RecordError("bad_message", "messages is a text; expected a list of messages")
+    return read
 
 
 @functools.lru_cache(4)

@@ -26,7 +26,16 @@ from transforms.chat.special_tokens.typed_tokens import Typed, TypedTokens, desc
 from transforms.chat.traced.compiled import SlowPath
 from transforms.chat.traced.trace_cache import TraceCache
 from transforms.model.batches import Examples, Texts
-from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Span, Text, TokenRow
+from transforms.model.examples import (
+    Conversation,
+    Example,
+    PlainText,
+    PromptCompletion,
+    Span,
+    Text,
+    TokenRow,
+    encodable,
+)
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.steps.base import Step
 from transforms.steps.counting import of_contents
@@ -184,7 +193,7 @@ class Renderer:
             return self._render_uncompiled(example, content, found, slow_paths, omitted)
         (text, spans, omissions), signature = found
         prompt = text[: spans[0][0]] if loss_on == "completion" else None
-        rendered = _encodable(Text(example, text, spans, prompt=prompt, signature=signature))
+        rendered = encodable(Text(example, text, spans, prompt=prompt, signature=signature))
         if omissions is not NO_OMISSIONS:
             self._check_omissions(example, omissions, omitted)
         return rendered
@@ -195,7 +204,7 @@ class Renderer:
         """The text of an example for which there is no compiled template."""
         try:
             text, rendering = self._fast_turns.trained_text(example, content, self._loss_on, self._has_parts)
-            text, omissions = _encodable(text), omissions_of(rendering)
+            text, omissions = encodable(text), omissions_of(rendering)
         except NotFollowed as error:
             slow = SlowPath("not_followed", str(error)) if why.reason == "not_followed" else why
         except RecordError as error:  # the reference has the last word
@@ -215,9 +224,9 @@ class Renderer:
         omitted: takes what of it the template does not print, if that is reported.
         """
         if not isinstance(example.content, Conversation):
-            return _encodable(self._not_rendered(example))
+            return encodable(self._not_rendered(example))
         text, rendering = self._turns.trained_text(example, example.content, self._loss_on, self._has_parts)
-        text, omissions = _encodable(text), omissions_of(rendering)
+        text, omissions = encodable(text), omissions_of(rendering)
         if omissions is not NO_OMISSIONS:
             self._check_omissions(example, omissions, {} if omitted is None else omitted)
         return text
@@ -336,16 +345,6 @@ def _checked(texts: Texts, typed_tokens: TypedTokens) -> Texts:
         counts = Counter(f"{content.role} {token}" for _, (content, tokens) in found for token in tokens)
         outcomes = outcomes.count_special_tokens_in_content(counts)
     return replace(texts, texts=kept, outcomes=outcomes)
-
-
-def _encodable(text: Text) -> Text:
-    """The text itself. Raises RecordError if it cannot be encoded as UTF-8."""
-    if not text.text.isascii():
-        try:
-            text.text.encode()
-        except UnicodeEncodeError as error:
-            raise RecordError("invalid_unicode", f"the text cannot be encoded: {error}") from None
-    return text
 
 
 def _whole(text: str) -> list[Span]:

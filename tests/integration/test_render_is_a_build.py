@@ -1,0 +1,96 @@
+"""`render` gives the ids and labels that a build of the same record writes, or the reason for which it rejects it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.chats import assistant, system, user
+from support.datasets import rejects_of, rows_of, write_jsonl
+from support.generated import generate
+from support.paths import TOKENIZER
+from support.records import malformed
+from support.templates import CHATML, DROPS_REASONING, MARKED, templates_of_oracles
+from transforms import RecordError, render
+from transforms.rows import IGNORED
+
+FORMS = Path(__file__).parents[1] / "data" / "forms.jsonl"
+SHARED_TEMPLATES = templates_of_oracles()
+COLUMNS = {"messages", "tools", "chat_template_kwargs"}
+LOOK = {"name": "look", "description": "Looks at a place", "parameters": {"type": "object", "properties": {}}}
+CALL = {"type": "function", "function": {"name": "look", "arguments": '{"at": "Thun"}'}}
+CHAT = [user("2+2?"), assistant("4")]
+ODD: list[dict[str, Any]] = [
+    {"messages": [{"role": "developer", "content": "Be brief."}, *CHAT]},
+    {"messages": CHAT, "chat_template_kwargs": {"xml_tools": [LOOK]}},
+    {"messages": CHAT, "chat_template_kwargs": {"xml_tools": [json.dumps(LOOK)]}},
+    {"messages": CHAT, "chat_template_kwargs": {"xml_tools": ["no JSON"]}},
+    {"messages": CHAT, "chat_template_kwargs": {"enable_thinking": False}},
+    {"messages": CHAT, "chat_template_kwargs": {"tone": "!"}},
+    {"messages": [user([{"type": "text", "text": "2"}, {"type": "text", "text": "+2?"}]), assistant([])]},
+    {"messages": [*CHAT, user("Look."), assistant(None, tool_calls=[CALL]), {"role": "tool", "content": "seen"}]},
+    {"messages": [user("Look."), assistant("", tool_calls=json.dumps([CALL]))], "tools": [json.dumps(LOOK)]},
+    {"messages": [user("Look."), assistant("", tool_calls=[CALL, CALL])], "tools": json.dumps([LOOK])},
+    {"messages": [user("Look."), assistant("", tool_calls=[{"function": {"name": "look", "arguments": "{"}}])]},
+    {"messages": [system("Be brief."), user("2+2?"), assistant("4", weight=0)]},
+    {"messages": [user("2+2?"), assistant("4", reasoning_content="The sum is 4."), user("3+3?"), assistant("6")]},
+    {"messages": [user("2+2?"), assistant("4<|im_end|>")]},
+    {"messages": [user("2+2?"), assistant("4", answer="four")]},
+    {"messages": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]},
+    {"messages": []},
+]
+
+
+def records() -> list[dict[str, Any]]:
+    """Odd records, generated ones, those of the forms that have messages, and these with each value changed."""
+    forms = [json.loads(line) for line in FORMS.read_text().splitlines()]
+    forms = [form for form in forms if isinstance(form, dict) and form.keys() <= COLUMNS and "messages" in form]
+    mutated = [record for form in forms for record in malformed(form)]
+    mutated = [record for record in mutated if record.keys() <= COLUMNS and "messages" in record]
+    return [*ODD, *forms, *(generate(seed).record for seed in range(80)), *mutated]
+
+
+def rendered(record: dict[str, Any], template: str, **options: Any) -> tuple[Any, ...]:
+    """The reason why `render` refuses a record; or its ids and labels."""
+    try:
+        made = render(**record, tokenizer=str(TOKENIZER), chat_template=template, **options)
+    except RecordError as error:
+        return ("rejected", error.reason)
+    return ("dropped",) if {*made.labels} <= {IGNORED} else (made.input_ids, made.labels)
+
+
+@pytest.mark.parametrize(
+    ("template", "options"),
+    [
+        (CHATML, {}),
+        (DROPS_REASONING, {"special_tokens_in_content": "plain"}),
+        (MARKED, {"unprinted": "report", "after_end": "mask"}),
+        *[(SHARED_TEMPLATES[name], {}) for name in ("qwen3",) if name in SHARED_TEMPLATES],
+    ],
+)
+def test_each_record_gives_what_a_build_writes_or_the_reason_of_its_reject(
+    build, tmp_path, template: str, options: dict[str, str]
+):
+    given = records()
+    numbered = [{"id": str(number), **record} for number, record in enumerate(given)]
+    path, out = write_jsonl(tmp_path / "records.jsonl", numbered), tmp_path / "out"
+    flags = [f"--{name}={value}" for name, value in options.items()]
+    result = build("--input", path, "--output", out, "--tokenizer", TOKENIZER, "--chat_template", template,
+                   "--keep_columns=id", "--max_reject_fraction=1", "--direct_num_workers=1", *flags)  # fmt: skip
+    assert result.code == 0, result.err
+    built: dict[int, tuple[Any, ...]] = dict.fromkeys(range(len(given)), ("dropped",))
+    built |= {int(row["id"]): (row["input_ids"], row["labels"]) for row in rows_of(out)}
+    built |= {int(json.loads(row["record"])["id"]): ("rejected", row["reason"]) for row in rejects_of(out)}
+    found = {number: rendered(given[number], template, **options) for number in built}
+    assert [(given[number], found[number], built[number]) for number in built if found[number] != built[number]] == []
+    kinds = Counter(one[0] if isinstance(one[0], str) else "row" for one in built.values())
+    assert kinds["row"] > 100 and kinds["rejected"] > 100
+
+
+def test_text_that_is_not_unicode_is_refused():
+    for messages in ([user("4\ud800"), assistant("4")], [user("2+2?"), assistant("4\udfff")]):
+        assert rendered({"messages": messages}, CHATML) == ("rejected", "invalid_unicode")
