@@ -92,6 +92,7 @@ setup(
             "pytest-xdist>=3.6,<4",
             "ruff>=0.17,<0.18",
             "sentencepiece>=0.2",
+            "tiktoken>=0.8,<1",
             "setuptools>=77",
         ],
     },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -32,6 +33,16 @@ if is_slow:
 
 # The slowest files run first. Otherwise the other cores would wait for them at the end.
 SLOWEST = ("test_stores", "test_flink")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # once, before the workers of pytest-xdist are started
+        from support.models import PACKAGES, install_models
+
+        try:
+            install_models()
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.exit(f"what {PACKAGES} names cannot be installed: {error}", 1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
