@@ -10,6 +10,7 @@ from transforms.inputs.turns import Messages, TurnForm
 from transforms.inputs.turns.assembling import Assembler
 
 _ITEMS = ("function_call", "function_call_output", "reasoning", "message")
+_NOT_WRITTEN = ("summary", "encrypted_content")
 
 
 def _recognizes(turns: list[Any]) -> bool:
@@ -31,16 +32,20 @@ def _messages(turns: list[Any], column: str) -> Messages:
         elif kind == "function_call_output":
             made.add_result(item.get("output"), item.get("call_id"))
         elif kind == "reasoning":
-            made.add_reasoning(_reasoning(item))
+            _add_reasoning(made, item, f"{column}[{i}]")
         else:
             _add_message(made, item, f"{column}[{i}]")
     return Messages(made.messages())
 
 
-def _reasoning(item: dict[str, Any]) -> str:
-    parts = item.get("content") or item.get("summary") or []
-    texts = [part.get("text", "") if isinstance(part, dict) else str(part) for part in parts]
-    return "\n\n".join(texts)
+def _add_reasoning(made: Assembler, item: dict[str, Any], where: str) -> None:
+    """Add reasoning. A summary of it, and what is encrypted, are not what the model wrote: they are only counted."""
+    content = item.get("content") or []
+    parts = content if isinstance(content, list) else [content]
+    texts: list[Any] = [part.get("text") if isinstance(part, dict) else None for part in parts]
+    if not all(isinstance(text, str) for text in texts):
+        raise RecordError("bad_content", f"{where} is reasoning whose content is not a list of text parts")
+    made.add_reasoning("\n\n".join(texts), **{key: item[key] for key in _NOT_WRITTEN if item.get(key)})
 
 
 def _add_message(made: Assembler, item: dict[str, Any], where: str) -> None:
@@ -65,7 +70,8 @@ FORMS = (
         "items of the `type` message, function_call, function_call_output or reasoning",
         _recognizes,
         _messages,
-        "items of one answer become one message, with its reasoning and calls; outputs are messages of the role tool",
+        "items of one answer become one message, with its reasoning and calls; outputs are messages of the role tool. "
+        "A `summary` of reasoning is counted, and not trained on",
         Sample(
             {
                 "input": [

@@ -1,0 +1,141 @@
+"""The same records as lines of JSON and as rows of Parquet: the same text is trained on, and the same is rejected."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.cli.program import main
+from support.datasets import manifest_of, rejects_of, write_jsonl
+from support.marked import marked_rows
+from support.paths import TOKENIZER
+from transforms.inputs.shapes import shapes
+from transforms.inputs.turns import turn_forms
+
+DATA = Path(__file__).parents[1] / "data"
+QUESTION = {"role": "user", "content": "2+2?"}
+ANSWER = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "4."}]}
+SUMMARY = [{"type": "summary_text", "text": "Adding two."}]
+# The template of the tokenizer, with reasoning.
+TEMPLATE = (TOKENIZER / "chat_template.jinja").read_text()
+TEMPLATE = TEMPLATE.replace(
+    "{%- generation -%}", "{%- generation -%}{{- '(' ~ message.reasoning_content ~ ')' if message.reasoning_content -}}"
+)
+WRITTEN = [{"type": "reasoning_text", "text": "It is a sum."}]
+
+
+OUTPUTS = [
+    [{"type": "reasoning", "id": "r", "summary": SUMMARY, "encrypted_content": "gA"}, ANSWER],
+    [{"type": "reasoning", "id": "r", "summary": SUMMARY, "content": WRITTEN}, ANSWER],
+    [ANSWER, {"type": "reasoning", "summary": [], "content": WRITTEN}],
+    [ANSWER, {"type": "reasoning", "summary": SUMMARY}],
+    [{"type": "reasoning", "summary": SUMMARY}],
+]
+RESPONSES = [{"input": [QUESTION], "output": output} for output in OUTPUTS]
+SAMPLES = [entry.sample.record for entry in (*shapes(), *turn_forms())]
+FORMS = [json.loads(line) for line in (DATA / "forms.jsonl").read_text().splitlines()]
+RECORDS = [
+    {"id": number, **{key: value for key, value in record.items() if key != "id"}}
+    for number, record in enumerate([*RESPONSES, *SAMPLES, *FORMS])
+    if isinstance(record, dict)
+]
+
+
+def without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_nulls(each) for key, each in value.items() if each is not None}
+    return [*map(without_nulls, value)] if isinstance(value, list) else value
+
+
+def tables(records: Iterable[dict[str, Any]]) -> Iterator[tuple[list[dict[str, Any]], pa.Table]]:
+    """Few tables that have the records, so that Arrow gives each of them the keys of many; and what is in each."""
+    left = [*records]
+    while left:
+        rows: list[dict[str, Any]] = []
+        others: list[dict[str, Any]] = []
+        schema, table = pa.schema([]), None
+        for record in left:
+            try:
+                both = pa.unify_schemas([schema, pa.Table.from_pylist([record]).schema], promote_options="permissive")
+                found = pa.Table.from_pylist([*rows, record], both)
+                pq.write_table(found, pa.BufferOutputStream())
+            except (pa.ArrowException, TypeError):
+                others.append(record)
+                continue
+            # A number may have become another one.
+            texts = [json.dumps(without_nulls(each), sort_keys=True) for each in (found.to_pylist(), [*rows, record])]
+            if texts[0] == texts[1]:
+                rows, schema, table = [*rows, record], both, found
+            else:
+                others.append(record)
+        if table is None:
+            return
+        yield rows, table
+        left = others
+
+
+def outcomes(
+    folder: Path, tokenizer: Path = TOKENIZER, template: str = TEMPLATE
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Of a build of all files in a folder: what became of each record, by its id, and the manifest."""
+    out = folder / "out"
+    arguments = ["--input", folder / "in", "--output", out, "--tokenizer", tokenizer, "--chat_template", template]
+    arguments += ["--keep_columns=id", "--max_reject_fraction=1", "--direct_num_workers=1"]
+    assert main(["build", *map(str, arguments)]) == 0
+    rejects = {
+        str(json.loads(reject["record"])["id"]): (reject["reason"], reject["detail"]) for reject in rejects_of(out)
+    }
+    rows = marked_rows(out, tokenizer=tokenizer)
+    assert not rows.keys() & rejects.keys()
+    return {**rows, **rejects}, manifest_of(out)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory) -> tuple[Any, Any]:
+    """The outcomes of the records in tables, and those of the same records in lines."""
+    folder = tmp_path_factory.mktemp("both")
+    held: set[int] = set()
+    for kind in ("tables", "lines"):
+        (folder / kind / "in").mkdir(parents=True)
+    for number, (rows, table) in enumerate(tables(RECORDS)):
+        pq.write_table(table, folder / "tables" / "in" / f"{number}.parquet")
+        held |= {row["id"] for row in rows}
+    lines = [record for record in RECORDS if record["id"] in held]
+    write_jsonl(folder / "lines" / "in" / "records.jsonl", lines)
+    # Arrow cannot hold contents that are texts in one message and lists in another.
+    assert len(lines) > 0.9 * len(RECORDS) > 80
+    return outcomes(folder / "tables"), outcomes(folder / "lines")
+
+
+def test_the_same_is_trained_on_and_rejected_whether_records_are_lines_or_rows(both):
+    (of_tables, in_tables), (of_lines, in_lines) = both
+    assert of_tables == of_lines
+    assert in_tables["records"] == in_lines["records"] and in_tables["records"]["kept"] > 50
+    for name in ("schemas", "unread", "roles"):
+        assert in_tables["statistics"][name] == in_lines["statistics"][name]
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["tables", "lines"])
+def test_summary_of_reasoning_is_counted_and_not_trained_on(both, kind):
+    rows, manifest = both[kind]
+    begin = "<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n"
+    assert [rows[str(number)] for number in range(4)] == [
+        f"{begin}⟦4.<|im_end|>\n⟧",
+        f"{begin}⟦(It is a sum.)4.<|im_end|>\n⟧",
+        (
+            "bad_content",
+            "an answer in completion[0] has reasoning after text; expected reasoning, then text, then calls and their "
+            "results",
+        ),
+        f"{begin}⟦4.<|im_end|>\n⟧",
+    ]
+    assert rows["4"][0] == "not_printed"
+    unread = manifest["statistics"]["unread"]
+    assert unread["messages[].summary"] == {"records": 3, "characters": 3 * len("Adding two.")}
+    assert unread["messages[].encrypted_content"]["records"] == 1
