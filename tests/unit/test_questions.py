@@ -15,6 +15,7 @@ from support.templates import CHATML
 from transforms.base.errors import ParameterError, RecordError
 from transforms.catalog.layout import Folder
 from transforms.chat.config import ENGINES, RenderConfig
+from transforms.inputs.names import ANSWERS, QUESTIONS
 from transforms.model.batches import Records, Slice, Split
 from transforms.model.examples import Conversation, PlainText, PromptCompletion, Record
 from transforms.model.outcomes import Outcomes
@@ -44,6 +45,40 @@ PAIRS = [("question", "answer"), ("query", "response"), ("instruction", "respons
 def test_a_question_and_its_answer_are_a_conversation_under_each_of_their_names(question, answer, schema):
     record = {question: "Is tea hot?", answer: "Mostly, yes.", "id": 3, "context": None}
     assert parse(record, schema=schema) == Conversation([ASKED, ANSWERED])
+
+
+@pytest.mark.parametrize("written", [str, str.title], ids=["small", "title"])
+@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_context_and_history_are_read_under_all_names_of_a_question_and_its_answer(question, answer, written):
+    record = {
+        **{written(question): "Is it hot?", written(answer): "Yes."},
+        **{written("context"): "tea", written("history"): [["Hi", "Ho"]]},
+    }
+    messages = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Ho"},
+        {"role": "user", "content": "Is it hot?\ntea"},
+        {"role": "assistant", "content": "Yes."},
+    ]
+    assert parse(record).messages == messages
+    cells = record | {written("history"): json.dumps([["Hi", "Ho"]])}
+    assert parse(cells).messages == messages
+    assert reject_of(record | {written("history"): "Hi"}) in ("not_read", "bad_alpaca", "bad_question_answer")
+    with_reasoning = parse(record | {"cot": "Tea is."}).messages
+    assert with_reasoning == [*messages[:3], messages[3] | {"reasoning_content": "Tea is."}]
+
+
+def test_context_and_history_of_a_question_that_is_answered_with_calls_are_read():
+    record = {"query": "Is it hot?", "context": "tea", "history": [["Hi", "Ho"]], "tools": [{"name": "f"}]}
+    record["answers"] = [{"name": "f", "arguments": {}}]
+    calls = [{"type": "function", "function": {"name": "f", "arguments": {}}}]
+    assert parse(record).messages == [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Ho"},
+        {"role": "user", "content": "Is it hot?\ntea"},
+        {"role": "assistant", "content": "", "tool_calls": calls},
+    ]
 
 
 @pytest.mark.parametrize("context", ["input", "context"])

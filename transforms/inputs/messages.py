@@ -65,6 +65,18 @@ def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any
     return with_paired_ids(messages)
 
 
+def are_exchanges(history: Any) -> bool:
+    """Return whether a value is a list of pairs of texts: what was asked, and what was answered."""
+    return isinstance(history, list) and all(
+        isinstance(pair, list) and len(pair) == 2 and all(isinstance(text, str) for text in pair) for pair in history
+    )
+
+
+def turns_of(exchanges: list[list[str]]) -> list[dict[str, Any]]:
+    """Return the messages of pairs of texts."""
+    return [{"role": role, "content": pair[i]} for pair in exchanges for i, role in enumerate(("user", "assistant"))]
+
+
 def _check_who_answers(turns: list[Any], messages: list[dict[str, Any]], column: str) -> None:
     """Check that it is not the system who answers, as in dialogs of tasks. Raises RecordError."""
     roles = [message["role"] for message in messages]

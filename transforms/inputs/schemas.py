@@ -17,7 +17,7 @@ from transforms.inputs.cells import with_lists
 from transforms.inputs.hints import hint_of_tools
 from transforms.inputs.json_text import decode_json, kind_of
 from transforms.inputs.media import MEDIA_COLUMNS, check_no_media
-from transforms.inputs.messages import messages_of
+from transforms.inputs.messages import are_exchanges, messages_of, turns_of
 from transforms.inputs.names import COMPLETION_IDS
 from transforms.inputs.preference import (
     LABELS,
@@ -366,16 +366,9 @@ def _instructed(record: Mapping[str, Any], questions: Sequence[str], schema: str
     """Read as the Alpaca dataset's readers do: the input goes below the instruction; history is earlier turns."""
     texts = [_checked_text(record, column, schema) for column in questions]
     history = record.get("history") or []
-    if not isinstance(history, list) or not all(
-        isinstance(pair, list) and len(pair) == 2 and all(isinstance(text, str) for text in pair) for pair in history
-    ):
+    if not are_exchanges(history):
         raise RecordError(f"bad_{schema}", "history is not a list of [instruction, output] pairs of strings")
-    messages = [
-        {"role": role, "content": text}
-        for pair in history
-        for role, text in zip(("user", "assistant"), pair, strict=True)
-    ]
-    return [*messages, {"role": "user", "content": "\n".join(text for text in texts if text)}]
+    return [*turns_of(history), {"role": "user", "content": "\n".join(text for text in texts if text)}]
 
 
 def _checked_text(record: Mapping[str, Any], column: str, schema: str) -> str:

@@ -86,7 +86,7 @@ def one_answer(found: Mapping[str, Any]) -> list[str]:
 def one_question(found: Mapping[str, Any]) -> list[str]:
     """Choose the question: an instruction and its input together, as in Alpaca; otherwise it is not certain."""
     names = {plain_name(name): name for name in found}
-    if len(found) == 2 and "input" in names and not {"instruction", "question", "problem"}.isdisjoint(names):
+    if len(found) == 2 and "input" in names and not {"instruction", "question", "query", "problem"}.isdisjoint(names):
         return sorted(found, key=lambda name: plain_name(name) == "input")
     return []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from transforms.inputs.messages import are_exchanges, turns_of
 from transforms.inputs.names import REFERENCES
 from transforms.inputs.samples import Sample
 from transforms.inputs.shapes import Column, Shape, Values
@@ -23,18 +24,31 @@ from transforms.inputs.shapes.columns import (
     user,
 )
 
-_FURTHER = {"system": SYSTEM, "tools": TOOL_LIST, "reasoning_switch": SWITCH, "enable_thinking": FLAG}
+_BEFORE = {
+    "system": SYSTEM,
+    "context": Column(("context",), is_text),
+    "history": Column(("history",), lambda value: are_exchanges(decoded(value))),
+}
+_FURTHER = {**_BEFORE, "tools": TOOL_LIST, "reasoning_switch": SWITCH, "enable_thinking": FLAG}
 
 
 def _question(values: Values) -> dict[str, Any]:
     answer = assistant(values["answer"], values.get("reasoning"))
-    return {"messages": [user(values["question"]), answer], **further(values)}
+    return {"messages": [*_asked(values), answer], **further(values)}
 
 
 def _calls(values: Values) -> dict[str, Any]:
     calls = decoded(values["answers"])
     message = {"role": "assistant", "content": "", "tool_calls": calls}
-    return {"messages": [user(values["question"]), message], **further(values)}
+    return {"messages": [*_asked(values), message], **further(values)}
+
+
+def _asked(values: Values) -> list[dict[str, Any]]:
+    """The question, with its context below it and earlier exchanges before it, as in schema question_answer."""
+    question = values["question"]
+    texts = [question] if isinstance(question, str) else [*question]
+    texts += [values["context"]] if "context" in values else []
+    return [*turns_of(decoded(values.get("history", []))), user(texts)]
 
 
 def _are_calls(value: Any) -> bool:
@@ -48,7 +62,7 @@ SHAPES = (
         {"question": QUESTION, "answer": ANSWER},
         _question,
         "a conversation; of several answers, the one that has all the others in it",
-        "a question and an answer under one of the names below",
+        "a question and an answer under one of the names below; `context`, `history`",
         Sample(
             {
                 "problem": "What is 6*7?",
@@ -85,7 +99,7 @@ SHAPES = (
         {"question": QUESTION, "reasoning": REASONING, "answer": ANSWER},
         _question,
         "a conversation; the reasoning is `reasoning_content` of the answer",
-        "a question, reasoning and an answer under one of the names below",
+        "a question, reasoning and an answer under one of the names below; `context`, `history`",
         Sample(
             {"Question": "What is 6*7?", "Complex_CoT": "6 times 7 is 42.", "Response": "It is 42."},
             "FreedomIntelligence/medical-o1-reasoning-SFT, GeneralReasoning/GeneralThought-430K",
@@ -114,6 +128,6 @@ SHAPES = (
             "Salesforce/xlam-function-calling-60k",
             "https://huggingface.co/datasets/Salesforce/xlam-function-calling-60k",
         ),
-        optional={"system": SYSTEM},
+        optional=_BEFORE,
     ),
 )
