@@ -3,13 +3,13 @@
 import faulthandler
 import sys
 
-from pipeline.cli.program import main as run
+import pipeline
 
 
 def main() -> int:
     """Run a command. A library that crashes leaves Python's stack on standard error. Returns the exit code."""
     faulthandler.enable()
-    return run()
+    return pipeline.main()
 
 
 if __name__ == "__main__":

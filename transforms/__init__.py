@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any
 from transforms.base.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from transforms.base.errors import InputError, ParameterError, RecordError, UserError
+    from transforms.base.errors import (
+        InputError,
+        ParameterError,
+        RecordDropped,
+        RecordError,
+        StoreError,
+        Unavailable,
+        UserError,
+    )
     from transforms.chat.config import RenderConfig
     from transforms.model.batches import Examples, Slice, Split
     from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, TokenRow
@@ -15,6 +23,7 @@ if TYPE_CHECKING:
     from transforms.reading.reader import Dataset
     from transforms.reading.shard_urls import shards
     from transforms.steps.custom import FilterExamples, MapExamples
+    from transforms.steps.functions import pack, parse, tokenize
     from transforms.steps.label import BuildLabels
     from transforms.steps.one_conversation import RenderedExample, render
     from transforms.steps.pack import TruncateOrPack
@@ -52,6 +61,12 @@ _HOMES = {
     "ParameterError": "base.errors",
     "InputError": "base.errors",
     "RecordError": "base.errors",
+    "RecordDropped": "base.errors",
+    "Unavailable": "base.errors",
+    "StoreError": "base.errors",
+    "parse": "steps.functions",
+    "tokenize": "steps.functions",
+    "pack": "steps.functions",
     "render": "steps.one_conversation",
     "RenderedExample": "steps.one_conversation",
 }
@@ -82,6 +97,12 @@ __all__ = [
     "ParameterError",
     "InputError",
     "RecordError",
+    "RecordDropped",
+    "Unavailable",
+    "StoreError",
+    "parse",
+    "tokenize",
+    "pack",
     "render",
     "RenderedExample",
 ]

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pipeline import __version__
 from transforms.base.checks import did_you_mean
 from transforms.base.errors import (
     CommittedMeanwhile,
@@ -32,6 +31,7 @@ from transforms.base.errors import (
     Unavailable,
     UserError,
 )
+from transforms.base.version import __version__
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
-from pipeline import __version__
 from pipeline.cli.console import as_typed, shortened
 from pipeline.cli.options import Options, RowOptions, is_template, option_name
 from pipeline.cli.sources import Source
 from pipeline.job.tokenizer_source import read_tokenizer_files
 from transforms.base.declaring import options_in, values_of
 from transforms.base.errors import UserError
+from transforms.base.version import __version__
 from transforms.catalog.layout import Folder
 from transforms.catalog.snapshot import Snapshot
 from transforms.exchange import mix

@@ -18,15 +18,15 @@ from typing import Any
 
 import pytest
 
-from pipeline.cli.program import main
 from pipeline.job import prepare
 from support.chats import assistant, user
+from support.command_line import chatmill
 from support.datasets import age_work, build_in_process, digests, manifest_of, write_jsonl
 from support.killed import kill_at
 from support.paths import ROOT, TOKENIZER
+from transforms import Dataset
 from transforms.audit.verification import verify
 from transforms.catalog.layout import Folder
-from transforms.reading.reader import Dataset
 
 DAYS, DAYS_OF_RACES = (30, 30) if "TEST_SLOW" in os.environ else (4, 2)
 OPTIONS = [f"--tokenizer={TOKENIZER}", "--packing=bfd", "--max_length=256", "--validation_fraction=0.2"]
@@ -295,13 +295,13 @@ def test_a_first_append_that_was_begun_is_replaced_by_another_build_only_with_ov
     assert build(*append_to(output, corpus)[1:], "--overwrite", "--max_reject_fraction=1").code == 0
     assert manifest_of(output)["records"]["read"] == 81
     # What was given up stays until it expires, and for a day.
-    assert main(["expire", str(output), "--older_than=0s"]) == 0
+    assert chatmill("expire", output, "--older_than=0s") == 0
     assert before.keys() - files_of(output).keys() == set()
     assert [path in manifest_of(output)["rejects"] for path in sorted(files_of(output)) if "rejects/" in path].count(
         False
     ) == 1
     age_work(output)
-    assert main(["expire", str(output), "--older_than=0s"]) == 0
+    assert chatmill("expire", output, "--older_than=0s") == 0
     assert not (output / "_chatmill/increments").exists()
     assert [path for path in files_of(output) if "rejects/" in path] == manifest_of(output)["rejects"]
 
@@ -356,7 +356,7 @@ def test_an_append_over_its_budget_adds_nothing_and_goes_on_with_a_larger_one(bu
     assert f"They are in {prefix}-*." in ended.err
     assert manifest_of(output)["records"]["read"] == 40
     for url in (prefix, f"{prefix}-*", str(output / rejects)):
-        assert main(["inspect", url, "--reject=0"]) == 0
+        assert chatmill("inspect", url, "--reject=0") == 0
         assert f"reject 0: bad_message; {corpus}/day-02.jsonl" in capfd.readouterr().out
 
     # What is new since is added after it; its splits are not processed again.
@@ -400,7 +400,7 @@ import json, os, sys
 from multiprocessing import get_context
 import pipeline.job.launch, pipeline.job.prepare, pipeline.job.run, pipeline.local.worker_processes
 from apache_beam.runners.portability.fn_api_runner import fn_runner
-from pipeline.cli.program import main
+from pipeline import main
 
 fork = get_context("fork")
 start = fork.Barrier(2)
@@ -468,11 +468,11 @@ def test_append_without_a_row_is_committed_and_shown(corpus, tmp_path, capfd):
         "--direct_num_workers=1",
     ]
     arrive(corpus, 1)
-    assert main([*options, "--append"]) == 0
+    assert chatmill(*options, "--append") == 0
     rows = manifest_of(tmp_path / "out")["rows"]
     write_jsonl(corpus / "day-02.jsonl", [{"messages": [user("Hi")]}])  # without an answer
     capfd.readouterr()
-    assert main([*options, "--append"]) == 0
+    assert chatmill(*options, "--append") == 0
     assert (manifest_of(tmp_path / "out")["rows"], Dataset(str(tmp_path / "out")).version) == (rows, 2)
     assert "Version 2: 1 file with 1 record was added: 0 rows, 0 tokens." in capfd.readouterr().out
 
@@ -497,4 +497,4 @@ def test_append_to_a_dataset_with_a_damaged_shard_is_committed_and_derived_witho
     assert not (output / "report.html").exists()
     assert {fault.path for fault in verify(str(output)).faults} == {str(damaged.relative_to(output))}
     capfd.readouterr()  # the fixture would find the damage
-    assert main(["build", *append_to(output, corpus)]) == 0 and "nothing is new" in capfd.readouterr().out
+    assert chatmill("build", *append_to(output, corpus)) == 0 and "nothing is new" in capfd.readouterr().out

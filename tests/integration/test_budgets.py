@@ -8,8 +8,7 @@ from support.chats import assistant, user
 from support.datasets import ledger_of, manifest_of, name_in_increment, work_in, write_jsonl
 from support.paths import TOKENIZER
 from support.templates import DROPS_REASONING
-from transforms.base.errors import ParameterError
-from transforms.publish.custom_pipeline import WriteDataset
+from transforms import ParameterError, WriteDataset
 
 BUDGETS = ["max_reject_fraction", "max_lost_fraction", "max_parity_fraction", "max_unprinted_fraction"]
 # It prints no system message.

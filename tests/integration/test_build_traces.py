@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from pipeline.cli.program import main
 from support.chats import assistant, user
+from support.command_line import chatmill
 from support.datasets import assert_statistics_add_up, manifest_of, write_jsonl
 from support.paths import TOKENIZER
 from support.traces import TRACES
@@ -28,7 +28,7 @@ def built(tmp_path_factory):
         format = name.partition(".")[0]
         sources.append({"name": format, "input": str(TRACES / name), "input_format": format})
     (folder / "recipe.yaml").write_text(json.dumps({"sources": sources}))
-    assert main(["build", str(folder / "recipe.yaml"), f"--output={folder / 'out'}", *OPTIONS]) == 0
+    assert chatmill("build", folder / "recipe.yaml", f"--output={folder / 'out'}", *OPTIONS) == 0
     return folder / "out"
 
 
@@ -53,7 +53,7 @@ def test_events_of_all_files_are_in_the_manifest_the_card_the_report_and_the_sta
     assert sum(counted) == lines
     shown = "codex/event_msg/thread_rolled_back"
     assert events[shown] == {"read": 0, "not_read": 1}
-    assert main(["stats", str(built)]) == 0
+    assert chatmill("stats", built) == 0
     assert "events of traces not read" in capsys.readouterr().out
     assert "Events of traces that were not read: " in (built / "README.md").read_text()
     assert shown in (built / "report.html").read_text()

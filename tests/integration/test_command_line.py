@@ -17,9 +17,8 @@ from pipeline.cli.options import Options, RowOptions, command_line_fields, optio
 from support.datasets import build_in_process, digests, manifest_of, name_in_increment, write_jsonl
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.templates import CHATML
-from transforms import __version__
+from transforms import ParameterError, __version__
 from transforms.base.declaring import values_of
-from transforms.base.errors import ParameterError
 from transforms.catalog.budgets import Budgets
 
 OPTIONS = {"--input": CHATS, "--tokenizer": TOKENIZER, "--output": "OUT"}
@@ -234,7 +233,7 @@ COMMANDS = sorted(path.stem for path in (ROOT / "pipeline" / "commands").glob("[
 HEAVY = {"apache_beam", "transformers", "pyarrow", "fsspec", "rich"}
 PROBE = """
 import sys
-from pipeline.cli.program import main
+from pipeline import main
 try:
     code = main(sys.argv[1:])
 except SystemExit as ended:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pipeline.cli.program import main
+from support.command_line import chatmill
 from support.datasets import write_jsonl
 from support.paths import TOKENIZER
 from transforms import Dataset
@@ -60,12 +60,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     for number in range(DAYS):
         if number == DAYS - 1:
             inputs = made.input(*range(number))
-            assert main(["build", *OPTIONS, "--overwrite", inputs, f"--output={output}"]) == 0
+            assert chatmill("build", *OPTIONS, "--overwrite", inputs, f"--output={output}") == 0
         kind = ["--append"] if number else []
-        assert main(["build", *OPTIONS, *kind, made.input(number), f"--output={output}"]) == 0
+        assert chatmill("build", *OPTIONS, *kind, made.input(number), f"--output={output}") == 0
     shutil.copytree(output, made.folder / "expired")
-    assert main(["expire", f"{made.folder}/expired", "--older_than", "0s", "--keep", "2"]) == 0
-    assert main(["build", *OPTIONS, "--append", made.input(0), f"--output={made.folder}/begun"]) == 0
+    assert chatmill("expire", f"{made.folder}/expired", "--older_than", "0s", "--keep", "2") == 0
+    assert chatmill("build", *OPTIONS, "--append", made.input(0), f"--output={made.folder}/begun") == 0
     return made
 
 
@@ -145,7 +145,7 @@ WRITES: dict[str, Callable[[Path, Made], list[str]]] = {
 
 def run(capfd: pytest.CaptureFixture[str], command: list[str]) -> tuple[int, str, str]:
     capfd.readouterr()
-    code = main(command)
+    code = chatmill(*command)
     return code, *capfd.readouterr()
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import fsspec
 import pytest
 
-from pipeline.cli.program import main
 from pipeline.job.evaluation_sets import read_evaluation_sets
+from support.command_line import chatmill
 from support.datasets import assert_statistics_add_up, digests, ledger_of, manifest_of, rows_of, write_jsonl
 from support.laws import broken_laws
 from support.paths import TOKENIZER
@@ -123,7 +123,7 @@ def details(folder: Path, output: Path) -> dict[str, tuple[str, str]]:
 @pytest.fixture(scope="module")
 def reported(folder, tmp_path_factory) -> Path:
     output = tmp_path_factory.mktemp("reported") / "out"
-    assert main(command(folder, output)) == 0
+    assert chatmill(*command(folder, output)) == 0
     return output
 
 
@@ -139,7 +139,7 @@ def test_report_keeps_and_counts_the_records_and_lists_them_in_the_ledger(folder
     assert_statistics_add_up(manifest)
     assert broken_laws(reported) == []
     capfd.readouterr()
-    assert main(["inspect", str(reported), "--reason=contaminated", "--limit=9", "--json"]) == 0
+    assert chatmill("inspect", reported, "--reason=contaminated", "--limit=9", "--json") == 0
     shown = json.loads(capfd.readouterr().out)
     assert len(shown["records"]) == 6 and not shown["rows"]
     assert WORDS in shown["records"][0]["detail"]
@@ -149,7 +149,7 @@ def test_report_keeps_and_counts_the_records_and_lists_them_in_the_ledger(folder
 
 def test_drop_leaves_them_out_and_all_else_is_as_without(folder, reported, tmp_path):
     output = tmp_path / "out"
-    assert main(command(folder, output, "--contaminated=drop")) == 0
+    assert chatmill(*command(folder, output, "--contaminated=drop")) == 0
     manifest = manifest_of(output)
     assert manifest["records"] == {
         "read": 48,
@@ -171,7 +171,7 @@ def test_shuffled_dataset_has_the_same_matches(folder, tmp_path):
     outputs = [tmp_path / name for name in ("one", "two")]
     for output, workers in zip(outputs, (1, 2), strict=True):
         options = ("--shuffle=global", "--shards=2", "--dedup=exact", f"--direct_num_workers={workers}")
-        assert main(command(folder, output, *options)) == 0
+        assert chatmill(*command(folder, output, *options)) == 0
     assert details(folder, outputs[0]) == expected_details()
     assert digests(outputs[0]) == digests(outputs[1])
 
@@ -182,14 +182,14 @@ def test_append_with_changed_evaluation_sets_is_refused(folder, tmp_path, capfd)
     for path in ("chats.jsonl", "evals/math.jsonl"):
         (inputs / path).write_bytes((folder / path).read_bytes())
     write_jsonl(inputs / "more.jsonl", CLEAN[:3])
-    assert main(command(inputs, tmp_path / "out", "--append")) == 0
+    assert chatmill(*command(inputs, tmp_path / "out", "--append")) == 0
     write_jsonl(inputs / "evals" / "other.jsonl", [{"question": QUESTION}])
     capfd.readouterr()
-    assert main(command(inputs, tmp_path / "out", "--append", "--input", inputs / "more.jsonl")) == 2
+    assert chatmill(*command(inputs, tmp_path / "out", "--append", "--input", inputs / "more.jsonl")) == 2
     error = capfd.readouterr().err
     assert "the evaluation sets (--decontaminate) differ" in error and error.count("\n") == 1
     (inputs / "evals" / "other.jsonl").unlink()
-    assert main(command(inputs, tmp_path / "out", "--append", "--input", inputs / "more.jsonl")) == 0
+    assert chatmill(*command(inputs, tmp_path / "out", "--append", "--input", inputs / "more.jsonl")) == 0
     assert manifest_of(tmp_path / "out")["records"]["read"] == 51
 
 
@@ -207,7 +207,7 @@ def test_what_cannot_be_compared_with_is_a_user_error(folder, tmp_path, capfd, c
     if content:
         path.write_bytes(content)
     (tmp_path / "chats.jsonl").write_bytes((folder / "chats.jsonl").read_bytes())
-    assert main(command(tmp_path, tmp_path / "out", *options)) == 2
+    assert chatmill(*command(tmp_path, tmp_path / "out", *options)) == 2
     error = capfd.readouterr().err
     assert problem.replace("PLACE", str(path)).replace("FOLDER", str(path.parent)) in error
     assert error.count("\n") == 1
@@ -216,7 +216,7 @@ def test_what_cannot_be_compared_with_is_a_user_error(folder, tmp_path, capfd, c
 def test_drop_without_evaluation_sets_is_a_user_error(folder, tmp_path, capfd):
     arguments = command(folder, tmp_path / "out", "--contaminated=drop")
     at = arguments.index("--decontaminate")
-    assert main([*arguments[:at], *arguments[at + 2 :]]) == 2
+    assert chatmill(*arguments[:at], *arguments[at + 2 :]) == 2
     assert "--contaminated drop: it needs evaluation sets" in capfd.readouterr().err
 
 
@@ -239,8 +239,8 @@ def test_records_of_the_reason_are_those_with_a_match_and_no_duplicates(tmp_path
     chats = write_jsonl(tmp_path / "chats.jsonl", [chat(QUESTION, "18"), chat("hi", "ok"), chat("hi", "ok"), {"x": 1}])
     output, others = tmp_path / "out", ("--dedup=exact", "--max_reject_fraction=1", "--direct_num_workers=1")
     common = ("--input", chats, "--tokenizer", TOKENIZER, "--output", output, "--decontaminate", evaluations)
-    assert main([*map(str, ("build", *common, *others))]) == 0
+    assert chatmill(*("build", *common, *others)) == 0
     capfd.readouterr()
-    assert main(["inspect", str(output), "--reason", "contaminated"]) == 0
+    assert chatmill("inspect", output, "--reason", "contaminated") == 0
     shown = capfd.readouterr().out
     assert shown.count("chats.jsonl:") == 1 and "evals.jsonl:0" in shown and "duplicate" not in shown

@@ -12,8 +12,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipeline.cli import program as cli
 from support.chats import assistant, user
+from support.command_line import chatmill
 from support.datasets import write_jsonl
 from support.harms import edit_log
 from support.paths import ROOT, TOKENIZER
@@ -38,7 +38,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
             if not (source := folder / "corpus.jsonl").exists() or source.read_bytes() != corpus.read_bytes():
                 shutil.copy(corpus, source)  # the same url in each, which is a part of what is compared
             arguments = [f"--input={source}", f"--tokenizer={TOKENIZER}", f"--output={output}", *options]
-            assert cli.main(["build", *arguments]) == 0
+            assert chatmill("build", *arguments) == 0
         return output
 
     return build
@@ -50,10 +50,10 @@ def diff(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, dic
 
     def run(a: Path | str, b: Path | str) -> tuple[int, str, dict[str, Any]]:
         capfd.readouterr()
-        code = cli.main(["diff", str(a), str(b)])
+        code = chatmill("diff", a, b)
         out, err = capfd.readouterr()
         assert err == "" and "\x1b" not in out
-        assert cli.main(["diff", str(a), str(b), "--json"]) == code
+        assert chatmill("diff", a, b, "--json") == code
         return code, out, json.loads(capfd.readouterr().out)
 
     return run
@@ -132,6 +132,6 @@ def test_a_user_error_is_one_line(built, capfd, tmp_path):
         ([a, tmp_path], "there is no dataset"),
         ([a, a, "--limit=1"], "unrecognized arguments: --limit=1"),
     ):
-        assert cli.main(["diff", *map(str, arguments)]) == 2
+        assert chatmill("diff", *arguments) == 2
         out, err = capfd.readouterr()
         assert out == "" and len(err.splitlines()) == 1 and message in err

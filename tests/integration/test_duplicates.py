@@ -10,17 +10,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.cli.program import main
+from support.command_line import chatmill
 from support.datasets import assert_statistics_add_up, digests, ledger_of, manifest_of, rows_of, write_jsonl
 from support.laws import broken_laws
 from support.paths import TOKENIZER
 from transforms.exchange import duplicates
 
 TOOL = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}}
-
-
-def run(*arguments: object) -> int:
-    return main([*map(str, arguments)])
 
 
 def chat(number: int) -> dict[str, Any]:
@@ -52,7 +48,7 @@ def recipe(tmp_path_factory) -> Path:
 
 def build(recipe: Path, output: Path, *options: object) -> Path:
     others = ("--tokenizer", TOKENIZER, "--split_bytes=1500", "--direct_num_workers=1")
-    assert run("build", recipe, *others, "--unprinted=report", "--output", output, *options) == 0
+    assert chatmill("build", recipe, *others, "--unprinted=report", "--output", output, *options) == 0
     return output
 
 
@@ -122,7 +118,7 @@ def files(tmp_path_factory) -> Path:
 
 def append(folder: Path, output: Path, *options: object) -> int:
     common = ("--tokenizer", TOKENIZER, "--direct_num_workers=1", "--append")
-    return run("build", "--input", folder, *common, "--output", output, *options)
+    return chatmill("build", "--input", folder, *common, "--output", output, *options)
 
 
 def arrive(files: Path, folder: Path, name: str) -> None:

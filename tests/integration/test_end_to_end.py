@@ -100,7 +100,7 @@ def write_every_format(folder: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory) -> tuple[Path, list[str]]:
     """A dataset of all input formats and schemas, in both output formats, with columns and provenance."""
-    from pipeline.cli.program import main
+    from support.command_line import chatmill
 
     folder = tmp_path_factory.mktemp("mixed")
     names = write_every_format(folder / "corpus")
@@ -118,7 +118,7 @@ def mixed(tmp_path_factory) -> tuple[Path, list[str]]:
         "--direct_num_workers=1",
     ]
     # The glob matches malformed.txt, so it is read, and its line is not valid JSON.
-    assert main(options) == 0
+    assert chatmill(*options) == 0
     return folder / "out", names
 
 

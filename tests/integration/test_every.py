@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.program import main
+from support.command_line import chatmill
 from support.datasets import build_in_process, manifest_of, rows_of, work_in
 from support.killed import kill_before_the_commit
 from support.paths import ROOT, TOKENIZER
@@ -174,7 +174,7 @@ def test_an_increment_that_was_begun_is_finished_first_with_its_own_files(folder
         assert "Version 1: 2 files with 6 records were added: 6 rows, " in shown
         assert "Version 2: 1 file with 3 records was added: 3 rows, " in shown
     else:
-        assert main(["build", "--append", *options_of(folder, output)]) == 0
+        assert chatmill("build", "--append", *options_of(folder, output)) == 0
     assert increments_of(output) == ["bc", "a"]
     assert Log(Folder(str(output))).newest().increments[0].id == begun
     assert not (output / "_chatmill/increments").exists()
@@ -243,7 +243,7 @@ def test_the_input_may_be_empty_or_not_there_yet(tmp_path, output):
     ],
 )
 def test_an_option_that_does_not_go_with_the_others_is_refused_in_one_line(folder, output, capsys, options, message):
-    assert main(["build", *options_of(folder, output), *options]) == 2
+    assert chatmill("build", *options_of(folder, output), *options) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert message in line
     assert not output.exists()

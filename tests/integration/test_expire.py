@@ -11,7 +11,7 @@ from pathlib import Path
 import datasets
 import pytest
 
-from pipeline.cli.program import main
+from support.command_line import chatmill
 from support.datasets import age_work, write_jsonl
 from support.increments import grow
 from support.killed import changes_of, kill_before
@@ -39,7 +39,9 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for days in ([0], [1], [2], [3], [0, 1, 2]):
         inputs = ",".join(f"{folder}/day-{day}.jsonl" for day in days)
         built.append(folder / f"built-{len(built)}")
-        assert main(["build", *OPTIONS, "--max_reject_fraction=0.5", f"--input={inputs}", f"--output={built[-1]}"]) == 0
+        assert (
+            chatmill("build", *OPTIONS, "--max_reject_fraction=0.5", f"--input={inputs}", f"--output={built[-1]}") == 0
+        )
     output = folder / "out"
     with pytest.MonkeyPatch.context() as patch:
         begun = time.time() - 10 * DAY
@@ -161,14 +163,14 @@ def test_expire_after_an_overwrite_removes_the_replaced_version_and_attempts_tha
     def build(name: str, *bad: object, **options: object) -> int:
         corpus = write_jsonl(tmp_path / f"{name}.jsonl", [*records, *({"text": each} for each in bad)])
         more = [f"--{option}={value}" for option, value in options.items()]
-        return main(["build", *OPTIONS, f"--input={corpus}", f"--output={output}", *more])
+        return chatmill("build", *OPTIONS, f"--input={corpus}", f"--output={output}", *more)
 
     assert build("first", 5, max_reject_fraction=0.5) == 0
     assert build("given_up", 5, 6, overwrite="true", max_reject_fraction=0) == 1
     given_up = files_of(output) - named(output, 1)
     assert {name.partition("/")[0] for name in given_up} == {*FOLDERS}
     # It may still be finished.
-    assert main(["expire", str(output), "--older_than", "0s"]) == 0
+    assert chatmill("expire", output, "--older_than", "0s") == 0
     assert files_of(output) == named(output, 1) | given_up
 
     assert build("second", 5, 6, 7, overwrite="true", max_reject_fraction=0.5) == 0
@@ -182,7 +184,7 @@ def test_expire_after_an_overwrite_removes_the_replaced_version_and_attempts_tha
     age_work(output)
     assert expire(str(output), 0) == Expired(0, len(given_up), 2, 2)
     assert files_of(output) == named(output, 2)
-    assert main(["verify", str(output)]) == 0 and texts(output, 2) == rows
+    assert chatmill("verify", output) == 0 and texts(output, 2) == rows
     with pytest.raises(UserError, match="there is no version 1; it has version 2"):
         Dataset(f"{output}@1")
 
@@ -210,7 +212,7 @@ def test_tokenizers_and_formatters_go_that_no_kept_version_and_no_increment_in_w
     for number in (1, 2, 3):
         before = {*stored()} if number > 1 else set()
         budget = f"--max_reject_fraction={0 if number == 3 else 0.5}"
-        assert main(command(number, "--overwrite", budget)) == (number == 3)
+        assert chatmill(*command(number, "--overwrite", budget)) == (number == 3)
         of.append({*stored()} - before)
     assert [len(each) for each in of] == [2, 2, 2]
     own = [state / "tokenizers" / "notes.txt", state / "formatters" / "mine.py"]
@@ -222,9 +224,9 @@ def test_tokenizers_and_formatters_go_that_no_kept_version_and_no_increment_in_w
     removed = expire(str(output), 0)
     assert removed.oldest == removed.newest == 2
     assert {*stored()} == of[1] | of[2] | {path.name for path in own}
-    assert main(command(3, "--max_reject_fraction=0.5")) == 0  # goes on with it
-    assert main(["expire", str(output), "--older_than", "0s"]) == 0
-    assert {*stored()} == of[2] | {path.name for path in own} and main(["verify", str(output)]) == 0
+    assert chatmill(*command(3, "--max_reject_fraction=0.5")) == 0  # goes on with it
+    assert chatmill("expire", output, "--older_than", "0s") == 0
+    assert {*stored()} == of[2] | {path.name for path in own} and chatmill("verify", output) == 0
 
 
 def test_no_tokenizer_goes_while_it_is_not_known_what_an_increment_in_work_has(output):
@@ -254,7 +256,7 @@ def test_killed_anywhere_what_it_kept_can_be_read_and_the_same_command_finishes(
         for entry in Log(Folder(str(copy))).versions()[:-2]:  # none of those is a mixed one
             assert texts(copy, entry.version) == texts(output, entry.version)
 
-        assert main(["expire", str(copy), *command]) == 0
+        assert chatmill("expire", copy, *command) == 0
 
         assert files_of(copy) == files_of(once) == named(copy, 4, 5)
         assert {version: texts(copy, version) for version in rows} == rows
@@ -263,9 +265,9 @@ def test_killed_anywhere_what_it_kept_can_be_read_and_the_same_command_finishes(
 
 
 def test_user_errors(grown, tmp_path, capsys):
-    assert main(["expire", str(grown)]) == 2
-    assert main(["expire", str(grown), "--older_than", "week"]) == 2
-    assert main(["expire", str(tmp_path), "--older_than", "7d"]) == 2
+    assert chatmill("expire", grown) == 2
+    assert chatmill("expire", grown, "--older_than", "week") == 2
+    assert chatmill("expire", tmp_path, "--older_than", "7d") == 2
     missing, wrong, none = capsys.readouterr().err.splitlines()
     assert missing.startswith("chatmill: --older_than is missing.")
     assert wrong.startswith("chatmill: --older_than: week: expected a duration, such as 30s, 10m, 6h or 7d.")

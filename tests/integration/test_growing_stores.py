@@ -15,17 +15,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipeline.cli.program import main
+from support.command_line import chatmill
 from support.faulty_proxy import FAULTS, seeded
 from support.killed import kill_at
 from support.paths import ROOT, TOKENIZER
 from support.signals import with_default_signals
 from support.stores import Store, gs, running, s3
-from transforms import Dataset
+from transforms import Dataset, shards
 from transforms.audit.verification import verify
 from transforms.catalog.layout import Folder
 from transforms.catalog.log import Log
-from transforms.reading.shard_urls import shards
 
 
 @pytest.fixture(scope="module", params=[s3, gs], ids=["s3", "gs"])
@@ -113,7 +112,7 @@ def test_failed_requests_do_not_change_a_dataset_that_grows_is_built_again_and_e
 
     assert [len(shards(output, version)) for version in (1, 2, 3)] == [1, 2, 1]
     assert records_of(output) == 80 and examples_of(output) == before
-    assert main(["expire", output, "--older_than=0s"]) == 0
+    assert chatmill("expire", output, "--older_than=0s") == 0
     assert [entry.version for entry in Log(Folder(output)).versions()] == [3]
     assert len(store.digests_of_shards(f"{folder}/out")) == 1
     assert records_of(output) == 80 and examples_of(output) == before

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from pipeline.cli.options import parse_options
-from pipeline.cli.program import main
+from support.command_line import chatmill
 from support.hub import Hub
 from support.paths import CHATS, ROOT, TOKENIZER
 
@@ -129,7 +129,7 @@ def test_each_output_that_a_page_shows_is_what_the_code_before_it_prints(printed
 def test_row_on_the_first_screen_is_one_of_the_example_dataset(clone, printed, capfd):
     [(language, shown), *_] = blocks("README.md")
     assert language == "text" and printed
-    assert main(["inspect", str(clone / "out" / "example"), "--full"]) == 0
+    assert chatmill("inspect", clone / "out" / "example", "--full") == 0
     assert shown.rstrip("\n") in capfd.readouterr().out
 
 

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from support.datasets import digests, manifest_of, name_in_increment
 from support.paths import CHATS, TOKENIZER
-from transforms.base.errors import UserError
+from transforms import UserError
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.splits import splits_of
 from transforms.steps.read import read_split

@@ -20,7 +20,7 @@ from support.faulty_proxy import seeded
 from support.hub import Hub
 from support.killed import start_and_wait_for_receipts
 from support.paths import ROOT, TOKENIZER
-from transforms.base.errors import ParameterError, Unavailable
+from transforms import ParameterError, Unavailable
 from transforms.inputs.listing import list_inputs
 from transforms.storage.hub import downloads, limits
 from transforms.storage.hub.urls import HubFile

@@ -12,8 +12,8 @@ import sys
 
 import pytest
 
-from pipeline.cli import program as cli
 from support.chats import assistant, user
+from support.command_line import chatmill
 from support.datasets import manifest_of, rejects_of, rows_of, write_jsonl
 from support.paths import ROOT, TOKENIZER
 
@@ -41,11 +41,11 @@ def datasets(tmp_path_factory):
     corpus = write_jsonl(folder / "corpus.jsonl", RECORDS)
     options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5"]
     packed = ["--packing=bfd", "--max_length=4096", "--provenance", "--validation_fraction=0.2"]
-    assert cli.main(["build", *options, *packed, f"--output={folder / 'packed'}"]) == 0
+    assert chatmill("build", *options, *packed, f"--output={folder / 'packed'}") == 0
     plain = ["--keep_columns=id", "--shift_labels"]
-    assert cli.main(["build", *options, *plain, f"--output={folder / 'plain'}"]) == 0
+    assert chatmill("build", *options, *plain, f"--output={folder / 'plain'}") == 0
     short = ["--packing=bfd", "--max_length=48", "--keep_columns=id", "--provenance"]
-    assert cli.main(["build", *options, *short, f"--output={folder / 'short'}"]) == 0
+    assert chatmill("build", *options, *short, f"--output={folder / 'short'}") == 0
     return folder
 
 
@@ -55,7 +55,7 @@ def inspect(datasets, capfd):
 
     def run(dataset: str, *options: object) -> tuple[int, str, str]:
         capfd.readouterr()
-        code = cli.main(["inspect", str(datasets / dataset), *map(str, options)])
+        code = chatmill("inspect", datasets / dataset, *options)
         return code, *capfd.readouterr()
 
     return run
@@ -147,7 +147,7 @@ def test_rejects_are_shown_with_the_place_that_was_wrong(inspect, datasets):
 def test_rejects_of_a_build_that_failed_are_shown(inspect, datasets, tmp_path):
     failed = tmp_path / "failed"
     job = [f"--input={datasets}/corpus.jsonl", f"--tokenizer={TOKENIZER}", f"--output={failed}"]
-    assert cli.main(["build", *job, "--packing=bfd", "--max_length=4096", "--max_reject_fraction=0"]) == 1
+    assert chatmill("build", *job, "--packing=bfd", "--max_length=4096", "--max_reject_fraction=0") == 1
     for option in ("--reject=1", "--reason=unknown_role", "--reason=unknown_role --limit=1"):
         assert inspect(failed, *option.split()) == inspect("packed", *option.split())
     assert "has 3 rejects, numbered from 0" in inspect(failed, "--reject=3")[2]
@@ -255,7 +255,7 @@ def in_process(*arguments: object, **options) -> subprocess.CompletedProcess:
 @pytest.mark.parametrize("dataset", ["packed", "short"])
 def test_nothing_is_imported_that_takes_long(datasets, dataset):
     code = (
-        "import sys; from pipeline.cli.program import main; main(['inspect', sys.argv[1]]); "
+        "import sys; from pipeline import main; main(['inspect', sys.argv[1]]); "
         "print({'apache_beam', 'transformers', 'torch', 'pandas'} & sys.modules.keys(), file=sys.stderr)"
     )
     command = [sys.executable, "-c", code, str(datasets / dataset)]

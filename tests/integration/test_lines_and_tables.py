@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.cli.program import main
+from support.command_line import chatmill
 from support.datasets import manifest_of, rejects_of, write_jsonl
 from support.marked import marked_rows
 from support.paths import TOKENIZER
@@ -87,7 +87,7 @@ def outcomes(
     out = folder / "out"
     arguments = ["--input", folder / "in", "--output", out, "--tokenizer", tokenizer, "--chat_template", template]
     arguments += ["--keep_columns=id", "--max_reject_fraction=1", "--direct_num_workers=1"]
-    assert main(["build", *map(str, arguments)]) == 0
+    assert chatmill("build", *arguments) == 0
     rejects = {
         str(json.loads(reject["record"])["id"]): (reject["reason"], reject["detail"]) for reject in rejects_of(out)
     }

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.program import main
+from support.command_line import chatmill
 from support.datasets import write_jsonl
 from support.paths import TOKENIZER
 
@@ -30,7 +30,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for day in range(3):
         write_jsonl(folder / f"day-{day}.jsonl", [{"text": f"{n} of day {day}"} for n in range(4)] + [{"text": 5}])
     for day, kind in enumerate(([], ["--append"])):
-        assert main(["build", *OPTIONS, *kind, f"--input={folder}/day-{day}.jsonl", f"--output={folder}/out"]) == 0
+        assert chatmill("build", *OPTIONS, *kind, f"--input={folder}/day-{day}.jsonl", f"--output={folder}/out") == 0
     return folder / "out"
 
 
@@ -38,7 +38,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def begun(grown: Path) -> Path:
     """A build of the third day that is not finished."""
     output = grown.with_name("begun")
-    assert main([*command_of("resume", output, grown.parent), "--max_reject_fraction=0"]) == 1
+    assert chatmill(*command_of("resume", output, grown.parent), "--max_reject_fraction=0") == 1
     return output
 
 
@@ -69,7 +69,7 @@ def test_nothing_is_changed_through_a_link(grown, begun, tmp_path, capfd, link, 
     (output / link).symlink_to(elsewhere)
     before, here = contents(elsewhere), contents(output)
 
-    code = main(command_of(command, output, grown.parent))
+    code = chatmill(*command_of(command, output, grown.parent))
 
     assert contents(elsewhere) == before and contents(output) == here
     err = capfd.readouterr().err
@@ -80,8 +80,8 @@ def test_dataset_that_is_itself_behind_a_link_grows(grown, tmp_path):
     shutil.copytree(grown, tmp_path / "there")
     (tmp_path / "out").symlink_to(tmp_path / "there")
     for command in ("append", "overwrite", "expire"):
-        assert main(command_of(command, tmp_path / "out", grown.parent)) == 0
-    assert main(["verify", str(tmp_path / "out")]) == 0
+        assert chatmill(*command_of(command, tmp_path / "out", grown.parent)) == 0
+    assert chatmill("verify", tmp_path / "out") == 0
 
 
 def test_shard_that_is_a_link_to_a_file_is_read_and_what_it_leads_to_stays(grown, tmp_path):
@@ -91,8 +91,8 @@ def test_shard_that_is_a_link_to_a_file_is_read_and_what_it_leads_to_stays(grown
     shard.symlink_to(tmp_path / "shard")
     content = (tmp_path / "shard").read_bytes()
     for command in ("append", "overwrite", "expire"):
-        assert main(command_of(command, output, grown.parent)) == 0
-    assert main(["verify", str(output)]) == 0
+        assert chatmill(*command_of(command, output, grown.parent)) == 0
+    assert chatmill("verify", output) == 0
     assert (tmp_path / "shard").read_bytes() == content
 
 
@@ -123,7 +123,7 @@ def test_entry_with_a_path_that_no_job_writes_is_refused(grown, tmp_path, capfd,
 def check_is_refused(command: str, output: Path, grown: Path, capfd: pytest.CaptureFixture[str], name: str) -> None:
     before = contents(output)
     capfd.readouterr()
-    assert main(command_of(command, output, grown.parent)) == 1
+    assert chatmill(*command_of(command, output, grown.parent)) == 1
     err = capfd.readouterr().err
     assert "00000002.json: it is damaged" in err and name in err and err.count("\n") == 1
     assert contents(output) == before
@@ -137,7 +137,7 @@ def test_files_of_somebody_else_stay_where_a_job_writes_its_own(grown, tmp_path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("of somebody else")
     for command in ("append", "overwrite", "expire"):
-        assert main(command_of(command, output, grown.parent)) == 0
+        assert chatmill(*command_of(command, output, grown.parent)) == 0
     assert [path.read_text() for path in own] == ["of somebody else"] * 3
 
 
@@ -158,13 +158,13 @@ def test_overwrite_removes_nothing_and_expire_only_what_builds_wrote(grown, tmp_
     os.utime(output / of_a_killed_process, (days, days))
     before = published(output)
 
-    assert main(command_of("overwrite", output, grown.parent)) == 0
+    assert chatmill(*command_of("overwrite", output, grown.parent)) == 0
 
     del before[of_a_killed_process]
     assert before.items() < published(output).items()
     assert not (output / of_a_killed_process).exists()
 
-    assert main(command_of("expire", output, grown.parent)) == 0
+    assert chatmill(*command_of("expire", output, grown.parent)) == 0
 
     manifest = json.loads((output / "manifest.json").read_bytes())
     named = {*(shard["path"] for shard in manifest["shards"]), *manifest["rejects"]}

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.cli.program import main
+from support.command_line import chatmill
 from support.datasets import manifest_of, rejects_of, write_jsonl
 from support.laws import broken_laws
 from support.paths import TOKENIZER
@@ -42,7 +42,7 @@ def test_each_malformed_record_is_read_or_rejected_and_costs_no_other(records, t
         pq.write_table(pa.table(columns), tmp_path / "records.parquet", row_group_size=500)
     out = tmp_path / "out"
     options = ["--tokenizer", TOKENIZER, "--max_reject_fraction=1", "--direct_num_workers=1"]
-    assert main(["build", "--input", str(tmp_path), "--output", str(out), *map(str, options)]) == 0
+    assert chatmill("build", "--input", tmp_path, "--output", out, *options) == 0
     manifest = manifest_of(out)
     of = manifest["records"]
     assert of["read"] == len(records) > 2000
@@ -66,7 +66,7 @@ def test_each_malformed_event_of_a_session_costs_no_other_session(tmp_path, kind
     out = tmp_path / "out"
     options = ["--tokenizer", TOKENIZER, "--max_reject_fraction=1", "--direct_num_workers=1"]
     options += [f"--input_format={kind}", "--unprinted=report", "--trace_branches=examples"]
-    assert main(["build", "--input", str(tmp_path / "in"), "--output", str(out), *map(str, options)]) == 0
+    assert chatmill("build", "--input", tmp_path / "in", "--output", out, *options) == 0
     of = manifest_of(out)["records"]
     assert of["read"] >= count > 100 and of["kept"] > 10  # events of another session are one of their own
     assert of["read"] == of["kept"] + of["truncated"] + sum({**of["dropped"], **of["rejected"]}.values())

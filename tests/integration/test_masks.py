@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from pipeline.cli.program import main
 from support.chats import assistant, user
+from support.command_line import chatmill
 from support.datasets import write_jsonl
 from support.paths import CHATS, TOKENIZER
 from support.templates import CHATML
@@ -19,7 +19,7 @@ def masks(capfd):
 
     def run(*options: object) -> tuple[int, str, str]:
         capfd.readouterr()
-        code = main(["masks", *map(str, options)])
+        code = chatmill("masks", *options)
         return code, *capfd.readouterr()
 
     return run

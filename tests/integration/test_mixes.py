@@ -10,18 +10,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.cli.program import main
+from support.command_line import chatmill
 from support.datasets import assert_statistics_add_up, digests, manifest_of, rows_of, write_jsonl
 from support.laws import broken_laws
 from support.paths import TOKENIZER
-from transforms.reading.reader import Dataset
+from transforms import Dataset
 
 SIZES = {"short": 400, "long": 100, "few": 20}
 WORDS = {"short": 3, "long": 60, "few": 9}
-
-
-def run(*arguments: object) -> int:
-    return main([*map(str, arguments)])
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +43,7 @@ def build(sources: Path, output: Path, of_sources: dict[str, dict[str, Any]], *o
     recipe = output.parent / f"{output.name}.yaml"
     recipe.write_text(json.dumps({"shuffle": "global", "sources": entries}))
     common = ("--tokenizer", TOKENIZER, "--split_bytes=9000", "--keep_columns=id")
-    return run("build", recipe, *common, "--output", output, *(options or ("--direct_num_workers=1",)))
+    return chatmill("build", recipe, *common, "--output", output, *(options or ("--direct_num_workers=1",)))
 
 
 def copies_of(output: Path) -> dict[str, Counter[str]]:
@@ -145,7 +141,7 @@ def test_each_append_has_its_epochs(sources, tmp_path):
         (tmp_path / "in").mkdir(exist_ok=True)
         (tmp_path / "in" / f"{name}.jsonl").write_bytes((sources / f"{name}.jsonl").read_bytes())
         common = ("--tokenizer", TOKENIZER, "--direct_num_workers=1", "--append", "--output", tmp_path / "out")
-        assert run("build", "--input", tmp_path / "in", *common, "--shuffle=global", "--epochs=2.5") == 0
+        assert chatmill("build", "--input", tmp_path / "in", *common, "--shuffle=global", "--epochs=2.5") == 0
     assert [of.sums["rows"] for of in Dataset(str(tmp_path / "out")).snapshot.increments] == [50, 1000]
 
 

@@ -42,7 +42,7 @@ import sys
 from transforms import outputs
 outputs.__path__.append(sys.argv.pop(1))
 outputs.OUTPUT_FORMATS = ("lines", *outputs.OUTPUT_FORMATS)
-from pipeline.cli.program import main
+from pipeline import main
 sys.exit(main(sys.argv[1:]))
 """
 

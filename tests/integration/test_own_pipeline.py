@@ -26,15 +26,17 @@ from transforms import (
     Examples,
     FilterExamples,
     MapExamples,
+    ParameterError,
     ParseConversations,
     Parts,
     ReadConversations,
     RenderConfig,
     Tokenize,
     TruncateOrPack,
+    UserError,
     WriteDataset,
 )
-from transforms.base.errors import CommittedMeanwhile, ParameterError, UserError
+from transforms.base.errors import CommittedMeanwhile
 from transforms.storage import lock as locks
 from transforms.storage.lock import Lock
 

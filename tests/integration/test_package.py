@@ -7,9 +7,9 @@ from email import message_from_string
 
 import pytest
 
-from pipeline import __version__
 from support.paths import ROOT
 from support.programs import build_wheel
+from transforms import __version__
 
 
 @pytest.fixture(scope="module")

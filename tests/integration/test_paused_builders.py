@@ -14,8 +14,8 @@ from support.chats import assistant, user
 from support.datasets import write_jsonl
 from support.laws import broken_laws
 from support.paths import TOKENIZER
+from transforms import Dataset, Unavailable
 from transforms.audit.verification import verify
-from transforms.base.errors import Unavailable
 from transforms.catalog.budgets import Budgets
 from transforms.catalog.layout import Folder
 from transforms.catalog.log import Log
@@ -23,7 +23,6 @@ from transforms.catalog.snapshot import Snapshot
 from transforms.model.receipts import numbers_of, read_receipt
 from transforms.publish.derived import is_stale
 from transforms.publish.increment_commit import Change, commit_increment
-from transforms.reading.reader import Dataset
 from transforms.storage.files import join
 from transforms.storage.walking import names_below
 

@@ -20,12 +20,12 @@ import tenacity.nap
 from huggingface_hub import file_download
 from huggingface_hub.utils import _http
 
-from pipeline.cli.program import main
+from support.command_line import chatmill
 from support.datasets import manifest_of, rows_of, write_jsonl
 from support.hub import Hub, each
 from support.paths import ROOT, TOKENIZER
+from transforms import Dataset
 from transforms.pushing import push as pushing
-from transforms.reading.reader import Dataset
 from transforms.storage.hub import limits
 
 OPTIONS = [f"--tokenizer={TOKENIZER}", "--split_bytes=2000", "--max_reject_fraction=0.5"]
@@ -39,11 +39,11 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("built")
     texts: list[Any] = [{"text": f"text {number}, which is {'long ' * 20}"} for number in range(120)]
     first = write_jsonl(folder / "a.jsonl", [*texts, {"text": 1}])
-    assert main(["build", *OPTIONS, f"--input={first}", f"--output={folder / 'one'}"]) == 0
+    assert chatmill("build", *OPTIONS, f"--input={first}", f"--output={folder / 'one'}") == 0
     shutil.copytree(folder / "one", folder / "two")
     write_jsonl(folder / "b.jsonl", [{"text": f"new text {number}"} for number in range(30)])
     inputs = f"--input={first},{folder / 'b.jsonl'}"
-    assert main(["build", "--append", *OPTIONS, inputs, f"--output={folder / 'two'}"]) == 0
+    assert chatmill("build", "--append", *OPTIONS, inputs, f"--output={folder / 'two'}") == 0
     return [folder / "one", folder / "two"]
 
 
@@ -71,7 +71,7 @@ def push(hub: Hub, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callabl
     def run(output: object, *options: str, token: str | None = token, name: str = "me/mine") -> tuple[int, str]:
         capfd.readouterr()
         with hub.in_process(tmp_path / "home", token):
-            code = main(["push", str(output), name, *options])
+            code = chatmill("push", output, name, *options)
         printed = "".join(capfd.readouterr())
         assert not token or token not in printed
         assert hub.authorizations == []
@@ -173,7 +173,7 @@ def test_version_of_an_overwrite_replaces_the_others_and_its_card_names_no_versi
     output = tmp_path / "out"
     shutil.copytree(versions[1], output)
     inputs = f"--input={versions[1].parent}/a.jsonl,{versions[1].parent}/b.jsonl"
-    assert main(["build", "--overwrite", *OPTIONS, inputs, f"--output={output}"]) == 0
+    assert chatmill("build", "--overwrite", *OPTIONS, inputs, f"--output={output}") == 0
     code, printed = push(output)
     assert (code, f"{len(shards_in(versions[1]))} deleted" in printed) == (0, True)
     assert_has(hub, output)
@@ -223,7 +223,7 @@ def test_readers_of_an_earlier_version_keep_it_until_the_last_commit(versions, h
 def test_killed_push_is_finished_by_the_same_command(versions, hub, tmp_path):
     program = (
         "import sys, transforms.pushing.push as push; push.FILES_IN_COMMIT = 3\n"
-        "from pipeline.cli.program import main; sys.exit(main(sys.argv[1:]))"
+        "from pipeline import main; sys.exit(main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", program, "push", str(versions[0]), "me/mine"]
     environment = os.environ | hub.environment(tmp_path / "home", hub.token_of("me"))
@@ -323,7 +323,7 @@ def test_license_that_was_added_on_the_hub_stays_and_an_edited_text_is_not_repla
 def test_another_dataset_is_not_replaced(versions, hub, push, tmp_path):
     other = tmp_path / "other"
     corpus = write_jsonl(tmp_path / "c.jsonl", [{"text": "another one"}])
-    assert main(["build", *OPTIONS, f"--input={corpus}", f"--output={other}"]) == 0
+    assert chatmill("build", *OPTIONS, f"--input={corpus}", f"--output={other}") == 0
     push(other)
     code, printed = push(versions[0])
     assert (code, "it has another dataset" in printed, len(printed.splitlines())) == (2, True, 1)
@@ -398,4 +398,4 @@ def test_dataset_in_a_store_and_a_copy_without_its_log_are_pushed(versions, hub,
 def test_pushed_dataset_is_read_from_the_hub_by_other_commands(versions, hub, push, tmp_path, capfd):
     push(versions[0])
     with hub.in_process(tmp_path / "home"):
-        assert main(["verify", "hf://datasets/me/mine"]) == 0
+        assert chatmill("verify", "hf://datasets/me/mine") == 0

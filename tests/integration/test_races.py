@@ -19,7 +19,7 @@ RACES, BUILDS = (50 if "TEST_SLOW" in os.environ else 1), 20
 RACE = """
 import json, os, sys
 from multiprocessing import get_context
-from pipeline.cli.program import main
+from pipeline import main
 import pipeline.job.launch, pipeline.job.prepare, pipeline.job.run, pipeline.local.worker_processes
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 
@@ -84,7 +84,7 @@ def test_of_twenty_builds_with_other_options_one_writes_the_dataset(number, tmp_
 WITHOUT_LOCKS = """
 import errno, fcntl, sys, time
 from pathlib import Path
-from pipeline.cli.program import main
+from pipeline import main
 import pipeline.job.launch, pipeline.job.run
 from transforms.publish import increment_commit
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.program import main
+from support.command_line import chatmill
 from support.datasets import rows_of
 from support.paths import CHATS, ROOT, TOKENIZER
 from transforms import Dataset, InputError, UserError, shards
@@ -28,7 +28,7 @@ def folder(tmp_path_factory) -> Path:
         "--provenance",
         "--keep_columns=topic",
     ]
-    assert main([*options, "--validation_fraction=0.2", "--direct_num_workers=1", f"--output={output}"]) == 0
+    assert chatmill(*options, "--validation_fraction=0.2", "--direct_num_workers=1", f"--output={output}") == 0
     return output
 
 
@@ -49,7 +49,7 @@ def test_rows_are_those_of_the_shards_in_order_with_their_numbers(folder, split)
 def test_rows_in_tfrecord_alone_are_not_read_which_is_one_line(tmp_path, capfd):
     options = [f"--input={CHATS}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--direct_num_workers=1"]
     output = tmp_path / "out"
-    assert main([*options, "--output_format=tfrecord,tfrecord.gz", f"--output={output}"]) == 0
+    assert chatmill(*options, "--output_format=tfrecord,tfrecord.gz", f"--output={output}") == 0
     problem = (
         f"{output}: its rows are in tfrecord alone, which is written and not read. Build it again with parquet in "
     )
@@ -60,7 +60,7 @@ def test_rows_in_tfrecord_alone_are_not_read_which_is_one_line(tmp_path, capfd):
             read()
     capfd.readouterr()
     for command in (["inspect", str(output)], ["inspect", str(output), "--row=3"]):
-        assert main(command) == 2
+        assert chatmill(*command) == 2
         assert capfd.readouterr().err == f"chatmill: {problem}output_format, too.\n"
     report = (output / "report.html").read_text()
     assert "No rows are shown: for that, the dataset needs Parquet" in report and "<article" not in report

@@ -11,15 +11,14 @@ from typing import Any
 import datasets
 import pytest
 
-from pipeline.cli.program import main
+from support.command_line import chatmill
 from support.datasets import digests, write_jsonl
 from support.increments import commit_and_overwrite, commit_numbers
 from support.laws import broken_laws
 from support.paths import TOKENIZER
 from support.stores import gs, running, s3
-from transforms import Dataset
+from transforms import Dataset, shards
 from transforms.audit.verification import verify
-from transforms.reading.shard_urls import shards
 
 COMMITS = 50
 COMMITS_IN_BUCKET = COMMITS if "TEST_SLOW" in os.environ else 12  # with one overwrite or more
@@ -92,7 +91,7 @@ def build_of(folder: Path, texts: int, *more: str) -> list[str]:
 
 def overwrite(folder: Path, first: int, last: int) -> None:
     for texts in range(first, last + 1):
-        assert main(build_of(folder, texts, "--overwrite")) == 0
+        assert chatmill(*build_of(folder, texts, "--overwrite")) == 0
 
 
 def texts_of(loaded: Any) -> list[list[int]]:
@@ -108,7 +107,7 @@ def test_loop_of_readers_next_to_overwrites_always_has_one_whole_version(tmp_pat
     def of_card() -> list[list[int]]:
         return texts_of(datasets.load_dataset(output, split="train", streaming=True))
 
-    assert main(build_of(tmp_path, texts)) == 0
+    assert chatmill(*build_of(tmp_path, texts)) == 0
     seen: list[list[Any]] = [[], []]
     writer = SPAWN.Process(target=overwrite, args=(tmp_path, texts + 1, texts + OVERWRITES))
     writer.start()
@@ -143,7 +142,7 @@ def test_overwrite_that_fails_leaves_the_version_that_was_there(
     build: Callable[..., Any], tmp_path: Path, texts: int, options: list[str], message: str
 ):
     output, command = tmp_path / "out", build_of(tmp_path, 20)
-    assert main(command) == 0
+    assert chatmill(*command) == 0
     before, rows = digests(output), Dataset(str(output)).manifest["rows"]
     corpus = write_jsonl(tmp_path / "new.jsonl", [*({"text": "?" * 9} for _ in range(texts)), *[{"text": 5}] * 9])
 

@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from pipeline.cli.options import Options, RowOptions, parse_options
-from pipeline.cli.program import main
 from pipeline.cli.sources import SOURCE_OPTIONS, read_sources, with_all_inputs
 from pipeline.job.graph import build_graph
 from pipeline.job.prepare import prepare
+from support.command_line import chatmill
 from support.datasets import digests, manifest_of, name_in_increment, rows_of, write_jsonl
 from support.paths import CHATS, ROOT, TOKENIZER
 from transforms.base.declaring import values_of
@@ -408,12 +408,12 @@ def test_the_recipe_of_sources_makes_the_same_bytes_again(corpus, tmp_path, monk
     with (corpus / "faq.jsonl").open("a") as file:
         file.write("{}\n")
     options = ["--chat_template=t.jinja", "--max_reject_fraction=0.5", "--direct_num_workers=1", "--provenance"]
-    assert main(["build", "mix.yaml", f"--output={output}", f"--tokenizer={TOKENIZER}", *options]) == 0
+    assert chatmill("build", "mix.yaml", f"--output={output}", f"--tokenizer={TOKENIZER}", *options) == 0
     for name in ("mix.yaml", "faq.py", "t.jinja"):
         (corpus / name).unlink()
     monkeypatch.chdir(tmp_path)
     moved = output.rename(tmp_path / "moved")  # tokenizer and formatters are named from its folder
-    assert main(["build", "moved/recipe.yaml", "--output=again", "--direct_num_workers=1"]) == 0
+    assert chatmill("build", "moved/recipe.yaml", "--output=again", "--direct_num_workers=1") == 0
     assert data_of(tmp_path / "again") == data_of(moved) != {}
     card = (moved / "README.md").read_text()
     assert "\nsources:\n- name: chats\n  input:\n  - chats.jsonl\n" in card and str(corpus) not in card
@@ -424,7 +424,7 @@ def test_the_recipe_of_a_dataset_that_grew_is_that_of_its_first_build(corpus, tm
     for name in ("shared", "more"):
         write_jsonl(corpus / "more.jsonl", [{"messages": turns(7)}])
         output = [f"--output={tmp_path}/out", "--append", "--direct_num_workers=1"]
-        assert main(["build", f"--input={corpus}/{name}.jsonl", *options, *output]) == 0
+        assert chatmill("build", f"--input={corpus}/{name}.jsonl", *options, *output) == 0
     recipe = (tmp_path / "out" / "recipe.yaml").read_text()
     assert recipe.startswith("# Of the first build. What was appended later has the same options, and other inputs.\n")
     tokenizer = manifest_of(tmp_path / "out")["job"]["tokenizer"][:16]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline.cli.program import main
 from support.chats import assistant, user
+from support.command_line import chatmill
 from support.datasets import manifest_of, write_jsonl
 from support.paths import TOKENIZER
 from transforms.publish.markdown import as_text
@@ -29,7 +29,7 @@ def test_a_build_that_fails_and_one_that_ends_have_a_hint_for_each_reason_and_wh
     done = build(*options, "--max_reject_fraction=0.9")
     assert done.code == 0
     assert done.err.splitlines()[-2:] == [f"chatmill: {ROLES}", f"chatmill: {schema}"]
-    assert main(["inspect", str(tmp_path / "out"), "--reason=unknown_role"]) == 0
+    assert chatmill("inspect", tmp_path / "out", "--reason=unknown_role") == 0
     assert capfd.readouterr().out.count(f"\n{ROLES}\n") == 2
     again = build(*options, "--max_reject_fraction=0.9", "--roles=agent=assistant", "--overwrite")
     assert again.code == 0

@@ -16,7 +16,6 @@ from support.paths import TOKENIZER
 from support.records import malformed
 from support.templates import CHATML, DROPS_REASONING, MARKED, templates_of_oracles
 from transforms import RecordError, render
-from transforms.rows import IGNORED
 
 FORMS = Path(__file__).parents[1] / "data" / "forms.jsonl"
 SHARED_TEMPLATES = templates_of_oracles()
@@ -60,7 +59,7 @@ def rendered(record: dict[str, Any], template: str, **options: Any) -> tuple[Any
         made = render(**record, tokenizer=str(TOKENIZER), chat_template=template, **options)
     except RecordError as error:
         return ("rejected", error.reason)
-    return ("dropped",) if {*made.labels} <= {IGNORED} else (made.input_ids, made.labels)
+    return ("dropped",) if {*made.labels} <= {-100} else (made.input_ids, made.labels)
 
 
 @pytest.mark.parametrize(

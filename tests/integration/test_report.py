@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.program import main
+from support.command_line import chatmill
 from support.datasets import manifest_of, rows_of, write_jsonl
 from support.paths import CHATS, TOKENIZER
+from transforms import Dataset
 from transforms.catalog.layout import Folder
 from transforms.publish.report_page import report_of
 from transforms.reading.excerpts import read_excerpts
-from transforms.reading.reader import Dataset
-from transforms.rows import IGNORED
 from transforms.tokens.tokenizer import load_tokenizer
 
 JOB = [f"--input={CHATS}", f"--tokenizer={TOKENIZER}", "--split_bytes=30000", "--max_length=256", "--packing=bfd"]
@@ -26,7 +25,7 @@ JOB += ["--chat_template_kwargs", '{"note": "it\'s"}', "--max_reject_fraction=0.
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory) -> Path:
     output = tmp_path_factory.mktemp("report") / "out"
-    assert main([*JOB, f"--output={output}"]) == 0
+    assert chatmill(*JOB, f"--output={output}") == 0
     return output
 
 
@@ -65,7 +64,7 @@ def test_report_that_is_made_again_has_the_same_bytes(dataset):
 def test_commit_without_a_report_removes_that_of_an_earlier_commit(dataset, tmp_path):
     """The page would be that of the replaced version."""
     output = Path(shutil.copytree(dataset, tmp_path / "out"))
-    assert main([*JOB, f"--output={output}", "--overwrite", "--report=none"]) == 0
+    assert chatmill(*JOB, f"--output={output}", "--overwrite", "--report=none") == 0
     assert (output / "_SUCCESS").exists() and not (output / "report.html").exists()
     assert Dataset(str(output)).version == 2
     assert rows_of(output) == rows_of(dataset)
@@ -74,14 +73,13 @@ def test_commit_without_a_report_removes_that_of_an_earlier_commit(dataset, tmp_
 @pytest.mark.parametrize("options", [(), ("--shift_labels",), ("--packing=none",)])
 def test_excerpts_are_rows_of_the_dataset_with_their_trained_tokens(tmp_path, options):
     output = tmp_path / "out"
-    assert main([*JOB, f"--output={output}", "--report=none", "--output_format=parquet,tfrecord", *options]) == 0
+    assert chatmill(*JOB, f"--output={output}", "--report=none", "--output_format=parquet,tfrecord", *options) == 0
     manifest = manifest_of(output)
     excerpts = read_excerpts(Folder(str(output)), manifest)
     assert len(excerpts) == 10 and len({excerpt.shard for excerpt in excerpts}) == min(10, _shards(manifest))
     decode = load_tokenizer(str(TOKENIZER)).decode
     trained = {
-        decode(row["input_ids"]): decode([label for label in row["labels"] if label != IGNORED])
-        for row in rows_of(output)
+        decode(row["input_ids"]): decode([label for label in row["labels"] if label != -100]) for row in rows_of(output)
     }
     for excerpt in excerpts:
         text = "".join(piece.text for piece in excerpt.pieces)
@@ -111,7 +109,7 @@ def test_first_record_of_each_outcome_is_in_the_manifest(tmp_path):
     write_jsonl(tmp_path / "1.jsonl", [good, untrained])
     write_jsonl(tmp_path / "2.jsonl", [long, untrained, long])
     options = [f"--input={tmp_path / '*.jsonl'}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path / 'out'}"]
-    assert main([*options, "--max_length=32", "--direct_num_workers=1"]) == 0
+    assert chatmill(*options, "--max_length=32", "--direct_num_workers=1") == 0
     manifest, after_good = manifest_of(tmp_path / "out"), len(json.dumps(good)) + 1
     first = manifest["first_drops"]["no_trained_tokens"]
     assert (first["source"], first["position"]) == (str(tmp_path / "1.jsonl"), f"byte {after_good:,}")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.cli.program import main
 from support.browser import Opened, chromium
+from support.command_line import chatmill
 from support.datasets import manifest_of, write_jsonl
 from support.paths import TOKENIZER
 
@@ -55,7 +55,7 @@ def dataset(tmp_path_factory) -> Path:
     write_jsonl(folder / "<b>chats.jsonl", good + bad + empty)
     options = [f"--input={folder}", f"--tokenizer={TOKENIZER}", f"--output={folder / 'out'}", "--max_length=1024"]
     options += ["--packing=bfd", "--max_reject_fraction=0.5", "--direct_num_workers=1", "--truncation=drop"]
-    assert main(options) == 0
+    assert chatmill(*options) == 0
     return folder / "out"
 
 

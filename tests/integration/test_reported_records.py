@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.cli.program import main
+from support.command_line import chatmill
 from support.datasets import manifest_of, rejects_of, write_jsonl
 from support.marked import marked_rows
 from support.paths import TOKENIZER
@@ -67,7 +67,7 @@ def output(tmp_path_factory) -> Path:
     template = (TOKENIZER / "chat_template.jinja").read_text() + "{%- if enable_thinking is false %}[quick]{% endif %}"
     options = ["--tokenizer", TOKENIZER, "--chat_template", template, "--keep_columns=id", "--max_reject_fraction=1"]
     arguments = ["--input", corpus, "--output", folder / "out", *options, "--direct_num_workers=1"]
-    assert main(["build", *map(str, arguments)]) == 0
+    assert chatmill("build", *arguments) == 0
     return folder / "out"
 
 
@@ -131,7 +131,7 @@ def test_text_that_begins_with_a_bos_gets_no_other_one(tmp_path, engine):
     corpus, out = write_jsonl(tmp_path / "records.jsonl", records), tmp_path / "out"
     options = ["--tokenizer", tokenizer, "--keep_columns=id", "--max_reject_fraction=1", f"--engine={engine}"]
     options += ["--special_tokens_in_content=allow", "--direct_num_workers=1"]
-    assert main(["build", "--input", str(corpus), "--output", str(out), *map(str, options)]) == 0
+    assert chatmill("build", "--input", corpus, "--output", out, *options) == 0
     assert marked_rows(out, tokenizer=tokenizer) == {
         "rendered": f"⟦{BOS}Hi.{EOS}⟧",
         "bare": f"⟦{BOS}Hi.{EOS}⟧",
@@ -208,7 +208,7 @@ def test_nulls_that_arrow_puts_into_tools_and_calls_are_left_out_and_counted(tmp
     pq.write_table(pa.Table.from_pylist(nulls), tmp_path / "records.parquet")
     out = tmp_path / "out"
     options = ["--tokenizer", TOKENIZER, "--keep_columns=id", "--direct_num_workers=1"]
-    assert main(["build", "--input", str(tmp_path), "--output", str(out), *map(str, options)]) == 0
+    assert chatmill("build", "--input", tmp_path, "--output", out, *options) == 0
     rows = marked_rows(out)
     assert rows["padded"] == rows["right"]
     assert json.dumps(TOOLS[0]["function"]["parameters"]) in rows["right"]
@@ -242,6 +242,6 @@ def test_empty_answer_under_generation_blocks_is_kept(tmp_path, template, parity
     corpus, out = write_jsonl(tmp_path / "records.jsonl", records), tmp_path / "out"
     options = ["--tokenizer", TOKENIZER, "--chat_template", template, "--keep_columns=id", f"--parity={parity}"]
     arguments = ["--input", corpus, "--output", out, *options, "--direct_num_workers=1"]
-    assert main(["build", *map(str, arguments)]) == 0
+    assert chatmill("build", *arguments) == 0
     assert marked_rows(out)["empty"].count("⟦") == 1 and "⟦x⟧" in marked_rows(out)["empty"]
     assert manifest_of(out)["notes"]["empty_answers"] == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.program import main
+from support.command_line import chatmill
 from support.datasets import manifest_of, rows_of
 from support.paths import CHATS, TOKENIZER
 
@@ -20,9 +20,7 @@ OPTIONS = {
 
 
 def build(output: Path, *arguments: object) -> int:
-    return main(
-        ["build", f"--tokenizer={TOKENIZER}", f"--output={output}", "--direct_num_workers=1", *map(str, arguments)]
-    )
+    return chatmill("build", f"--tokenizer={TOKENIZER}", f"--output={output}", "--direct_num_workers=1", *arguments)
 
 
 @pytest.fixture(scope="module")

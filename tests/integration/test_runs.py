@@ -43,14 +43,13 @@ from support.killed import kill_at, kill_before_the_commit, start_and_wait_for_r
 from support.laws import broken_laws
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.signals import wait_until_stopped
-from transforms import __version__
+from transforms import Dataset, __version__
 from transforms.audit.verification import verify
 from transforms.catalog.budgets import Budgets
 from transforms.catalog.layout import Folder
 from transforms.catalog.log import Log
 from transforms.model.receipts import Receipt, write_receipt
 from transforms.publish.increment_commit import Change, commit_increment
-from transforms.reading.reader import Dataset
 from transforms.steps.failures import last_failure
 
 JOB = [
@@ -119,7 +118,7 @@ def test_with_a_formatter_workers_are_forked_from_a_process_that_has_not_importe
 
 WITH_A_THREAD = """
 import sys, threading
-from pipeline.cli.program import main
+from pipeline import main
 if __name__ == "__main__":
     threading.Thread(target=threading.Event().wait, daemon=True).start()
     sys.exit(main(sys.argv[1:]))

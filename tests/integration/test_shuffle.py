@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.cli.program import main
+from support.command_line import chatmill
 from support.datasets import (
     assert_statistics_add_up,
     digests,
@@ -23,16 +23,12 @@ from support.datasets import (
 )
 from support.laws import broken_laws
 from support.paths import TOKENIZER
+from transforms import Dataset
 from transforms.exchange import receive, send
-from transforms.reading.reader import Dataset
 
 OPTIONS = ("--tokenizer", TOKENIZER, "--shuffle=global", "--split_bytes=4000", "--max_reject_fraction=0.5")
 EACH = 150
 SOURCES = ("chats", "questions", "notes")
-
-
-def run(*arguments: object) -> int:
-    return main([*map(str, arguments)])
 
 
 def chat(number: int, topic: str) -> dict[str, Any]:
@@ -67,7 +63,7 @@ def recipe(tmp_path_factory) -> Path:
 def built(recipe, tmp_path_factory) -> Path:
     output = tmp_path_factory.mktemp("built") / "out"
     others = ("--keep_columns=id", "--provenance", "--validation_fraction=0.1")
-    assert run("build", recipe, *OPTIONS, *others, "--output", output, "--direct_num_workers=1") == 0
+    assert chatmill("build", recipe, *OPTIONS, *others, "--output", output, "--direct_num_workers=1") == 0
     return output
 
 
@@ -127,10 +123,10 @@ def test_order_depends_on_the_seed_alone(recipe, built, tmp_path):
     """Not on workers. Of some 404 rows, neighbours of one source are a third, 134, with a deviation of 9."""
     others = ("--keep_columns=id", "--provenance", "--validation_fraction=0.1")
     again = ("build", recipe, *OPTIONS, *others, "--output", tmp_path / "again", "--direct_num_workers=3")
-    assert run(*again, "--direct_running_mode=multi_threading") == 0
+    assert chatmill(*again, "--direct_running_mode=multi_threading") == 0
     assert digests(tmp_path / "again") == digests(built)
     other = ("build", recipe, *OPTIONS, "--keep_columns=id", "--output", tmp_path / "other", "--seed=1")
-    assert run(*other, "--direct_num_workers=1") == 0
+    assert chatmill(*other, "--direct_num_workers=1") == 0
     order, other_order = ([row["id"] for row in rows_of(each)] for each in (built, tmp_path / "other"))
     assert [each for each in other_order if each in {*order}] != order
     kinds = [each.partition("-")[0] for each in order]
@@ -140,7 +136,7 @@ def test_order_depends_on_the_seed_alone(recipe, built, tmp_path):
 def test_packed_rows_have_examples_of_all_sources_in_as_many_shards_as_asked(recipe, tmp_path):
     output = tmp_path / "out"
     packed = ("--packing=bfd", "--max_length=256", "--shards=2", "--keep_columns=id")
-    assert run("build", recipe, *OPTIONS, *packed, "--output", output, "--direct_num_workers=1") == 0
+    assert chatmill("build", recipe, *OPTIONS, *packed, "--output", output, "--direct_num_workers=1") == 0
     manifest = manifest_of(output)
     assert len(manifest["shards"]) == 2
     assert sum(source["tokens"] for source in manifest["sources"]) == manifest["tokens"]
@@ -155,7 +151,7 @@ def test_stopped_build_goes_on_with_what_was_sent_and_written(recipe, built, tmp
     others = ("--keep_columns=id", "--provenance", "--validation_fraction=0.1")
     command = ("build", recipe, *OPTIONS, *others, "--output", output, "--direct_num_workers=1")
     with stopped_before_the_commit():
-        assert run(*command) == 1
+        assert chatmill(*command) == 1
         raise RuntimeError("stopped before the commit")  # the command line has shown it
     [work] = (output / "_chatmill/increments").iterdir()
     receipts = sorted((work / "receipts").iterdir())
@@ -165,7 +161,7 @@ def test_stopped_build_goes_on_with_what_was_sent_and_written(recipe, built, tmp
     read = receive.read_bucket
     monkeypatch.setattr(receive, "read_bucket", lambda *given: made.append("bucket") or read(*given))
     monkeypatch.setattr(send, "encode_examples", None)  # nothing is left to be sent
-    assert run(*command) == 0
+    assert chatmill(*command) == 0
     assert len(receipts) == manifest_of(output)["job"]["splits"] and made == ["bucket"]
     assert digests(output) == digests(built)
     assert not work.exists()
@@ -177,7 +173,7 @@ def test_what_is_appended_is_shuffled_on_its_own(recipe, tmp_path):
     command = ("build", *OPTIONS, "--input", folder, "--output", output, "--keep_columns=id", "--direct_num_workers=1")
     for name in ("a", "b"):
         write_jsonl(folder / f"{name}.jsonl", [chat(number, name) for number in range(40)])
-        assert run(*command, "--append") == 0
+        assert chatmill(*command, "--append") == 0
     ids = [row["id"] for row in rows_of(output)]
     assert sorted(ids) == sorted(f"{name}-{i}" for name in "ab" for i in range(40))
     assert {each[0] for each in ids[:40]} == {"a"} and {each[0] for each in ids[40:]} == {"b"}
@@ -193,6 +189,6 @@ def test_what_is_appended_is_shuffled_on_its_own(recipe, tmp_path):
 )
 def test_what_does_not_go_together_is_one_line(recipe, tmp_path, capfd, command, options, message):
     common = ("--input", recipe.parent / "chats.jsonl", "--tokenizer", TOKENIZER, "--output", tmp_path / "out")
-    assert run(command, *common, *options) == 2
+    assert chatmill(command, *common, *options) == 2
     error = capfd.readouterr().err
     assert message in error and error.count("\n") == 1

@@ -11,14 +11,13 @@ import datasets
 import duckdb
 import pytest
 
-from pipeline.cli.program import main
+from support.command_line import chatmill
 from support.datasets import manifest_of, write_jsonl
 from support.harms import edit_log
 from support.increments import grow
 from support.laws import broken_laws
 from support.paths import TOKENIZER
-from transforms import Dataset, UserError
-from transforms.reading.shard_urls import shards
+from transforms import Dataset, UserError, shards
 
 DAYS = 4
 OPTIONS = ["--validation_fraction=0.3", "--provenance", "--output_format=parquet,tfrecord"]
@@ -26,7 +25,7 @@ OPTIONS += [f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--direct_n
 
 
 def build(output: Path, *corpora: Path) -> Path:
-    assert main(["build", *OPTIONS, f"--input={','.join(map(str, corpora))}", f"--output={output}"]) == 0
+    assert chatmill("build", *OPTIONS, f"--input={','.join(map(str, corpora))}", f"--output={output}") == 0
     return output
 
 
@@ -114,7 +113,7 @@ def test_version_that_does_not_exist_is_a_user_error(grown, built):
 def test_what_is_about_all_versions_is_not_done_with_one(grown, tmp_path, capsys, command):
     copy = Path(shutil.copytree(grown, tmp_path / "out"))
     before = sorted(tmp_path.rglob("*"))
-    assert main([*command, f"{copy}@2"]) == 2
+    assert chatmill(*command, f"{copy}@2") == 2
     assert (
         capsys.readouterr().err
         == f"chatmill: {copy}@2: this needs the dataset, not a version. Give the folder: {copy}.\n"
@@ -139,7 +138,7 @@ def test_shards_of_a_version_are_listed_for_readers_that_take_files(grown, tmp_p
 
 def test_snapshots_lists_the_versions(grown, built, tmp_path, capsys):
     def listed(output: Path) -> list[dict[str, Any]]:
-        assert main(["snapshots", str(output), "--json"]) == 0
+        assert chatmill("snapshots", output, "--json") == 0
         return json.loads(capsys.readouterr().out)
 
     versions, (of_build,) = listed(grown), {path.name.split("-")[1] for path in (built[0] / "data").iterdir()}
@@ -150,13 +149,13 @@ def test_snapshots_lists_the_versions(grown, built, tmp_path, capsys):
     assert {(each["inputs"], each["records"]) for each in versions} == {(1, 13)}
     assert [each["kind"] for each in versions] == ["build", "append", "append", "append"]
     assert listed(built[0]) == versions[:1]
-    assert main(["snapshots", str(tmp_path / "none")]) == 2
+    assert chatmill("snapshots", tmp_path / "none") == 2
     assert "there is no dataset" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("version", ["", f"@{DAYS}", "@2"])
 def test_each_version_is_sound(grown, version, capsys):
-    assert main(["verify", f"{grown}{version}", "--json"]) == 0
+    assert chatmill("verify", f"{grown}{version}", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     files = [*Dataset(f"{grown}{version}").snapshot.data_files()]
     assert (found["faults"], found["notes"], found["files"]) == ([], [], len(files))
@@ -169,8 +168,8 @@ def test_verify_finds_what_is_wrong_in_the_version_that_it_reads_and_nothing_of_
     stem = f"train-{DAYS - 1:016x}"
     (copy / "data" / f"{stem}-000000-000.parquet").write_bytes(b"damaged")
     (copy / "data" / f"{stem}-000001-000.parquet").write_bytes(b"")
-    assert main(["verify", f"{copy}@{DAYS - 1}"]) == 0
-    assert main(["verify", str(copy)]) == 1
+    assert chatmill("verify", f"{copy}@{DAYS - 1}") == 0
+    assert chatmill("verify", copy) == 1
     out = capsys.readouterr().out
     assert f"data/{stem}-000001-000.parquet: the manifest does not name this file" in out
     assert f"data/{stem}-000000-000.parquet" in out
@@ -182,27 +181,27 @@ def test_file_that_was_appended_again_after_a_change_has_its_records_in_two_incr
     changed = Path(shutil.copytree(built[0], tmp_path / "changed"))
     edit_log(changed, lambda entry: entry["add"]["inputs"][0].update(version="another"))
     grow(copy, changed, "aaaaaaaaaaaaaaaa")
-    assert main(["verify", str(copy)]) == 0 and broken_laws(copy) == []
+    assert chatmill("verify", copy) == 0 and broken_laws(copy) == []
 
 
 def test_record_is_found_by_its_source_in_whichever_increment_it_is(grown, capsys):
     for day in range(DAYS):
         arguments = [f"--source=day-{day}.jsonl:0", "--json"]
-        found = [main(["inspect", str(grown), *arguments, f"--split={split}"]) for split in ("train", "validation")]
+        found = [chatmill("inspect", grown, *arguments, f"--split={split}") for split in ("train", "validation")]
         assert 0 in found and f"text 0 of day {day}" in capsys.readouterr().out
-    assert main(["inspect", f"{grown}@2", f"--source=day-{DAYS - 1}.jsonl:0"]) == 2
+    assert chatmill("inspect", f"{grown}@2", f"--source=day-{DAYS - 1}.jsonl:0") == 2
 
 
 def test_versions_differ_by_what_was_appended(grown, built, capsys):
-    assert main(["diff", f"{grown}@2", f"{grown}@3", "--json"]) == 1
+    assert chatmill("diff", f"{grown}@2", f"{grown}@3", "--json") == 1
     found = json.loads(capsys.readouterr().out)
     assert found["sums"]["rows"] == {"a": 24, "b": 36} and found["files"]["same"] == found["files"]["a"]
-    assert main(["diff", f"{grown}@1", str(built[0])]) == 0
+    assert chatmill("diff", f"{grown}@1", built[0]) == 0
     assert "out@1" in capsys.readouterr().out.replace("\n", "")
 
 
 def test_stats_are_of_the_version(grown, capsys):
-    assert main(["stats", f"{grown}@2", "--json"]) == 0
+    assert chatmill("stats", f"{grown}@2", "--json") == 0
     assert json.loads(capsys.readouterr().out)["histograms"]["row_tokens"]["count"] == 24
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.program import main
 from support.chats import assistant, user
+from support.command_line import chatmill
 from support.datasets import manifest_of, write_jsonl
 from support.harms import edit_log
 from support.paths import CHATS, ROOT, TOKENIZER
@@ -24,7 +24,7 @@ def dataset(tmp_path_factory):
     corpus = write_jsonl(folder / "corpus.jsonl", [long, wrong])
     output = folder / "out"
     options = [f"--input={CHATS}", f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={output}"]
-    assert main(["build", *options, "--provenance", "--direct_num_workers=1"]) == 0
+    assert chatmill("build", *options, "--provenance", "--direct_num_workers=1") == 0
     return output
 
 
@@ -33,7 +33,7 @@ def stats(dataset, capfd, monkeypatch):
     def run(*options: object) -> str:
         monkeypatch.setenv("COLUMNS", "80")
         capfd.readouterr()
-        assert main(["stats", str(dataset), *map(str, options)]) == 0
+        assert chatmill("stats", dataset, *options) == 0
         out, err = capfd.readouterr()
         assert not err
         return out
@@ -63,7 +63,7 @@ def test_what_trained_spans_end_with_is_shown_as_it_is(dataset, tmp_path, capfd)
     copy = Path(shutil.copytree(dataset, tmp_path / "out"))
     ends = {"[/bold]\x1b[1m": 1234, "others": 2}
     edit_log(copy, lambda entry: entry["add"]["sums"]["statistics"].update(span_ends=ends))
-    assert main(["stats", str(copy)]) == 0
+    assert chatmill("stats", copy) == 0
     lines = capfd.readouterr().out.partition("trained spans end with\n")[2].splitlines()[:2]
     assert [line.split() for line in lines] == [["[/bold]\\x1b[1m", "1,234"], ["others", "2"]]
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pipeline.cli import program as cli
 from support.chats import assistant, user
+from support.command_line import chatmill
 from support.datasets import build_in_process, manifest_of, rows_of, write_jsonl
 from support.templates import CHATML
 from support.tokenizers import save_tokenizer
-from transforms.rows import IGNORED
 from transforms.tokens.tokenizer import load_tokenizer
 
 MESSAGES = [user("2+2?"), assistant("4"), user("3+3?"), assistant("6")]
@@ -37,7 +36,7 @@ def built(tmp_path: Path, generation_config: object, *options: str) -> tuple[str
     )
     assert done.returncode == 0, done.stderr
     [row] = rows_of(output)
-    trained = [token for token in row["labels"] if token != IGNORED]
+    trained = [token for token in row["labels"] if token != -100]
     return load_tokenizer(str(tokenizer)).decode(trained), manifest_of(output)["notes"], done.stderr
 
 
@@ -48,7 +47,7 @@ def test_stop_token_of_the_generation_config_is_trained(tmp_path, capsys):
     assert notes["turns_without_end"] == 1
     assert "warning: 1 trained turn without an end of turn: a model does not learn to stop" in errors
     assert list(tmp_path.glob("out/_chatmill/tokenizers/*/generation_config.json"))
-    assert cli.main(["stats", str(tmp_path / "out")]) == 0
+    assert chatmill("stats", tmp_path / "out") == 0
     assert "\nend of turn\n1 turn that is trained on ends without one\n" in capsys.readouterr().out
 
 

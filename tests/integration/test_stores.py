@@ -24,10 +24,9 @@ from support.datasets import build_in_process, digests, name_in_increment
 from support.faulty_proxy import FAULTS, FaultyProxy, seeded
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.stores import Store, gs, running, s3
-from transforms.base.errors import UserError
+from transforms import Dataset, UserError
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.splits import splits_of
-from transforms.reading.reader import Dataset
 from transforms.steps.read import read_split
 from transforms.storage.files import read_bytes
 from transforms.storage.lock import check_exclusive_create
@@ -120,7 +119,7 @@ NO_NEW_PROCESSES = """
 import multiprocessing, sys
 context = multiprocessing.get_context
 multiprocessing.get_context = lambda method=None: None if method == "spawn" else context(method)
-from pipeline.cli.program import main
+from pipeline import main
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -14,7 +14,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from pipeline.cli.program import main
+from support.command_line import chatmill
 from support.datasets import manifest_of, write_jsonl
 from support.harms import edit_log, edit_manifest, flip
 from support.kinds import KINDS, dataset_of
@@ -214,7 +214,7 @@ def test_checksums_are_those_of_the_newest_version_after_a_build_an_append_and_a
     files = []
     for day, kind in enumerate(("--append", "--append", "--overwrite")):
         write_jsonl(tmp_path / f"{day}.jsonl", [{"text": f"text {number} of day {day}"} for number in range(9)] + [{}])
-        assert main(["build", kind, *options]) == 0
+        assert chatmill("build", kind, *options) == 0
         checked = sha256sum(output)
         assert checked.returncode == 0 and verify(str(output)).faults == broken_laws(output) == []
         files.append({line.removesuffix(": OK") for line in checked.stdout.splitlines()})
@@ -229,9 +229,9 @@ def test_sound_dataset_is_ok_with_its_figures(capsys):
     folder = dataset_of("packed")
     files = sum(1 for _ in Dataset(str(folder)).snapshot.data_files())
     capsys.readouterr()
-    assert main(["verify", str(folder)]) == 0
+    assert chatmill("verify", folder) == 0
     assert re.fullmatch(rf".*packed: OK \({files} files, [0-9,]+ bytes\)\n", capsys.readouterr().out)
-    assert main(["verify", str(folder), "--json"]) == 0
+    assert chatmill("verify", folder, "--json") == 0
     assert json.loads(capsys.readouterr().out)["ok"] is True
 
 
@@ -241,11 +241,11 @@ def test_faults_have_exit_code_1_and_many_are_counted(tmp_path, capsys):
     for number in range(60):
         (folder / "data" / f"train-{number}.parquet").touch()
     capsys.readouterr()
-    assert main(["verify", str(folder)]) == 1
+    assert chatmill("verify", folder) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[-2] == "and 10 more, which --json lists"
     assert re.search(r": 60 faults \(", lines[-1]) and len(lines) == 52
-    assert main(["verify", str(folder), "--json"]) == 1
+    assert chatmill("verify", folder, "--json") == 1
     found = json.loads(capsys.readouterr().out)
     assert len(found["faults"]) == 60 and not found["ok"] and found["faults"][0].keys() == {"path", "problem"}
 
@@ -265,10 +265,10 @@ def test_copy_without_work_files_and_rejects_is_checked_as_far_as_possible(tmp_p
 
 
 def test_folder_without_a_dataset_is_a_user_error(tmp_path, capsys):
-    assert main(["verify", str(tmp_path)]) == 2
+    assert chatmill("verify", tmp_path) == 2
     assert ": there is no dataset. Give the folder that a build wrote" in capsys.readouterr().err
     for wrong in ([], ["a", "b"], ["a", "--jsno"], ["a", "--replay=1"]):
-        assert main(["verify", *wrong]) == 2
+        assert chatmill("verify", *wrong) == 2
         assert capsys.readouterr().err.count("\n") == 1
 
 

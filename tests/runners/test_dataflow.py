@@ -19,10 +19,10 @@ import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from pipeline.cli.options import parse_options
-from pipeline.cli.program import main
 from pipeline.cli.sources import read_sources
 from pipeline.job.graph import budgets_of, build_graph
 from pipeline.job.prepare import prepare
+from support.command_line import chatmill
 from support.datasets import build_in_process, work_in
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.programs import build_wheel, free_port, serving
@@ -70,7 +70,7 @@ def submit(folder: Path, *options: str) -> Path:
         "--machine_type=n2-standard-4", "--num_workers=2", "--max_num_workers=7", "--json",
     ]  # fmt: skip
     with (folder / "summary.json").open("w") as file, redirect_stdout(file):
-        code = main(arguments)
+        code = chatmill(*arguments)
     assert code == 0
     return folder
 
@@ -211,7 +211,7 @@ def test_user_error_is_one_line_before_anything_is_written(build, corpus, monkey
 def test_missing_packages_of_google_are_named_with_how_to_install_them():
     hidden = "import sys; sys.modules['google.cloud.dataflow'] = None; "
     hidden += "import pipeline.job.launch; pipeline.job.launch._IN_MEMORY = 'nothing://'; "
-    code = hidden + "from pipeline.cli.program import main; sys.exit(main(sys.argv[1:]))"
+    code = hidden + "from pipeline import main; sys.exit(main(sys.argv[1:]))"
     given = ["--input=memory://chats", "--tokenizer=t", "--output=memory://out", *CLOUD]
     ended = subprocess.run([sys.executable, "-c", code, *given], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 2

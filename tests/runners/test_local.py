@@ -23,7 +23,7 @@ OTHER_BEAM = """
 import sys
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 del worker_handlers.GrpcWorkerHandler
-from pipeline.cli.program import main
+from pipeline import main
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -53,7 +53,7 @@ def test_one_worker_needs_no_internals_and_gives_no_warning(tmp_path):
 def test_builds_in_one_process_follow_each_other_with_several_workers(tmp_path):
     """A fork would have the first build's idle threads in Beam's pool, and wait for them for ever."""
     arguments = [["build", *JOB, f"--output={tmp_path}/{name}", "--direct_num_workers=2"] for name in ("a", "b")]
-    calls = "from pipeline.cli.program import main\nif __name__ == '__main__':\n"
+    calls = "from pipeline import main\nif __name__ == '__main__':\n"
     calls += f"    print([main(a) for a in {arguments!r}])"
     script = tmp_path / "builds.py"
     script.write_text(calls)
@@ -68,7 +68,7 @@ def test_the_garbage_of_a_build_is_collected_in_the_process_that_goes_on(tmp_pat
     """What is frozen is never collected: each build froze the graph, and what was read, of the ones before it."""
     script = f"""
 import gc
-from pipeline.cli.program import main
+from pipeline import main
 for name in "ab":
     assert main(["build", *{JOB!r}, f"--output={tmp_path}/{{name}}", "--direct_num_workers=1"]) == 0
     print("frozen", gc.get_freeze_count())
@@ -93,7 +93,7 @@ NO_FAILURE_FILES = """
 import sys
 import transforms.steps.failures
 transforms.steps.failures.write_atomically = None
-from pipeline.cli.program import main
+from pipeline import main
 sys.exit(main(sys.argv[1:]))
 """
 

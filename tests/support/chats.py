@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from support.paths import TOKENIZER
-from transforms.chat.config import RenderConfig
+from transforms import Conversation, Example, Examples, PlainText, RenderConfig, Slice, Split
 from transforms.chat.traced.compiled import SlowPath
-from transforms.model.batches import Examples, Slice, Split, Texts
-from transforms.model.examples import Conversation, Example, PlainText, Span, Text
+from transforms.model.batches import Texts
+from transforms.model.examples import Span, Text
 from transforms.model.outcomes import Outcomes
 from transforms.tokens.fast_encoder import WORTH_LOADING
 

@@ -30,8 +30,9 @@ from support.chats import SPLIT, render_config
 from support.paths import TOKENIZER
 from support.transformers_text import TransformersText
 from support.words import SPACE, wrong_words
-from transforms.model.batches import Examples, Records, Texts
-from transforms.model.examples import Example, Record
+from transforms import Example, Examples
+from transforms.model.batches import Records, Texts
+from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
 from transforms.steps.parse import Parser
 from transforms.steps.render import Renderer

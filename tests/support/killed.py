@@ -31,7 +31,7 @@ def counted(change):
 for name in ("link", "replace", "remove", "unlink", "rmdir"):
     setattr(os, name, counted(getattr(os, name)))
 
-from pipeline.cli.program import main
+from pipeline import main
 
 code = main(sys.argv[2:])
 print("changes:", int(sys.argv[1]) - left)
@@ -41,7 +41,7 @@ sys.exit(code)
 _KILLED_AT = """
 import importlib, os, sys
 import pipeline.job.launch, pipeline.job.run
-from pipeline.cli.program import main
+from pipeline import main
 
 module, name, moment, *arguments = sys.argv[1:]
 module = importlib.import_module(module)

@@ -76,7 +76,7 @@ def _session_folder() -> tempfile.TemporaryDirectory[str]:
 @functools.cache
 def dataset_of(kind: str) -> Path:
     """Build the dataset of a kind, once, and return its folder, which must not be changed."""
-    from pipeline.cli.program import main
+    from support.command_line import chatmill
 
     folder = Path(_session_folder().name)
     if not (folder / "weights.jsonl").exists():
@@ -86,7 +86,7 @@ def dataset_of(kind: str) -> Path:
     for name in ("input", "formatter", "recipe"):
         if isinstance(options.get(name), str):
             options[name] = folder / options[name]
-    assert main(["build", *(f"--{name}={_typed(value)}" for name, value in options.items())]) == 0
+    assert chatmill("build", *(f"--{name}={_typed(value)}" for name, value in options.items())) == 0
     return folder / kind
 
 

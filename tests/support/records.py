@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from transforms.base.errors import RecordError
-from transforms.model.examples import Example, Record
-from transforms.steps.parse import Parser
+from transforms import Example, RecordError, parse
 
 # What a value of a record is replaced by.
 OTHERS = (None, 7, "x", True, [], {}, [{"a": [None, {"type": {}}]}], {"content": [1]})
@@ -18,8 +16,7 @@ OTHERS = (None, 7, "x", True, [], {}, [{"a": [None, {"type": {}}]}], {"content":
 
 def example_of(record: dict[str, Any], **options: Any) -> Example:
     """Return the example of a record, which must be the same from a line of JSON and from a row of a table."""
-    of_json = Parser(**options).parse(Record(40, json.dumps(record).encode()))
-    of_row = Parser(**options).parse(Record(40, record))
+    of_json, of_row = (parse(form, **options)[0] for form in (json.dumps(record).encode(), record))
     assert (of_row.content, of_row.notes) == (of_json.content, of_json.notes)
     return of_json
 

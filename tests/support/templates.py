@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 from support.paths import SHARED
+from transforms import Conversation
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.turns import TurnFinder
-from transforms.model.examples import Conversation, Span
+from transforms.model.examples import Span
 
 
 def masked(

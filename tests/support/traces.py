@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from support.paths import ROOT
+from transforms import Examples, Slice, Split
 from transforms.inputs.formats import MAX_RECORD_BYTES, input_format
-from transforms.model.batches import Examples, Records, Slice, Split
+from transforms.model.batches import Records
 from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.steps.parse import Parser

@@ -8,7 +8,7 @@ import pytest
 
 from support.chats import assistant, examples_of, render_config, user
 from support.templates import CHATML
-from transforms.model.examples import Conversation
+from transforms import Conversation
 from transforms.steps.render import Renderer
 
 CHAT = [user("Hi"), assistant("Hello")]

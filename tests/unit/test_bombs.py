@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from transforms import Slice, Split
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.splits import splits_of
-from transforms.model.batches import Slice, Split
 from transforms.model.outcomes import Reject
 from transforms.steps.read import read_split
 from transforms.storage.compression import decompressed, estimated_size

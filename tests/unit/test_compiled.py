@@ -16,7 +16,7 @@ from support.chats import assistant, user, without_signature
 from support.paths import CHATS, SHARED, TOKENIZER
 from support.styles import CONVERSATIONS, STYLES
 from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING, masked, oracle_templates
-from transforms.base.errors import RecordError
+from transforms import Conversation, RecordError
 from transforms.chat.rendering.omissions import omissions_of
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.turns import TurnFinder
@@ -26,7 +26,6 @@ from transforms.chat.traced.trace_cache import TraceCache
 from transforms.chat.traced.tracer import NotTraceable, sentinel, traced_text
 from transforms.inputs.reading import ROLE_NAMES, Reading, ReadOptions
 from transforms.inputs.schemas import content_of
-from transforms.model.examples import Conversation
 from transforms.tokens.tokenizer import load_tokenizer
 
 GENERATION_PROMPT = "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"

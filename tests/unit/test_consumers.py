@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
 from pipeline.cli.options import parse_options
 from support.paths import ROOT, TOKENIZER
-from transforms.base.errors import UserError
+from transforms import UserError
 from transforms.catalog.consumers import CONSUMERS, RowLayout, problems, recipe, warnings
 from transforms.publish.card import dataset_card
 

@@ -8,10 +8,8 @@ import msgspec
 import pytest
 
 from support.chats import assistant, examples_of, user
-from transforms import FilterExamples, MapExamples
-from transforms.base.errors import ParameterError, RecordError
-from transforms.model.batches import Examples
-from transforms.model.examples import Conversation, Record
+from transforms import Conversation, Examples, FilterExamples, MapExamples, ParameterError, RecordError
+from transforms.model.examples import Record
 from transforms.steps.custom import _Filter, _Map
 from transforms.steps.parse import Parser
 

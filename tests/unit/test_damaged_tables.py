@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from transforms.base.errors import InputError
-from transforms.model.batches import Slice, Split
+from transforms import InputError, Slice, Split
 from transforms.steps.read import read_split
 
 

@@ -13,12 +13,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from transforms.base.errors import InputError
+from transforms import Conversation, InputError, PlainText, PromptCompletion
 from transforms.inputs import delimited
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.splits import splits_of
 from transforms.model.batches import Records
-from transforms.model.examples import Conversation, PlainText, PromptCompletion
 from transforms.model.outcomes import Reject
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_split
@@ -211,7 +210,7 @@ def test_a_string_of_json_lines_stays_a_prompt_and_messages_in_a_string_are_read
 
 @pytest.mark.parametrize("label", ["False", "false"])
 def test_an_answer_whose_label_is_false_is_dropped(tmp_path, label):
-    from transforms.base.errors import RecordDropped
+    from transforms import RecordDropped
 
     with pytest.raises(RecordDropped):
         content_of(tmp_path / "a.csv", {"prompt": "a", "completion": "b", "label": label})

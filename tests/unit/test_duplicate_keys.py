@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from transforms.base.errors import RecordError
+from transforms import Examples, RecordError, Slice, Split, TokenRow
 from transforms.inputs.json_text import decode_json
 from transforms.inputs.reading import ROLE_NAMES, Reading, ReadOptions
-from transforms.model.batches import Examples, Records, Slice, Split
-from transforms.model.examples import Record, TokenRow
+from transforms.model.batches import Records
+from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
 from transforms.steps.parse import Parser
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from transforms.base.errors import ParameterError, UserError
+from transforms import ParameterError, UserError
 from transforms.inputs.listing import list_inputs
 from transforms.storage.writing import write_atomically
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.cli.program import main
 from support.chats import assistant, user
+from support.command_line import chatmill
 from support.datasets import manifest_of
 from support.paths import ROOT, TOKENIZER
 from support.traces import TRACES
-from transforms.base.errors import RecordDropped, RecordError
+from transforms import RecordDropped, RecordError
 from transforms.inputs.hints import FORMATTERS as BY_COLUMNS
 from transforms.model.examples import Record
 from transforms.steps.parse import Parser
@@ -73,7 +73,7 @@ def test_a_build_reads_each_record_by_the_formatter_of_its_source(tmp_path):
         sources.append({"name": name, "input": str(path), "formatter": f"{FORMATTERS}:{case['formatter']}"})
     (tmp_path / "recipe.yaml").write_text(json.dumps({"sources": sources}))
     options = [f"--tokenizer={TOKENIZER}", f"--output={tmp_path / 'out'}", "--direct_num_workers=1"]
-    assert main(["build", str(tmp_path / "recipe.yaml"), *options]) == 0
+    assert chatmill("build", tmp_path / "recipe.yaml", *options) == 0
     manifest = manifest_of(tmp_path / "out")
     assert manifest["records"]["rejected"] == manifest["records"]["dropped"] == manifest["statistics"]["unread"] == {}
     assert manifest["records"]["read"] == len(CASES)

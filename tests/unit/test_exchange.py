@@ -13,14 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.base.errors import InputError
+from transforms import InputError, Slice, Split
 from transforms.exchange.buckets import bucket_count, buckets_of, with_buckets
 from transforms.exchange.places import bucket_of, places_of
 from transforms.exchange.receive import read_bucket
 from transforms.exchange.send import Sender
-from transforms.model.batches import Labels, RowSource, Slice, Split
+from transforms.model.batches import Labels, RowSource
 from transforms.model.outcomes import Drop, Outcomes
-from transforms.rows import IGNORED
 
 INCREMENT = "0123456789abcdef"
 
@@ -49,7 +48,7 @@ def labels_of(split: Split, records: list[int], part: int = 0, last: bool = True
         last=last,
         outcomes=outcomes,
         ids=ids,
-        labels=np.where(np.arange(len(ids)) % 3 == 0, IGNORED, ids).astype(np.int32),
+        labels=np.where(np.arange(len(ids)) % 3 == 0, -100, ids).astype(np.int32),
         offsets=np.arange(len(rows) + 1) * 3,
         source=RowSource(
             positions=positions,
@@ -103,7 +102,7 @@ def test_each_example_is_in_one_bucket_with_all_that_belongs_to_it(tmp_path_fact
             if rows:
                 assert source.columns["at"].to_pylist() == [str(row) for row in rows]
                 assert source.numbers.tolist() == [row[2] for row in rows]
-            assert ((part.labels == part.ids) | (part.labels == IGNORED)).all()
+            assert ((part.labels == part.ids) | (part.labels == -100)).all()
             # The examples of a record follow each other, in their order.
             assert rows == [row for _, of in itertools.groupby(rows, lambda row: row[:2]) for row in sorted(of)]
             assert len({row[:2] for row in rows}) == part.outcomes.read == source.records()

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from pipeline.job.run import _raising_failures
-from transforms.base.errors import InputError, ParameterError, StoreError, Unavailable, UserError
+from transforms import InputError, ParameterError, StoreError, Unavailable, UserError
 from transforms.steps.failures import FailureWriter, failures_written_to, last_failure
 
 MESSAGE = "corpus [while running it].jsonl, byte 7:\n\nit says \"no\"\n  [while running 'read']"

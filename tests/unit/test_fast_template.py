@@ -15,6 +15,7 @@ from support.chats import SPLIT, assistant, examples_of, render_config, user
 from support.generated import generate
 from support.paths import TOKENIZER
 from support.templates import CHATML, DROPS_REASONING, templates_of_oracles
+from transforms import Conversation, Examples
 from transforms.chat.fast.fast_jinja import Output, compile_fast, render_fast
 from transforms.chat.fast.fast_template import FastTemplate
 from transforms.chat.fast.identity import NotFollowed, Sources
@@ -23,8 +24,8 @@ from transforms.chat.rendering.marks import mark_function, mark_loops
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.rendering.transformers_jinja import compile_template
-from transforms.model.batches import Examples, Records, Texts
-from transforms.model.examples import Conversation, Record
+from transforms.model.batches import Records, Texts
+from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
 from transforms.steps.parity import ParityChecker
 from transforms.steps.parse import Parser

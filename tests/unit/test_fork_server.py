@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from pipeline.local.fork_server import ForkServer
-from transforms.base.errors import Unavailable
+from transforms import Unavailable
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the fork server")
 

@@ -31,12 +31,11 @@ from hypothesis import strategies as st
 
 from pipeline.job.job_json import read_job
 from support.increments import increment_by_hand, job_by_hand
-from transforms.base.errors import InputError, UserError
+from transforms import Conversation, InputError, UserError
 from transforms.catalog.layout import Folder
 from transforms.catalog.log import Log
 from transforms.inputs.listing import InputFile, list_inputs
 from transforms.inputs.splits import splits_of
-from transforms.model.examples import Conversation
 from transforms.model.receipts import FirstExample, Receipt, RejectsFile, Shard, read_receipt, write_receipt
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_split

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from support.fuzz import Case, failure_of
-from transforms.base.errors import RecordError
+from transforms import RecordError
 from transforms.chat.rendering import omissions
 from transforms.chat.rendering.content_forms import PrintedContent, find_content_forms
 from transforms.chat.rendering.omissions import Omissions, gaps_between

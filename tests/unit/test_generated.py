@@ -15,7 +15,8 @@ from support.generated import Generated, generate
 from support.paths import SHARED
 from support.templates import templates_of_oracles
 from support.transformers_text import TransformersText
-from transforms.model.batches import Examples, Records, Texts
+from transforms import Examples
+from transforms.model.batches import Records, Texts
 from transforms.model.examples import Record, Text
 from transforms.model.outcomes import Outcomes
 from transforms.steps.parse import Parser

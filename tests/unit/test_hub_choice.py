@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.hub import Hub
-from transforms.base.errors import ParameterError
+from transforms import ParameterError
 from transforms.inputs.hub.card import read_card
 from transforms.inputs.hub.names import HubName, hub_name, in_full
 from transforms.inputs.hub.patterns import MalformedError

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.paths import ROOT
-from transforms.base.errors import RecordError
+from transforms import RecordError
 from transforms.inputs.formats import Part
 from transforms.inputs.formats import json as json_format
 from transforms.inputs.json_values import has_records_by_id
@@ -160,7 +160,8 @@ def test_an_error_names_only_some_of_many_columns():
 
 
 def _records(part: Part) -> Any:
-    from transforms.model.batches import Records, Slice, Split
+    from transforms import Slice, Split
+    from transforms.model.batches import Records
     from transforms.model.outcomes import Outcomes
 
     split = Split(0, (Slice("a.json", "json", None, 0, 1),))

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from transforms import Slice, Split
 from transforms.inputs import malformed as malformed_json
 from transforms.inputs.formats import MAX_RECORD_BYTES, Part
 from transforms.inputs.formats import json as json_format
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.splits import splits_of
-from transforms.model.batches import Slice, Split
 from transforms.steps.read import read_split
 
 THOROUGHLY = settings(max_examples=200)
@@ -182,7 +182,7 @@ def test_text_outside_of_arrays_and_objects_is_a_record_of_its_own(chunk):
 
 
 def test_an_object_whose_list_has_the_records_is_rejected_with_the_name_of_the_list():
-    from transforms.base.errors import RecordError
+    from transforms import RecordError
     from transforms.model.examples import Record
     from transforms.steps.parse import Parser
 

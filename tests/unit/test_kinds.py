@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.cli.options import parse_options
-from transforms.base.errors import UserError
+from transforms import UserError
 from transforms.base.kinds import duration
 
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from support.chats import SPLIT
 from transforms.model.batches import RowSource, Tokens
 from transforms.model.outcomes import Outcomes
-from transforms.rows import IGNORED
 from transforms.rows.parts import PARTS, code_of
 from transforms.steps.label import build_labels
 from transforms.tokens.trained import is_trained, spans_of_tokens
@@ -115,12 +114,12 @@ def test_labels_are_ids_for_trained_tokens_and_ignored_for_others(batch):
     rows, ranges, spans = batch
     expected = [
         [
-            token if naive_is_trained(token_range, row_spans) else IGNORED
+            token if naive_is_trained(token_range, row_spans) else -100
             for token, token_range in zip(ids, row, strict=True)
         ]
         for ids, row, row_spans in zip(rows, ranges, spans, strict=True)
     ]
-    kept = [i for i, labels in enumerate(expected) if any(label != IGNORED for label in labels)]
+    kept = [i for i, labels in enumerate(expected) if any(label != -100 for label in labels)]
 
     labels = build_labels(tokens_of(rows, moved(ranges), moved(spans)))
 
@@ -183,7 +182,7 @@ def test_token_is_of_the_first_of_its_parts_that_is_trained_on(batch, data):
     tokens = tokens_of(rows, moved(ranges), moved(spans))
     labels = build_labels(dataclasses.replace(tokens, parts=parts, trained_parts=trained_parts))
 
-    trained = labels.labels != IGNORED
+    trained = labels.labels != -100
     assert trained.tolist() == [is_trained for is_trained, _ in expected]
     assert labels.parts.tolist() == [code for _, code in expected]
     assert all(len({*row} - {0}) == sum(code != 0 for code in row) for row in parts.tolist())

@@ -14,10 +14,10 @@ from support.chats import assistant, render_config, user
 from support.datasets import write_jsonl
 from support.paths import TOKENIZER
 from support.templates import DROPS_REASONING
+from transforms import Slice, Split
 from transforms.catalog.description import Description
 from transforms.catalog.manifest import check_ledger
 from transforms.catalog.snapshot import Increment
-from transforms.model.batches import Slice, Split
 from transforms.model.receipts import Receipt
 from transforms.steps import ledger_writer as ledger
 from transforms.steps.custom import _Filter

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from transforms.base.errors import ParameterError, StoreError
+from transforms import ParameterError, StoreError
 from transforms.storage import lock as lock_module
 from transforms.storage.lock import Lock, check_exclusive_create
 

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.increments import commit_numbers, increment_by_hand, job_by_hand
-from transforms.base.errors import InputError, StoreError, UserError
+from transforms import InputError, StoreError, UserError
 from transforms.catalog.layout import Folder
 from transforms.catalog.log import Conflict, Log
 from transforms.catalog.log_files import LogFiles

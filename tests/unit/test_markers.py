@@ -15,11 +15,10 @@ import pytest
 from support.chats import SPLIT, render_config
 from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML, templates_of_oracles
-from transforms.base.errors import RecordError
+from transforms import Example, Examples, RecordError
 from transforms.inputs.preference import is_pair
 from transforms.inputs.unread import kind_of_name
-from transforms.model.batches import Examples
-from transforms.model.examples import Example, Record
+from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
 from transforms.steps.parse import Parser
 from transforms.steps.render import Renderer

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from transforms.base.errors import RecordError
+from transforms import RecordError
 from transforms.model.examples import Record
 from transforms.steps.parse import Parser
 

@@ -7,10 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.base.errors import RecordError
+from transforms import Conversation, RecordError
 from transforms.inputs.reading import ROLE_NAMES, TOOL_ARGUMENTS, Reading, ReadOptions
 from transforms.inputs.schemas import content_of
-from transforms.model.examples import Conversation
 
 THOROUGHLY = settings(max_examples=500)
 

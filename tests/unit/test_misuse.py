@@ -12,16 +12,18 @@ from transforms import (
     ApplyChatTemplate,
     BuildLabels,
     CheckParity,
+    Examples,
+    ParameterError,
     ParseConversations,
+    Parts,
     ReadConversations,
     RenderConfig,
     Split,
     Tokenize,
     TruncateOrPack,
+    UserError,
 )
-from transforms.base.errors import ParameterError, UserError
-from transforms.model.batches import Examples, Labels, Records, Rows, Texts, Tokens
-from transforms.model.parts import Parts
+from transforms.model.batches import Labels, Records, Rows, Texts, Tokens
 from transforms.steps.pack import Packer
 from transforms.steps.parity import ParityChecker
 from transforms.steps.render import Renderer

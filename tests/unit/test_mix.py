@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.base.errors import InputError
+from transforms import InputError
 from transforms.exchange.mix import ALL, Amount, Demand, Mix, SourceMix, demands_of, mix_places_of, threshold_of
 
 

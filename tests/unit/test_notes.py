@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from transforms import PlainText, Slice, Split
 from transforms.inputs import schemas
-from transforms.model.batches import Records, Slice, Split
-from transforms.model.examples import PlainText, Record
+from transforms.model.batches import Records
+from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
 from transforms.steps.parse import Parser
 

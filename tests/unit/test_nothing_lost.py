@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from support.records import example_of, messages_of, notes_of, reject_of
-from transforms.model.examples import Conversation, PromptCompletion, Record, TokenRow
+from transforms import Conversation, PromptCompletion, TokenRow
+from transforms.model.examples import Record
 from transforms.steps.parse import Parser
 
 USER = {"role": "user", "content": "Is tea hot?"}

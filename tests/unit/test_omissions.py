@@ -16,13 +16,12 @@ import transforms.chat.rendering.template as template_module
 from support.chats import SPLIT, assistant, render_config, user, without_signature
 from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML, DROPS_REASONING, MARKED
-from transforms.base.errors import RecordError
+from transforms import Conversation, Example, Examples, RecordError
 from transforms.chat.rendering.omissions import NO_OMISSIONS, Omissions, omissions_of
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.traced.compiled import SlowPath
 from transforms.chat.traced.trace_cache import TraceCache
-from transforms.model.batches import Examples, Texts
-from transforms.model.examples import Conversation, Example
+from transforms.model.batches import Texts
 from transforms.model.outcomes import Outcomes
 from transforms.steps.render import Renderer
 from transforms.tokens.tokenizer import load_tokenizer

@@ -15,7 +15,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from support.chats import SPLIT
-from transforms.base.errors import ParameterError
+from transforms import ParameterError
 from transforms.model.batches import Labels, Rows, RowSource, RowTable
 from transforms.model.outcomes import Outcomes
 from transforms.model.statistics import Histogram, Statistics

@@ -15,10 +15,10 @@ from support.chats import SPLIT, assistant, render_config, user
 from support.datasets import manifest_of, rows_of, write_jsonl
 from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML, MARKED, OPENS_REASONING, oracle_templates
+from transforms import Conversation, Example, Examples
 from transforms.chat.rendering.template import load_template
 from transforms.chat.traced.tracer import SENTINEL
-from transforms.model.batches import Examples, Texts
-from transforms.model.examples import Conversation, Example
+from transforms.model.batches import Texts
 from transforms.model.outcomes import Outcomes
 from transforms.steps.label import build_labels
 from transforms.steps.pack import Packer

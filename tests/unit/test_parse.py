@@ -14,13 +14,24 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from transforms.base.errors import RecordError, UserError
+from transforms import (
+    Conversation,
+    Example,
+    Examples,
+    PlainText,
+    PromptCompletion,
+    RecordError,
+    Slice,
+    Split,
+    TokenRow,
+    UserError,
+)
 from transforms.inputs import schemas
 from transforms.inputs.formatter import load_formatter
 from transforms.inputs.names import COMPLETION_IDS
 from transforms.inputs.reading import ROLE_NAMES, Reading, ReadOptions
-from transforms.model.batches import Examples, Records, Slice, Split
-from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, TokenRow
+from transforms.model.batches import Records
+from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_split

@@ -10,9 +10,9 @@ import apache_beam as beam
 import pytest
 
 from support.chats import SPLIT
-from transforms.model.batches import Examples, Records
+from transforms import Examples, Parts
+from transforms.model.batches import Records
 from transforms.model.outcomes import Outcomes
-from transforms.model.parts import Parts
 
 made: list[int] = []
 

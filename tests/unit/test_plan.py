@@ -13,7 +13,7 @@ import zstandard
 
 from pipeline.cli.options import RowOptions
 from pipeline.job.increment_plan import warn_of_large_shards
-from transforms.base.errors import ParameterError
+from transforms import ParameterError
 from transforms.inputs.listing import InputFile, list_inputs
 from transforms.inputs.splits import largest_first, splits_of
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from transforms.base.errors import RecordDropped, RecordError
-from transforms.model.batches import Examples, Records, Slice, Split
-from transforms.model.examples import Conversation, PromptCompletion, Record
+from transforms import Conversation, Examples, PromptCompletion, RecordDropped, RecordError, Slice, Split
+from transforms.model.batches import Records
+from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
 from transforms.steps.parse import Parser
 

@@ -14,10 +14,10 @@ import pytest
 
 from pipeline.job import progress
 from pipeline.job.progress import ReportProgress, expected_of
+from transforms import Parts, Slice, Split
 from transforms.catalog.layout import Folder
-from transforms.model.batches import Rows, RowSource, RowTable, Slice, Split, Used
+from transforms.model.batches import Rows, RowSource, RowTable, Used
 from transforms.model.outcomes import Outcomes
-from transforms.model.parts import Parts
 from transforms.steps.read import PART_BYTES
 from transforms.steps.reports import Done, read_reports, reports_written_to
 from transforms.steps.write import ShardWriter, _WriteParts

@@ -18,8 +18,9 @@ from support.datasets import rows_of, write_jsonl
 from support.encodings import ATOMS, changed
 from support.paths import SHARED
 from support.tokenizers import save_tokenizer
+from transforms import Conversation, Example
 from transforms.model.batches import Tokens
-from transforms.model.examples import Conversation, Example, Text
+from transforms.model.examples import Text
 from transforms.steps.tokenize import Encoder
 from transforms.tokens.tokenizer import load_tokenizer
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from transforms import Conversation
 from transforms.chat.rendering.calls import compile_tree
 from transforms.chat.rendering.marks import read_marked, unused_marks
 from transforms.chat.rendering.omissions import lost_of_content
@@ -21,7 +22,6 @@ from transforms.chat.rendering.provenance import (
 )
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.transformers_jinja import compile_template, new_environment, render
-from transforms.model.examples import Conversation
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "replace": ("a", "-"), "maketrans": ({},), "translate": ({97: "b"},), "join": (["x", "y"],), "center": (40,),

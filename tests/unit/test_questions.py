@@ -12,14 +12,24 @@ from pipeline.cli.sources import read_sources
 from pipeline.job.prepare import prepare
 from support.paths import TOKENIZER
 from support.templates import CHATML
-from transforms.base.errors import ParameterError, RecordError
+from transforms import (
+    Conversation,
+    ParameterError,
+    ParseConversations,
+    PlainText,
+    PromptCompletion,
+    RecordError,
+    RenderConfig,
+    Slice,
+    Split,
+)
 from transforms.catalog.layout import Folder
-from transforms.chat.config import ENGINES, RenderConfig
+from transforms.chat.config import ENGINES
 from transforms.inputs.names import ANSWERS, QUESTIONS
-from transforms.model.batches import Records, Slice, Split
-from transforms.model.examples import Conversation, PlainText, PromptCompletion, Record
+from transforms.model.batches import Records
+from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
-from transforms.steps.parse import ParseConversations, Parser
+from transforms.steps.parse import Parser
 from transforms.steps.render import Renderer
 
 ASKED = {"role": "user", "content": "Is tea hot?"}

@@ -20,8 +20,8 @@ from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from transforms.base.errors import InputError, StoreError, UserError
-from transforms.model.batches import Records, Slice, Split
+from transforms import InputError, Slice, Split, StoreError, UserError
+from transforms.model.batches import Records
 from transforms.model.outcomes import Reject
 from transforms.steps.read import read_split
 from transforms.storage import retries

@@ -19,13 +19,21 @@ from transformers import AutoTokenizer
 from support.chats import SPLIT, assistant, examples_of, render_config, user
 from support.paths import CHATS, TOKENIZER
 from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING
-from transforms.base.errors import ParameterError, RecordError
+from transforms import (
+    Conversation,
+    Example,
+    Examples,
+    ParameterError,
+    PlainText,
+    PromptCompletion,
+    RecordError,
+    TokenRow,
+)
 from transforms.chat.config import ENGINES
 from transforms.chat.spans.turn_search import merged
-from transforms.model.batches import Examples, Records
-from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, Record, Span, Text, TokenRow
+from transforms.model.batches import Records
+from transforms.model.examples import Record, Span, Text
 from transforms.model.outcomes import Outcomes
-from transforms.rows import IGNORED
 from transforms.steps.label import build_labels
 from transforms.steps.parity import ParityChecker
 from transforms.steps.parse import Parser
@@ -128,7 +136,7 @@ def test_real_conversations_have_the_ids_and_the_masks_of_transformers():
         if weighted(record):
             mask = without_turns_of_no_weight(record, mask)
         if any(mask):
-            expected[example.position] = ids, [i if m else IGNORED for i, m in zip(ids, mask, strict=True)]
+            expected[example.position] = ids, [i if m else -100 for i, m in zip(ids, mask, strict=True)]
     # Otherwise there would be little to compare.
     assert len(expected) > 390
     assert sum(weighted(by_position[position]) for position in expected) > 10

@@ -14,11 +14,8 @@ from support.chats import assistant, examples_of, render_config, user
 from support.generated import generate
 from support.paths import ROOT, SHARED, TOKENIZER
 from support.templates import CHATML, MARKED, oracle_templates
-from transforms import RecordError, RenderedExample, render
-from transforms.base.errors import ParameterError
+from transforms import Conversation, ParameterError, RecordError, RenderedExample, render
 from transforms.chat.spans.message_segments import Segment
-from transforms.model.examples import Conversation
-from transforms.rows import IGNORED
 from transforms.steps.label import build_labels
 from transforms.steps.render import Renderer
 from transforms.steps.tokenize import Encoder
@@ -50,7 +47,7 @@ def test_tokens_and_labels_are_those_of_a_build(template: str, options: dict[str
     made = render(messages, tokenizer=FOLDER, chat_template=template, **options)
     assert made.input_ids == rows.ids.tolist()
     assert made.labels == rows.labels.tolist()
-    assert {*made.labels} - {IGNORED} and (IGNORED in made.labels) == (options.get("loss_on") != "all")
+    assert {*made.labels} - {-100} and (-100 in made.labels) == (options.get("loss_on") != "all")
 
 
 def test_tokenizer_that_is_loaded_gives_the_same_as_its_folder():

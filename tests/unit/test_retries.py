@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from transforms.base.errors import StoreError, Unavailable, UserError
+from transforms import StoreError, Unavailable, UserError
 from transforms.storage import retries
 from transforms.storage.retries import is_transient, with_retries
 

@@ -8,12 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from transforms.base.errors import InputError
-from transforms.model.batches import Labels, RowSource, Slice, Split
+from transforms import InputError, Slice, Split
+from transforms.model.batches import Labels, RowSource
 from transforms.model.outcomes import Drop, Known, Outcomes, Reject
 from transforms.model.sent_examples import decode_examples, encode_examples
 from transforms.model.statistics import Statistics
-from transforms.rows import IGNORED
 from transforms.steps.label import build_labels
 
 SPLIT = Split(7, (Slice("a.jsonl", "jsonl", None, 0, 9),), increment="0123456789abcdef")
@@ -30,7 +29,7 @@ OUTCOMES = Outcomes(
 def labels_of(**fields: object) -> Labels:
     ids, trained = np.array([5, 6, 7, 8, 0], np.int32), np.array([False, True, True, False, True])
     source = RowSource(np.array([10, 20]), np.array([True, False]), None)
-    labels = np.where(trained, ids, np.int32(IGNORED))
+    labels = np.where(trained, ids, np.int32(-100))
     return dataclasses.replace(Labels(SPLIT, 2, False, OUTCOMES, ids, labels, np.array([0, 3, 5]), source), **fields)
 
 

@@ -13,9 +13,9 @@ from support.chats import assistant, examples_of, render_config, user
 from support.datasets import manifest_of, rows_of, write_jsonl
 from support.paths import TOKENIZER
 from support.templates import CHATML, DROPS_REASONING
-from transforms.base.errors import RecordDropped
-from transforms.model.batches import Examples, Records, Slice, Split
-from transforms.model.examples import Conversation, PlainText, Record
+from transforms import Conversation, Examples, PlainText, RecordDropped, Slice, Split
+from transforms.model.batches import Records
+from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
 from transforms.steps.custom import _Filter, _Map
 from transforms.steps.label import build_labels

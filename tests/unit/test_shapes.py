@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from support.chats import assistant, system, user
-from transforms.base.errors import RecordError
+from transforms import Conversation, RecordError, TokenRow
 from transforms.inputs.shapes import shapes
 from transforms.inputs.turns import turn_forms
-from transforms.model.examples import Conversation, Record, TokenRow
+from transforms.model.examples import Record
 from transforms.steps.parse import Parser
 
 WEATHER = {"name": "get_weather", "arguments": {"city": "Paris"}}

@@ -12,7 +12,7 @@ import pytest
 
 from support.chats import SPLIT, examples_of, render_config, user
 from support.chats import assistant as answer
-from transforms.base.errors import ParameterError
+from transforms import ApplyChatTemplate, CheckParity, ParameterError, ParseConversations
 from transforms.catalog.description import Description, NamedSource
 from transforms.catalog.manifest import sums_of_receipts
 from transforms.inputs.listing import InputFile, files_of_sources, shared_files
@@ -23,9 +23,6 @@ from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
 from transforms.model.receipts import Ledger, Receipt, Shard
 from transforms.steps.base import Step
-from transforms.steps.parity import CheckParity
-from transforms.steps.parse import ParseConversations
-from transforms.steps.render import ApplyChatTemplate
 
 
 def file_of(url: str, size: int = 10) -> InputFile:

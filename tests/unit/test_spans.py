@@ -17,13 +17,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from support.paths import CHATS, SHARED, TOKENIZER
 from support.styles import CONVERSATIONS, STYLES, Message, Style
 from support.templates import masked
-from transforms.base.errors import RecordError
+from transforms import Conversation, RecordError
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.turn_search import merged
 from transforms.chat.spans.turns import TurnFinder
 from transforms.inputs.reading import ROLE_NAMES, Reading, ReadOptions
 from transforms.inputs.schemas import content_of
-from transforms.model.examples import Conversation, Span
+from transforms.model.examples import Span
 from transforms.tokens.tokenizer import load_tokenizer
 
 

@@ -21,10 +21,9 @@ from hypothesis import strategies as st
 from support.chats import assistant, examples_of, render_config, user
 from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML
-from transforms.base.errors import ParameterError
+from transforms import Conversation, Examples, ParameterError, PlainText, PromptCompletion
 from transforms.chat.config import SPECIAL_TOKENS_IN_CONTENT
-from transforms.model.batches import Examples, Texts, Tokens
-from transforms.model.examples import Conversation, PlainText, PromptCompletion
+from transforms.model.batches import Texts, Tokens
 from transforms.steps.parity import ParityChecker
 from transforms.steps.render import Renderer
 from transforms.steps.tokenize import Encoder

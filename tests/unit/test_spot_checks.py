@@ -20,14 +20,13 @@ from support.datasets import digests, manifest_of, write_jsonl
 from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML
 from support.tokenizers import save_tokenizer
-from transforms.base.errors import InputError, RecordError
+from transforms import Conversation, InputError, PlainText, PromptCompletion, RecordError
 from transforms.chat.parity import compiled_beginnings
 from transforms.chat.rendering.omissions import Omissions
 from transforms.chat.rendering.template import load_template
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.traced.compiled import CompiledTemplate, SlowPath, TemplateCompiler
 from transforms.model.batches import Texts, Tokens
-from transforms.model.examples import Conversation, PlainText, PromptCompletion
 from transforms.model.outcomes import Outcomes
 from transforms.steps import tokenize
 from transforms.steps.label import build_labels

@@ -7,9 +7,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.model.examples import Conversation, PlainText, PromptCompletion, TokenRow
+from transforms import Conversation, PlainText, PromptCompletion, TokenRow
 from transforms.model.statistics import Beyond, Histogram, Statistics, Tools, bins_of, bounds_of, histogram_of
-from transforms.rows import IGNORED
 from transforms.rows.ragged import offsets_of
 from transforms.steps.counting import LIMITS, of_contents, of_tokens
 
@@ -19,7 +18,7 @@ LENGTHS = st.lists(st.integers(1, 70_000), min_size=1, max_size=20)
 def tokens_of(lengths: list[int], trained: list[int]) -> Statistics:
     """The statistics of examples whose last tokens are trained on, each of which is a row."""
     offsets = offsets_of(np.array(lengths, np.int64))
-    labels = np.full(offsets[-1], IGNORED, np.int32)
+    labels = np.full(offsets[-1], -100, np.int32)
     for stop, count in zip(offsets[1:].tolist(), trained, strict=True):
         labels[stop - count : stop] = 1
     rows, ones = np.array(lengths, np.int64), np.ones(len(lengths), np.int64)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.job.temporary import remove_temporary_folder, temporary_folder
-from transforms.base.errors import UserError
+from transforms import UserError
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from transforms.base.errors import RecordError
+from transforms import RecordError
 from transforms.inputs.reading import ROLE_NAMES, Reading, ReadOptions
 from transforms.inputs.token_rows import token_row
 

@@ -24,9 +24,9 @@ from support.chats import batch_of, text_of
 from support.datasets import rows_of, write_jsonl
 from support.paths import ROOT, SHARED, TOKENIZER
 from support.tokenizers import save_tokenizer
+from transforms import Example, PlainText
 from transforms.model.batches import Tokens
-from transforms.model.examples import Example, PlainText, Span, Text
-from transforms.rows import IGNORED
+from transforms.model.examples import Span, Text
 from transforms.rows.parts import code_of
 from transforms.steps.label import build_labels
 from transforms.steps.tokenize import Encoder
@@ -77,7 +77,7 @@ def labels_of(encoder: Encoder, text: Text) -> list[int]:
     tokens = encoder(batch_of([text]))
     assert not tokens.outcomes.rejects
     labels = build_labels(tokens)
-    return labels.labels.tolist() or [IGNORED] * len(tokens.ids)
+    return labels.labels.tolist() or [-100] * len(tokens.ids)
 
 
 def same(one: Tokens, other: Tokens) -> bool:
@@ -277,7 +277,7 @@ def test_special_tokens_are_still_added_if_offsets_include_white_space(tmp_path:
 def test_token_is_trained_if_only_its_white_space_is(tmp_path: Path):
     folder = save_tokenizer(tmp_path, processors.ByteLevel(trim_offsets=True))
     (_, wheel) = transformers_tokens(folder, "The wheel")[:2]
-    assert labels_of(Encoder(folder), text_of("The wheel", [(3, 4)]))[:2] == [IGNORED, wheel[0]]
+    assert labels_of(Encoder(folder), text_of("The wheel", [(3, 4)]))[:2] == [-100, wheel[0]]
 
 
 def test_record_is_rejected_as_a_whole_if_one_of_its_texts_is_rejected():
@@ -368,7 +368,7 @@ def test_completion_that_begins_inside_a_token_trains_that_token():
     labels = labels_of(
         encoder_of(TRL_TOKENIZER), text_of("counts the sacks", [(13, 17)], special_tokens=True, prompt="counts the sa")
     )
-    assert [label for label in labels if label != IGNORED] == [token[0], reference(TRL_TOKENIZER).eos_token_id]
+    assert [label for label in labels if label != -100] == [token[0], reference(TRL_TOKENIZER).eos_token_id]
 
 
 def mixed() -> list[Text]:

@@ -11,8 +11,7 @@ import pytest
 from transformers import ByT5Tokenizer
 
 from support.paths import TOKENIZER
-from transforms.base.errors import ParameterError, UserError
-from transforms.steps.one_conversation import render
+from transforms import ParameterError, UserError, render
 from transforms.tokens.tokenizer import load_tokenizer
 from transforms.tokens.tokenizer_files import read_tokenizer_folder
 

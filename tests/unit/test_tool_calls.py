@@ -14,9 +14,7 @@ from transformers import AutoTokenizer
 from support.chats import render_config
 from support.paths import TOKENIZER
 from support.records import example_of, messages_of, notes_of, reject_of
-from transforms.base.errors import ParameterError
-from transforms.model.examples import Conversation, Example
-from transforms.steps.parse import ParseConversations
+from transforms import Conversation, Example, ParameterError, ParseConversations
 from transforms.steps.render import Renderer
 
 USER = {"role": "user", "content": "Where is K-7?"}

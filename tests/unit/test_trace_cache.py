@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from support.chats import assistant, render_config, user, without_signature
 from support.templates import CHATML
+from transforms import Conversation
 from transforms.chat.rendering.omissions import omissions_of
 from transforms.chat.rendering.template import load_template
 from transforms.chat.traced import trace_cache
 from transforms.chat.traced.compiled import SlowPath, TemplateCompiler
 from transforms.chat.traced.signatures import Signature, signature_of
 from transforms.chat.traced.trace_cache import TraceCache
-from transforms.model.examples import Conversation
 
 PLAIN = [user("2+2?"), assistant("4")]
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {}}}

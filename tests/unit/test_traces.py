@@ -13,8 +13,7 @@ import pytest
 from support.chats import assistant, system, user
 from support.paths import SHARED, TOKENIZER
 from support.traces import TRACES, parsed, sessions_of
-from transforms import render
-from transforms.base.errors import ParameterError
+from transforms import ParameterError, render
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.traces import TRACES as TRACE_NAMES
 from transforms.inputs.traces.tool_definitions import tool_definitions

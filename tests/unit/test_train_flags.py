@@ -7,8 +7,7 @@ import math
 import pytest
 
 from support.records import messages_of, notes_of, reject_of
-from transforms.base.errors import ParameterError
-from transforms.steps.parse import ParseConversations
+from transforms import ParameterError, ParseConversations
 
 USER = {"role": "user", "content": "Name a river."}
 ANSWER = {"role": "assistant", "content": "The Aare."}

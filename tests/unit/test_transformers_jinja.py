@@ -16,7 +16,7 @@ from transformers.utils import chat_template_utils
 
 from support.chats import assistant, user
 from support.paths import TOKENIZER
-from transforms.base.errors import UserError
+from transforms import UserError
 from transforms.chat.rendering.transformers_jinja import (
     apply_chat_template,
     compile_template,

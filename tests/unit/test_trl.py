@@ -15,11 +15,10 @@ import numpy as np
 import pytest
 
 from support.paths import ROOT
-from transforms.chat.config import RenderConfig
-from transforms.model.batches import Records, Rows, Slice, Split
+from transforms import RenderConfig, Slice, Split
+from transforms.model.batches import Records, Rows
 from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
-from transforms.rows import IGNORED
 from transforms.steps.label import build_labels
 from transforms.steps.pack import Packer
 from transforms.steps.parse import Parser
@@ -80,7 +79,7 @@ def segments_of(rows: list[dict]) -> Iterator[Segment]:
 
 
 def trained(rows: list[Segment] | Iterator[Segment]) -> list[Segment]:
-    return [(ids, labels) for ids, labels in rows if any(label != IGNORED for label in labels)]
+    return [(ids, labels) for ids, labels in rows if any(label != -100 for label in labels)]
 
 
 @pytest.mark.parametrize("other_columns", [True, False], ids=["with_columns", "without_columns"])

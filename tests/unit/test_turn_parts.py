@@ -11,11 +11,10 @@ from support.chats import assistant, examples_of, render_config, user
 from support.generated import generate
 from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML, DROPS_REASONING, MARKED, oracle_templates, templates_of_oracles
-from transforms.base.errors import ParameterError, RecordError
+from transforms import Conversation, Example, ParameterError, PlainText, RecordError
 from transforms.chat.rendering.template import load_template
 from transforms.chat.spans.turn_search import merged
-from transforms.model.examples import Conversation, Example, PlainText, Text
-from transforms.rows import IGNORED
+from transforms.model.examples import Text
 from transforms.rows.columns import column_of
 from transforms.rows.parts import KINDS, PART_COLUMNS, PARTS
 from transforms.steps.label import build_labels
@@ -143,7 +142,7 @@ def decoded(ids: np.ndarray) -> str:
 )
 def test_chosen_parts_alone_are_trained_on(template: str, parts: tuple[str, ...], trained: str):
     table = rows_of(Conversation(THOUGHT), template=template, train_parts=parts).train
-    assert decoded(table.ids[table.labels != IGNORED]).strip() == trained.strip()
+    assert decoded(table.ids[table.labels != -100]).strip() == trained.strip()
 
 
 def test_all_parts_are_the_turn_as_it_is_without_parts():
@@ -161,7 +160,7 @@ def test_columns_say_of_each_label_which_part_it_is(pack: dict[str, Any]):
     (lengths, offsets), (kinds, _), (messages, _) = (column_of(table, name) for name in PART_COLUMNS)
     assert np.add.reduceat(lengths, offsets[:-1]).tolist() == np.diff(table.offsets).tolist()
     kinds, messages = np.repeat(kinds, lengths), np.repeat(messages, lengths)
-    trained = table.labels != IGNORED
+    trained = table.labels != -100
     assert (kinds[trained] > 0).all() and {*messages[trained].tolist()} <= {1, 3}
     for kind, words in (
         ("reasoning", "<think>It is even.</think>"),

@@ -16,10 +16,10 @@ from support.chats import assistant, examples_of, render_config, user
 from support.paths import TOKENIZER
 from support.templates import CHATML, MARKED
 from support.tokenizers import save_tokenizer
-from transforms.base.errors import ParameterError, RecordError, UserError
+from transforms import Conversation, ParameterError, RecordError, UserError
 from transforms.chat.spans.stop_tokens import TurnRules, load_turn_rules
 from transforms.chat.spans.template_facts import TemplateFacts
-from transforms.model.examples import Conversation, Text
+from transforms.model.examples import Text
 from transforms.steps.render import Renderer
 from transforms.tokens.tokenizer_files import fingerprint
 

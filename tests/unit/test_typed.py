@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.base.errors import RecordDropped, RecordError
+from transforms import Conversation, RecordDropped, RecordError, TokenRow
 from transforms.inputs.input_options import ParseOptions
 from transforms.inputs.typed import TypedDecoder
-from transforms.model.examples import Conversation, Record, TokenRow
+from transforms.model.examples import Record
 from transforms.steps.parse import Parser
 
 THOROUGHLY = settings(max_examples=400)

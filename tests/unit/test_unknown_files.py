@@ -23,7 +23,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.base.errors import InputError, ParameterError
+from transforms import InputError, ParameterError
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.unknown import kind_of_text, unknown_kind
 

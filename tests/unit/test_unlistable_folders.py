@@ -12,7 +12,7 @@ import pytest
 from fsspec import AbstractFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from transforms.base.errors import ParameterError, StoreError
+from transforms import ParameterError, StoreError
 from transforms.inputs.listing import find_files, list_inputs
 from transforms.storage.files import exists
 from transforms.storage.walking import modified_below, names_below, versions_below

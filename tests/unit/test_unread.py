@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from support.chats import SPLIT, assistant, examples_of, render_config, user
 from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML
-from transforms.base.errors import RecordError
+from transforms import Conversation, PromptCompletion, RecordError
 from transforms.chat.config import ENGINES
 from transforms.inputs.unread import kind_of_name
 from transforms.model.batches import Records
-from transforms.model.examples import Conversation, PromptCompletion, Record
+from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
 from transforms.model.statistics import Statistics, Unread, sum_of_unread
 from transforms.steps.parse import Parser

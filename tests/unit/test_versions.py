@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.paths import TOKENIZER
-from transforms.base.errors import UserError
+from transforms import UserError
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.splits import splits_of
 from transforms.steps.read import read_split

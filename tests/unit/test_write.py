@@ -26,9 +26,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.paths import ROOT
-from transforms.base.errors import StoreError
+from transforms import Slice, Split, StoreError
 from transforms.catalog.layout import Folder, increment_of
-from transforms.model.batches import Rows, RowSource, RowTable, Slice, Split, Used
+from transforms.model.batches import Rows, RowSource, RowTable, Used
 from transforms.model.outcomes import Drop, Outcomes, Reject
 from transforms.model.receipts import FirstExample, Receipt, RejectsFile, Shard, name_of, read_receipts, write_receipt
 from transforms.outputs import CreateFile, OutputFormat, datasets_files, loading_code, parquet

@@ -1,0 +1,189 @@
+"""The door: what a test may know of the program, so that everything behind it can move.
+
+Tests import the public names of `transforms` and `pipeline`, and run the command line; what is patched is the world
+(a disk, a clock, a server, a signal), not a function of ours by its name.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import transforms
+from support.paths import ROOT
+
+# Files that know the inside yet. A file leaves this list when it does not; none is added.
+BELOW_THE_DOOR = """
+conftest.py
+integration/test_append.py
+integration/test_build_traces.py
+integration/test_command_line.py
+integration/test_damaged_growth.py
+integration/test_decontaminate.py
+integration/test_docs.py
+integration/test_duplicates.py
+integration/test_every.py
+integration/test_expire.py
+integration/test_growing_stores.py
+integration/test_guide.py
+integration/test_http.py
+integration/test_hub_input.py
+integration/test_laws.py
+integration/test_lines_and_tables.py
+integration/test_metrics.py
+integration/test_output_format.py
+integration/test_own_pipeline.py
+integration/test_paused_builders.py
+integration/test_push.py
+integration/test_races.py
+integration/test_reader.py
+integration/test_readers.py
+integration/test_recipe_files.py
+integration/test_rejects_have_hints.py
+integration/test_report.py
+integration/test_runs.py
+integration/test_shuffle.py
+integration/test_stop_tokens.py
+integration/test_stores.py
+integration/test_summary.py
+integration/test_verify.py
+runners/test_dataflow.py
+runners/test_dead_workers.py
+runners/test_kubernetes.py
+runners/test_local.py
+runners/test_loopback.py
+support/chats.py
+support/datasets.py
+support/encodings.py
+support/fuzz.py
+support/harms.py
+support/increments.py
+support/killed.py
+support/styles.py
+support/templates.py
+support/traces.py
+trainers/test_recipes.py
+unit/test_adapting.py
+unit/test_architecture.py
+unit/test_beam_contract.py
+unit/test_bombs.py
+unit/test_card.py
+unit/test_compiled.py
+unit/test_console.py
+unit/test_consumers.py
+unit/test_contamination.py
+unit/test_cores.py
+unit/test_custom_steps.py
+unit/test_damaged_tables.py
+unit/test_dataset_examples.py
+unit/test_datasets.py
+unit/test_decoding.py
+unit/test_deferred.py
+unit/test_delimited.py
+unit/test_duplicate_keys.py
+unit/test_earlier_datasets.py
+unit/test_example_formatters.py
+unit/test_exchange.py
+unit/test_failures.py
+unit/test_fast_template.py
+unit/test_fork_server.py
+unit/test_fuzz.py
+unit/test_fuzz_finds.py
+unit/test_generated.py
+unit/test_hints.py
+unit/test_hub_choice.py
+unit/test_identity.py
+unit/test_ids.py
+unit/test_json_by_id.py
+unit/test_json_forms.py
+unit/test_kinds.py
+unit/test_label.py
+unit/test_ledger.py
+unit/test_lock.py
+unit/test_log.py
+unit/test_markers.py
+unit/test_media.py
+unit/test_message_properties.py
+unit/test_misuse.py
+unit/test_mix.py
+unit/test_newer.py
+unit/test_notes.py
+unit/test_nothing_lost.py
+unit/test_omissions.py
+unit/test_outcomes.py
+unit/test_pack.py
+unit/test_parity.py
+unit/test_parse.py
+unit/test_parts.py
+unit/test_plan.py
+unit/test_preference.py
+unit/test_progress.py
+unit/test_prompt_end.py
+unit/test_provenance.py
+unit/test_push_planning.py
+unit/test_questions.py
+unit/test_read.py
+unit/test_render.py
+unit/test_rendering.py
+unit/test_report_page.py
+unit/test_retries.py
+unit/test_sent_examples.py
+unit/test_several_examples.py
+unit/test_shapes.py
+unit/test_sources.py
+unit/test_span_ends.py
+unit/test_spans.py
+unit/test_special_tokens.py
+unit/test_spot_checks.py
+unit/test_statistics.py
+unit/test_stopping.py
+unit/test_sums.py
+unit/test_temporary.py
+unit/test_token_rows.py
+unit/test_tokenize.py
+unit/test_tokenizer_folder.py
+unit/test_tool_calls.py
+unit/test_trace_cache.py
+unit/test_traces.py
+unit/test_transformers_jinja.py
+unit/test_trl.py
+unit/test_turn_parts.py
+unit/test_turns.py
+unit/test_typed.py
+unit/test_unknown_files.py
+unit/test_unlistable_folders.py
+unit/test_unread.py
+unit/test_versions.py
+unit/test_view.py
+unit/test_write.py
+"""
+_INSIDE = re.compile(r"\b(?:from|import) (?:transforms|pipeline)\.\w|^(?:transforms|pipeline)\.[\w.]+$", re.MULTILINE)
+_PROGRAMS = {"pipeline.__main__"}
+
+
+def knows_the_inside(path: Path) -> bool:
+    """Whether a file imports a module below `transforms` or `pipeline`, or names one in a string, as a patch does."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names if _INSIDE.search(f"import {alias.name}")]
+        elif isinstance(node, ast.ImportFrom):
+            found = [node.module] if _INSIDE.search(f"from {node.module} ") else []
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found = [node.value] if _INSIDE.search(node.value) else []
+        else:
+            continue
+        if {*found} - _PROGRAMS:
+            return True
+    return False
+
+
+def test_tests_stay_at_the_door():
+    files = {path: str(path.relative_to(ROOT / "tests")) for path in sorted((ROOT / "tests").rglob("*.py"))}
+    below = [name for path, name in files.items() if knows_the_inside(path)]
+    assert below == BELOW_THE_DOOR.split(), "import public names; run commands by support.command_line"
+
+
+def test_the_public_names_are_few_and_each_has_a_docstring():
+    assert len(transforms.__all__) <= 40
+    assert [name for name in transforms.__all__ if not getattr(transforms, name).__doc__] == []
