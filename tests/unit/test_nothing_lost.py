@@ -155,7 +155,12 @@ def test_an_answer_may_have_reasoning_alone_under_each_of_its_names(key):
 
 
 @pytest.mark.parametrize(
-    "packed", [{"seq_lengths": [2, 1]}, {"position_ids": [0, 1, 0]}, {"seq_lengths": "[2, 1]"}, {"seq_lengths": 3}]
+    "packed",
+    [
+        *({"seq_lengths": [2, 1]}, {"position_ids": [0, 1, 0]}, {"seq_lengths": "[2, 1]"}, {"seq_lengths": 3}),
+        *({"seq_lens": [2, 1]}, {"cu_seqlens": [0, 2, 3]}, {"segment_ids": [1, 1, 2]}, {"document_ids": [0, 0, 1]}),
+        *({"seq_start_id": [0, 2], "loss_mask": [1, 0, 1]}, {"seq_start_id": [0], "loss_mask": [1, 1, 0]}),
+    ],
 )
 def test_a_row_of_several_examples_is_rejected(packed):
     assert reject_of({"input_ids": [5, 6, 7], **packed})[0] == "bad_tokens"
@@ -164,7 +169,9 @@ def test_a_row_of_several_examples_is_rejected(packed):
 def test_a_row_of_one_example_is_read():
     row = {"input_ids": [5, 6, 7], "seq_lengths": [3], "position_ids": [0, 1, 2]}
     padded = {"input_ids": [5, 6, 7, 0, 0], "position_ids": [0, 1, 2, 0, 0], "attention_mask": [1, 1, 1, 0, 0]}
-    for record in (row, padded):
+    of_trainers = {"input_ids": [5, 6, 7], "seq_lens": [3], "cu_seqlens": [0, 3], "segment_ids": [1, 1, 1]}
+    of_text = {"input_ids": [5, 6, 7], "document_ids": ["a", "b"]}
+    for record in (row, padded, of_trainers, of_text):
         assert tokens_of(record).input_ids.tolist() == [5, 6, 7]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import ne
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,11 @@ from transforms.inputs.reading import Reading
 from transforms.model.examples import TokenRow
 
 MASKS = ("completion_mask", "assistant_masks", "loss_mask", "attention_mask")
-# Which tokens of a row are one example.
-OF_PACKED_ROWS = ("seq_lengths", "position_ids")
+# Which tokens of a row are one example. Of trainers: how many values there are of one example, and its number at each
+# of its tokens.
+_MOST = {"seq_lens": 1, "cu_seqlens": 2}
+_NUMBERS = ("segment_ids", "document_ids")
+OF_PACKED_ROWS = ("seq_lengths", "position_ids", "seq_start_id", *_MOST, *_NUMBERS)
 
 
 def token_row(record: Mapping[str, Any], reading: Reading) -> TokenRow:
@@ -54,9 +58,17 @@ def token_row(record: Mapping[str, Any], reading: Reading) -> TokenRow:
 
 def _check_not_packed(record: Mapping[str, Any], tokens: int, own: slice) -> None:
     """Raise RecordError if a row has several examples: each would attend to those before it."""
-    lengths, positions = (record.get(name) for name in OF_PACKED_ROWS)
+    if record.get("seq_start_id") is not None:
+        found = "the row is packed for Megatron-Bridge (seq_start_id), and a loss_mask is that of the next token"
+        raise RecordError("bad_tokens", f"{found}; expected rows of one example, each with a mask of its own tokens")
+    lengths, positions = record.get("seq_lengths"), record.get("position_ids")
     several = lengths is not None and len(_integers(lengths, "seq_lengths")) > 1
-    if several or (positions is not None and not _integers(positions, "position_ids", tokens)[own][1:].all()):
+    several |= positions is not None and not _integers(positions, "position_ids", tokens)[own][1:].all()
+    several |= any(isinstance(lists := record.get(name), list) and len(lists) > most for name, most in _MOST.items())
+    for name in _NUMBERS:
+        numbers = record.get(name)
+        several |= isinstance(numbers, list) and len(numbers) == tokens and any(map(ne, numbers[own], numbers[own][1:]))
+    if several:
         raise RecordError("bad_tokens", "the row is packed, with several examples; expected rows of one example")
 
 
