@@ -408,6 +408,23 @@ MUTANTS = [
         "a record in which a user names a special token is rejected as a forged turn",
         "tests/unit/test_special_tokens.py::test_typed_tokens_are_encoded_as_transformers_does_and_counted_by_role",
     ),
+    # Splits.
+    Mutant(
+        "a_folder_has_no_splits",
+        "transforms/inputs/folders.py",
+        "found.keys() <= {_TRAIN}",
+        "found",
+        "the test split of a folder is trained on *",
+        "tests/unit/test_folder_splits.py::test_choice_among_several_splits",
+    ),
+    Mutant(
+        "caches_of_saved_datasets_are_read",
+        "transforms/inputs/folders.py",
+        'paths = [f"{before}{file.filename}" for file in state.data_files]',
+        'paths = [path for path in folder.files if path.startswith(before) and path.endswith(".arrow")]',
+        "what `map` leaves next to a saved dataset is trained on *",
+        "tests/unit/test_folder_splits.py::test_splits_of_a_saved_dataset_dict_are_those_that_datasets_loads",
+    ),
     # Parsing.
     Mutant(
         "call_with_text_goes_on",

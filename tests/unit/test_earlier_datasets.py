@@ -138,28 +138,32 @@ def test_a_dataset_with_a_shard_that_is_missing_or_cut_or_whose_shards_are_not_k
         listed(out, out)
 
 
-def test_train_is_read_unless_another_split_is_chosen(corpus):
+def test_splits_of_a_dataset_are_chosen_as_on_the_hub(corpus):
     out = write_dataset(corpus / "out")
     train, validation = "data/train-00000-of-00001.parquet", "data/validation-00000-of-00001.parquet"
     pq.write_table(pa.table({"input_ids": [[3]]}), out / validation)
     (out / "manifest.json").write_bytes(manifest_of(out, train, validation))
     for splits, expected in (
-        ((), [train]),
         (("train",), [train]),
         (("validation",), [validation]),
         (("validation", "train"), [train, validation]),
     ):
         assert [str(Path(file.url).relative_to(out)) for file in list_inputs([str(out)], splits=splits)] == expected
-    with pytest.raises(UserError, match=r"out: it has no split test; it has train, validation\. Choose"):
-        list_inputs([str(out)], splits=["test"])
-    (out / "manifest.json").write_bytes(manifest_of(out, validation))
-    with pytest.raises(UserError, match=r"out: it has no split train; it has validation\. Choose"):
+    sizes = rf"train \({(out / train).stat().st_size} bytes\), validation \({(out / validation).stat().st_size} bytes\)"
+    with pytest.raises(ParameterError, match=rf"it has several splits: {sizes}\. Choose with split, such as train"):
         list_inputs([str(out)])
+    with pytest.raises(ParameterError, match=rf"split='test': {out} has no split test; it has {sizes}"):
+        list_inputs([str(out)], splits=["test"])
+    (out / validation).write_bytes(b"")
+    with pytest.raises(UserError, match=rf"out: {validation} has 0 bytes"):
+        list_inputs([str(out)], splits=["validation"])
+    assert len(list_inputs([str(out)], splits=["train"])) == 1
+    (out / "manifest.json").write_bytes(manifest_of(out, train))
+    assert listed(out, out) == [train]
 
 
-@pytest.mark.parametrize("named", ["a.jsonl", "*.jsonl", "more", "out/data"])
-def test_what_is_not_a_dataset_has_no_splits(corpus, named):
-    write_dataset(corpus / "out")
+@pytest.mark.parametrize("named", ["a.jsonl", "*.jsonl"])
+def test_files_that_are_named_have_no_splits(corpus, named):
     with pytest.raises(ParameterError, match="is not a dataset, and has no splits"):
         list_inputs([str(corpus / named)], splits=["train"])
 

@@ -11,7 +11,6 @@ import msgspec
 from transforms.base.phrases import counted
 
 _STATE = "_chatmill"  # of each dataset, finished or not
-_DEFAULT_SPLITS = ("train",)
 _READ_FORMAT = "parquet"
 _MANIFEST, _SUCCESS = "manifest.json", "_SUCCESS"  # of a copy without its folder _chatmill
 
@@ -62,11 +61,11 @@ def _at_state(name: str) -> tuple[str, str, str]:
 class DatasetRows(NamedTuple):
     """The rows of a dataset that are read as records.
 
-    shards: the names of their files. loss: what they do not have of the records they were made of; empty if all is
-    there.
+    shards: the names of the files of each split. loss: what the rows do not have of the records they were made of;
+    empty if all is there.
     """
 
-    shards: frozenset[str]
+    shards: Mapping[str, Sequence[str]]
     loss: str
 
 
@@ -78,11 +77,11 @@ def rows_of_dataset(
     Args:
         sizes: of the files below the folder of the dataset, by their names.
         read: returns the content of one of them.
-        splits: of train and validation those that are read; train if it is none.
+        splits: those that are read; all if it is none.
 
     Raises:
-        ValueError: if it does not have one of the splits, its rows are no records, a shard is not there with the size
-            that it was written with, or it is not known which they are.
+        ValueError: if its rows are no records, a shard that is read is not there with the size that it was written
+            with, or it is not known which they are.
     """
     manifest = _manifest(read(_MANIFEST)) if _MANIFEST in sizes else None
     if manifest is None:
@@ -92,7 +91,7 @@ def rows_of_dataset(
                 "known. The next build or append writes it again."
             )
         raise ValueError("it is a dataset that is not finished. Finish it with the command that began it.")
-    layout, splits = manifest.layout, splits or _DEFAULT_SPLITS
+    layout = manifest.layout
     if layout.packing != "none":
         raise ValueError(
             f"it was built with packing {layout.packing}, so that a row has several examples. Build from its inputs "
@@ -100,20 +99,19 @@ def rows_of_dataset(
         )
     if layout.shift_labels:
         raise ValueError("it was built with shift_labels, and rows whose labels are shifted are not read.")
-    chosen = [shard for shard in manifest.shards if shard.split in splits and shard.format == _READ_FORMAT]
-    have = sorted({shard.split for shard in manifest.shards})
-    if missing := next((split for split in splits if split not in have), None):
-        raise ValueError(f"it has no split {missing}; it has {', '.join(have)}. Choose with split.")
-    if manifest.shards and not chosen:
+    shards = [shard for shard in manifest.shards if shard.format == _READ_FORMAT]
+    if manifest.shards and not shards:
         raise ValueError(
             f"its rows are in {manifest.shards[0].format} alone, which is written and not read. Build it again with "
             f"{_READ_FORMAT} in output_format, too."
         )
-    for shard in chosen:
-        if (size := sizes.get(shard.path)) != shard.bytes:
-            found = "is missing" if size is None else f"has {size:,} bytes"
-            raise ValueError(f"{shard.path} {found}; expected {shard.bytes:,} bytes. Copy it again.")
-    return DatasetRows(frozenset(shard.path for shard in chosen), _loss(manifest))
+    found: dict[str, list[str]] = {}
+    for shard in shards:
+        found.setdefault(shard.split, []).append(shard.path)
+        if (size := sizes.get(shard.path)) != shard.bytes and shard.split in (splits or found):
+            problem = "is missing" if size is None else f"has {size:,} bytes"
+            raise ValueError(f"{shard.path} {problem}; expected {shard.bytes:,} bytes. Copy it again.")
+    return DatasetRows(found, _loss(manifest))
 
 
 def _loss(manifest: _Manifest) -> str:

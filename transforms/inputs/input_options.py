@@ -22,8 +22,8 @@ class InputOptions(StepOptions):
 
     split: tuple[str, ...] = option(
         "Input",
-        "the split of a dataset on the Hub, or several, separated by commas; not needed if it has only one. Of the "
-        "rows of an earlier build: train, unless validation is given",
+        "the split of a dataset, on the Hub, in a folder or of an earlier build, or several, separated by commas; not "
+        "needed if it has only one",
         kinds.list_of(),
         (),
         "NAME,..",

@@ -15,9 +15,10 @@ import msgspec
 from fsspec.implementations.local import LocalFileSystem
 
 from transforms.base.checks import check_choice
-from transforms.base.errors import ParameterError, StoreError, Unavailable, UserError
+from transforms.base.errors import ParameterError, StoreError, Unavailable
 from transforms.inputs.detection import detect_format
-from transforms.inputs.earlier_datasets import dataset_folders, folders_above, is_below, rows_of_dataset, state_of
+from transforms.inputs.earlier_datasets import folders_above, is_below, state_of
+from transforms.inputs.folders import log_skipped, records_below, suffixes_of, with_targets
 from transforms.inputs.formats import INPUT_FORMATS, format_of_suffix, input_format
 from transforms.inputs.hub.first_files import look_at_first
 from transforms.inputs.hub.listing import find_on_hub, no_splits
@@ -28,14 +29,8 @@ from transforms.storage.files import exists, file_system, full_url, open_input, 
 from transforms.storage.hub.urls import without_commit
 from transforms.storage.retries import with_retries
 from transforms.storage.versions import version_of
-from transforms.storage.walking import find, find_matching
+from transforms.storage.walking import find_matching
 
-# Files that `datasets` writes next to files of records, and Claude Code next to sessions.
-_NOT_RECORDS = {"dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json", "sessions-index.json"}
-_ABOUT_SESSIONS = ".meta.json"
-# The folder of a dataset's rows. Its rejects are not read if the dataset is the input.
-_ROWS = "data"
-_SHOWN = 3
 _REQUESTS_AT_ONCE = 32
 # Of more files than this, only the first few are looked at, if these have the formats that their names show.
 _MANY, _FIRST = 1_000, 4
@@ -95,12 +90,13 @@ def list_inputs(
         patterns: one or several urls of files, folders and globs. The files of a folder or a glob are in the order of
             their names. Of a folder, and those below it, the files with a known suffix are listed; hidden ones, and
             those whose names begin with an underscore, are not. A file that is named itself or by a glob is listed
-            whatever its suffix. Of a dataset of this project that is named itself, its rows are listed; one below a
-            folder, or that only the signs of a glob match, is logged and not listed. ORG/NAME, if there is no such
+            whatever its suffix. A folder that is a dataset has splits, as one on the Hub. Of a dataset of this project
+            that is named itself, its rows are listed; one below a folder, or that only the signs of a glob match, is
+            logged and not listed. ORG/NAME, if there is no such
             file or folder, is a dataset on the Hub.
         format: one of INPUT_FORMATS.
         parameter: what the caller calls the patterns, for errors.
-        splits: of datasets on the Hub; none if each has only one; None if there is no option for them.
+        splits: of datasets on the Hub and of folders; none if each has only one; None if there is no option for them.
         commits: that revisions on the Hub stand for, of all lists that belong together.
 
     Raises:
@@ -109,7 +105,7 @@ def list_inputs(
     """
     check_choice("input_format", format, INPUT_FORMATS)
     patterns = [patterns] if isinstance(patterns, str) else patterns
-    entries = find_files(patterns, parameter, splits=splits, commits=commits)
+    entries = find_files(patterns, parameter, splits=splits, commits=commits, format=format)
     if not entries:
         raise ParameterError(parameter, ",".join(patterns), "all files are empty.")
     return _input_files(entries, format, parameter)
@@ -134,7 +130,7 @@ def list_arriving(
         ParameterError, Unavailable: as list_inputs does, but not if there is no file.
     """
     accepted = {}
-    for url, entry in find_files(patterns, parameter, True, splits, commits).items():
+    for url, entry in find_files(patterns, parameter, True, splits, commits, format).items():
         with suppress(OSError):  # it has just vanished
             if accepts(url, listed_version(url, entry)):
                 accepted[url] = entry
@@ -145,7 +141,7 @@ def _input_files(entries: Mapping[str, Mapping[str, Any]], format: str, paramete
     """Make input files of what find_files found."""
     make = functools.partial(input_file, format=format, parameter=parameter)
     # A store takes some 30 ms for the first bytes of a file, and there may be thousands of files.
-    seen = look_at_first(entries, _suffixes, make)
+    seen = look_at_first(entries, suffixes_of, make)
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
 
         def made(urls: Iterable[str], by_name: bool) -> list[InputFile]:
@@ -154,7 +150,7 @@ def _input_files(entries: Mapping[str, Mapping[str, Any]], format: str, paramete
         first = [*entries][: _FIRST if len(entries) > _MANY else None]
         files = made(first, by_name=False)
         named = format_of_suffix()
-        are_as_named = all(file.format == named.get(_suffixes(file.url)[0], file.format) for file in files)
+        are_as_named = all(file.format == named.get(suffixes_of(file.url)[0], file.format) for file in files)
         return files + made([*entries][len(first) :], by_name=are_as_named)
 
 
@@ -164,11 +160,12 @@ def find_files(
     arriving: bool = False,
     splits: Sequence[str] | None = (),
     commits: Commits | None = None,
+    format: str = "auto",
 ) -> dict[str, Mapping[str, Any]]:
     """Find the files that patterns name, without reading any of them; those that are empty do not count.
 
     Args:
-        patterns, parameter, splits, commits: as of list_inputs.
+        patterns, parameter, splits, commits, format: as of list_inputs.
         arriving: whether files are still to come: a pattern may name none yet, and what is not a regular file is logged
             and left out.
 
@@ -184,7 +181,7 @@ def find_files(
         if name := hub_name(in_full(pattern)):
             entries = find_on_hub(name, splits, commits, parameter)
         else:
-            entries = _entries(pattern, parameter, arriving, splits)
+            entries = _entries(pattern, parameter, arriving, splits, format)
         found |= {url: entry for url, entry in entries if url not in found and entry["size"]}
     names = [without_commit(url) for url in found]
     if len({*names}) < len(names):
@@ -216,12 +213,12 @@ def shared_files(files: Iterable[InputFile]) -> Iterator[tuple[InputFile, InputF
 
 
 def _entries(
-    pattern: str, parameter: str, arriving: bool, splits: Sequence[str] | None
+    pattern: str, parameter: str, arriving: bool, splits: Sequence[str] | None, format: str
 ) -> list[tuple[str, Mapping[str, Any]]]:
     """Find the files that a pattern names: the url of each, and what its store says of it."""
     with _store_errors(pattern, parameter, "listed"):
         try:
-            found = _found(pattern, splits)
+            found = _found(pattern, splits, format, parameter, arriving)
         except FileNotFoundError:
             if arriving:
                 return []
@@ -248,7 +245,9 @@ def _entries(
 
 
 @with_retries("listed")
-def _found(pattern: str, splits: Sequence[str] | None) -> dict[str, dict[str, Any]]:
+def _found(
+    pattern: str, splits: Sequence[str] | None, format: str, parameter: str, arriving: bool
+) -> dict[str, dict[str, Any]]:
     """Find the files that a pattern names: what the store says of each, by its path."""
     system, path = file_system(pattern)
     is_here = "://" not in pattern and os.path.exists(path)
@@ -256,7 +255,7 @@ def _found(pattern: str, splits: Sequence[str] | None) -> dict[str, dict[str, An
     is_glob = not is_here and any(sign in path for sign in signs)
     entry = {} if is_glob else system.info(path)
     if not is_glob and entry["type"] == "directory":
-        return _records_below(system, path, splits)
+        return records_below(system, path, splits, format, parameter, arriving)
     if splits:
         raise no_splits(pattern, splits)
     return _matching(system, path) if is_glob else {path: entry}
@@ -284,7 +283,7 @@ def _matching(system: Any, pattern: str) -> dict[str, dict[str, Any]]:
     hidden = posixpath.basename(pattern).startswith(".")
     found = {
         path: entry
-        for path, entry in _with_targets(system, find_matching(system, pattern)).items()
+        for path, entry in with_targets(system, find_matching(system, pattern)).items()
         if entry["type"] != "directory" and (hidden or not posixpath.basename(path).startswith("."))
     }
     first_sign = min(pattern.find(sign) for sign in "*?[" if sign in pattern)
@@ -299,80 +298,8 @@ def _matching(system: Any, pattern: str) -> dict[str, dict[str, Any]]:
     states = [full_url(system.unstrip_protocol(state_of(folder))) for folder in folders]
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
         datasets = [folder for folder, is_there in zip(folders, threads.map(exists, states), strict=True) if is_there]
-    _log_skipped(base, sorted(folder.removeprefix(base).strip("/") for folder in datasets))
+    log_skipped(base, sorted(folder.removeprefix(base).strip("/") for folder in datasets))
     return {path: entry for path, entry in found.items() if not any(is_below(path, folder) for folder in datasets)}
-
-
-def _records_below(system: Any, folder: str, splits: Sequence[str] | None) -> dict[str, dict[str, Any]]:
-    """Find the files of records in a folder and those below it. Logs what else is there."""
-    suffixes = format_of_suffix()
-    chosen, others = {}, []
-    entries = _with_targets(system, find(system, folder)).items()
-    found = {path.removeprefix(folder).strip("/"): (path, entry) for path, entry in entries}
-
-    def read(below: str) -> bytes:
-        content: bytes = system.cat_file(found[below][0])
-        return content
-
-    datasets = dataset_folders(found.keys(), read)
-    shards: frozenset[str] | None = None
-    if "" in datasets:
-        try:
-            rows = rows_of_dataset({below: entry["size"] for below, (_, entry) in found.items()}, read, splits)
-        except ValueError as error:
-            raise UserError(f"{folder}: {error}") from None
-        shards = rows.shards
-        if rows.loss:
-            logging.getLogger(__name__).warning("%s: what is read are its rows: %s.", folder, rows.loss)
-    elif splits:
-        raise no_splits(folder, splits)
-    skipped = [dataset for dataset in datasets if dataset]
-    _log_skipped(folder, skipped)
-    for below, (path, entry) in found.items():
-        parts = below.split("/")
-        if (
-            parts[-1] in _NOT_RECORDS
-            or parts[-1].endswith(_ABOUT_SESSIONS)
-            or any(part.startswith((".", "_")) for part in parts)
-        ):
-            continue
-        if any(is_below(below, dataset) for dataset in skipped) or ("" in datasets and parts[0] != _ROWS):
-            continue
-        if shards is not None and below not in shards:
-            continue
-        if _suffixes(path)[0] in suffixes or entry["type"] == "directory":
-            chosen[path] = entry
-        else:
-            others.append(below)
-    if others:
-        shown = ", ".join(sorted(others)[:_SHOWN]) + (", ..." if len(others) > _SHOWN else "")
-        logging.getLogger(__name__).warning(
-            "%s: files with other suffixes than those of records are not read (%s): %s. To read such a file, name it.",
-            folder,
-            f"{len(others):,}",
-            shown,
-        )
-    return chosen
-
-
-def _with_targets(system: Any, entries: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What a disk says of files, with that of their targets for links; a broken link is as it was."""
-    return {
-        path: system.info(path) if entry.get("islink") and os.path.exists(path) else entry
-        for path, entry in entries.items()
-    }
-
-
-def _log_skipped(folder: str, datasets: Sequence[str]) -> None:
-    message = "%s: %s is a dataset of an earlier build and is not read. To read its rows, name its folder."
-    for dataset in datasets:
-        logging.getLogger(__name__).warning(message, folder, dataset)
-
-
-def _suffixes(path: str) -> tuple[str, str]:
-    """Return the suffix that shows the format, and that which shows the compression."""
-    stem, last = posixpath.splitext(path.lower())
-    return (posixpath.splitext(stem)[1], last) if last in COMPRESSION_OF_SUFFIX else (last, "")
 
 
 def input_file(
@@ -388,7 +315,7 @@ def input_file(
     Raises:
         ParameterError, Unavailable: as list_inputs does.
     """
-    suffix, compressed = _suffixes(url)
+    suffix, compressed = suffixes_of(url)
     compression = COMPRESSION_OF_SUFFIX.get(compressed)
     named = format
     if format in ("auto", "json"):

@@ -64,7 +64,7 @@ class ReadConversations(beam.PTransform):
         patterns: files, folders, globs and urls; one, or several. If there are several sources of records, for which
             steps have other parameters or of which the manifest has the sums: a mapping of the name of each to these.
         input_format: the format of all files; `auto` goes by name and content.
-        split: of datasets on the Hub, one or several; not needed if each has only one.
+        split: of datasets on the Hub and of folders, one or several; not needed if each has only one.
         split_bytes: bytes of input in each split, which becomes a shard; by default from the size of the input.
 
     Raises:

@@ -1,1 +1,1 @@
-"""Inputs that are datasets of the Hugging Face Hub: a name, a configuration and a split become files."""
+"""Inputs that are datasets, on the Hugging Face Hub or in a folder: a configuration and a split become files."""

@@ -28,6 +28,7 @@ _IN_FILE_NAME = ("**/{word}[{by}]*", "**/*[{by}]{word}[{by}]*")
 _FIVE_DIGITS = "[0-9]" * 5
 _SHARD = f"data/{{split}}-{_FIVE_DIGITS}-of-{_FIVE_DIGITS}*.*"
 _SHARD_NAME = re.compile(rf"(.+)-{_FIVE_DIGITS}-of-{_FIVE_DIGITS}.*")
+_SPECIAL = re.compile(r"(?:^|/)(?:__|\.)")
 _IGNORED = {
     "README.md",
     "config.json",
@@ -138,7 +139,9 @@ def files_of(pattern: str, paths: Collection[str], base: str = "") -> list[str]:
 def _matching(pattern: str, paths: Collection[str]) -> Iterable[str]:
     if not set(pattern) & set("*?["):
         return [pattern] if pattern in paths else []
-    return filter(_matcher(pattern), paths)
+    # A folder may have 100,000 files, most of which have none of the words.
+    literal = max(re.split(r"[*?/]|\[!?\]?[^]]*\]", pattern), key=len)
+    return filter(_matcher(pattern), [path for path in paths if literal in path])
 
 
 @functools.lru_cache(1024)
@@ -148,6 +151,8 @@ def _matcher(pattern: str) -> Callable[[str], Any]:
 
 def _counts(path: str, pattern: str) -> bool:
     """Whether as many folders that begin with two underscores, and names that begin with a dot, are in both."""
+    if not _SPECIAL.search(path) and not _SPECIAL.search(pattern):
+        return True
     special = [[part for part in each.split("/")[:-1] if part.startswith("__")] for each in (path, pattern)]
     hidden = [
         [part for part in each.split("/") if part.startswith(".") and {*part} != {"."}] for each in (path, pattern)
