@@ -52,6 +52,28 @@ def test_a_record_with_media_is_rejected(record, column, value, reason):
     assert raised.value.reason == reason
 
 
+@pytest.mark.parametrize(
+    ("column", "value", "reason"),
+    [("image_path", "a.png", "image"), ("image_urls", ["http://a/b"], "image"), ("image_file", {"path": "a"}, "image")],
+)
+@pytest.mark.parametrize("record", [record for name, record in RECORDS.items() if name != "tokens"])
+def test_a_file_whose_placeholder_is_in_the_text_is_media(record, column, value, reason):
+    with pytest.raises(RecordError) as raised:
+        parse({**record, column: value})
+    assert raised.value.reason == reason
+    of_no_placeholder = json.loads(json.dumps(record).replace("<image>", "<video>"))
+    assert parse({**of_no_placeholder, column: value}) == parse(of_no_placeholder)
+
+
+@pytest.mark.parametrize("column", ["jpg", "picture", "source"])
+@pytest.mark.parametrize("values", [{"bytes": b"\x89PNG", "path": "a.png"}, [{"bytes": b"\x89PNG", "path": None}]])
+@pytest.mark.parametrize("record", [*RECORDS.values(), {"problem": "What is it?", "solution": "A teapot."}])
+def test_the_bytes_of_a_file_are_media_whatever_the_name_of_the_column_is(record, values, column):
+    with pytest.raises(RecordError) as raised:
+        Parser().parse(Record(0, {**record, column: values}))
+    assert raised.value.reason == "image"
+
+
 @pytest.mark.parametrize("empty", [None, "", " ", [], [None], [""], {}, {"bytes": None, "path": None}, False])
 @pytest.mark.parametrize("column", ["image", "images", "audio", "audios", "video", "videos"])
 def test_a_record_with_an_empty_column_of_media_is_kept(column, empty):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from transforms.base.errors import RecordError
 
 _MEDIA = ("image", "audio", "video")
+_ONLY_TEXT = "only text can be tokenized"
 MEDIA_COLUMNS = tuple(column for medium in _MEDIA for column in (medium, f"{medium}s"))
+# Columns that may be metadata, but not of a record whose text has the placeholder of the file: their medium.
+FILE_COLUMNS = {
+    f"{medium}_{kind}": medium for medium in _MEDIA for kind in ("path", "paths", "file", "files", "url", "urls")
+}
 
 
 def check_no_media(record: Mapping[str, Any]) -> None:
@@ -18,17 +23,37 @@ def check_no_media(record: Mapping[str, Any]) -> None:
         record: its columns. `image`, `images` and so on may be null, empty, or a list or object of nothing else.
 
     Raises:
-        RecordError: if one has.
+        RecordError: if one has, or if a column names a file of which the text of the record has the placeholder, or has
+            the bytes of one, as datasets writes images into tables.
     """
-    if record.keys().isdisjoint(MEDIA_COLUMNS):
-        return
-    medium = next((medium for medium in _MEDIA if _has(record, medium)), None)
-    if medium:
-        raise RecordError(medium, f"the record has a column of {medium}s that is not empty; only text can be tokenized")
+    if not record.keys().isdisjoint(MEDIA_COLUMNS):
+        for medium in _MEDIA:
+            if _has(record, medium):
+                raise RecordError(medium, f"the record has a column of {medium}s that is not empty; {_ONLY_TEXT}")
+    for column, value in record.items():
+        if _is_file(value):
+            raise RecordError("image", f"{column} has the bytes of an image, or of another file; {_ONLY_TEXT}")
+        of_file = FILE_COLUMNS.get(column)
+        if of_file and not _is_empty(value) and _mentions(record, f"<{of_file}>"):
+            raise RecordError(of_file, f"{column} names the file of the <{of_file}> in the text; {_ONLY_TEXT}")
 
 
 def _has(record: Mapping[str, Any], medium: str) -> bool:
     return any(not _is_empty(record.get(column)) for column in (medium, f"{medium}s"))
+
+
+def _is_file(value: Any) -> bool:
+    if type(value) is list:
+        value = next((each for each in value if each is not None), None)
+    return type(value) is dict and type(value.get("bytes")) is bytes
+
+
+def _mentions(value: Any, text: str) -> bool:
+    if isinstance(value, str):
+        return text in value
+    if isinstance(value, Mapping):
+        value = value.values()
+    return isinstance(value, Iterable) and not isinstance(value, bytes) and any(_mentions(each, text) for each in value)
 
 
 def _is_empty(value: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from transforms.base.errors import RecordError
 from transforms.inputs.hints import hint_of_record
+from transforms.inputs.media import check_no_media
 from transforms.inputs.reading import Reading
 from transforms.inputs.schemas import (
     CHOSEN,
@@ -89,6 +90,7 @@ def _read_by_shape(
             return None
         if found.shape.schema == CHOSEN and schema == "auto":
             raise RecordError("preference_data", NO_PAIRS)
+        check_no_media(record)
         _, content = content_of(found.record(), found.shape.schema, reading)
         # Of a question with one answer, another answer is not about it, as it is of a dialog that has an answer.
         is_dialog = found.shape.schema != "messages" or "messages" in found.shape.columns

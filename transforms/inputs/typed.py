@@ -16,7 +16,7 @@ import msgspec
 
 from transforms.base.errors import RecordError
 from transforms.inputs.input_options import ParseOptions
-from transforms.inputs.media import MEDIA_COLUMNS
+from transforms.inputs.media import FILE_COLUMNS, MEDIA_COLUMNS
 from transforms.inputs.names import COMPLETION_IDS
 from transforms.inputs.schemas import OF_ONE_MESSAGE, SCHEMA_COLUMNS, WITHOUT_ANSWER
 from transforms.inputs.train_flags import is_like_a_flag
@@ -145,7 +145,7 @@ def _decoders(options: ParseOptions, others: Iterable[str]) -> Iterator[_Decoder
 
 def _others(schema: str, detected: bool) -> dict[str, Any]:
     """The types of the columns that could make the content of a schema another one."""
-    types: dict[str, Any] = dict.fromkeys((*SCHEMA_COLUMNS[schema].all, *MEDIA_COLUMNS), _NOTHING)
+    types: dict[str, Any] = dict.fromkeys((*SCHEMA_COLUMNS[schema].all, *MEDIA_COLUMNS, *FILE_COLUMNS), _NOTHING)
     types |= dict.fromkeys(types.keys() & {"system", "system_prompt"}, _NO_TEXT)
     if schema not in WITHOUT_ANSWER:  # answers that are labelled as bad
         types |= {"label": _NOT_BOOLEAN | _NOT_FALSE, "kto_tag": None}
