@@ -22,6 +22,7 @@ settings.register_profile(
     "suite",
     deadline=None,
     derandomize=not is_slow,
+    max_examples=1_000 if is_slow else 100,
     phases=phases,
     suppress_health_check=[HealthCheck.too_slow],
 )

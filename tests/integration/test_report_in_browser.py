@@ -27,7 +27,7 @@ SHOWN = [
     "{{ 7 * 7 }} ${7 * 7} ‹U+2028› אבג",
 ]
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")

@@ -234,7 +234,7 @@ def test_dockerfile_has_the_beam_version_of_this_environment():
     assert ("FROM", f"apache/beam_python3.11_sdk:{beam.__version__}") in instructions()
 
 
-@pytest.mark.skipif("TEST_SLOW" not in os.environ, reason="it takes minutes: TEST_SLOW=1 tests/run.sh")
+@pytest.mark.nightly
 def test_steps_of_the_image_in_a_clean_environment(tmp_path):
     image = tmp_path / "image"
     venv.create(tmp_path / "venv", with_pip=True)

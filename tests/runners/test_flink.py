@@ -20,6 +20,8 @@ from support.flink import FLINK, Cluster, install_flink, running_cluster
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.signals import with_default_signals
 
+pytestmark = pytest.mark.nightly
+
 # How many times the examples are copied: with TEST_SLOW they are 200 MB.
 COPIES, SPLIT_BYTES, SECONDS = (280, 2_000_000, 1_500) if "TEST_SLOW" in os.environ else (8, 60_000, 400)
 # The reference engine is slow, so that a job can be interrupted in the middle.

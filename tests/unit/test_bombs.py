@@ -198,7 +198,7 @@ def test_a_header_of_too_many_columns_is_refused_before_any_is_made(tmp_path, he
     assert int(done.stdout) < 30_000
 
 
-@pytest.mark.skipif(not os.environ.get("TEST_SLOW"), reason="reads 12 GB; TEST_SLOW=1 runs it")
+@pytest.mark.nightly  # it reads 12 GB
 @each_compression
 def test_gigabytes_in_a_few_kilobytes_need_less_than_300_mb_of_memory(tmp_path, compression):
     gigabytes = {"gzip": 5, "zstd": 5, "bz2": 1, "xz": 1}[compression]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import time
@@ -25,7 +24,7 @@ from transforms.chat.traced.compiled import CompiledTemplate, TracingTemplate
 from transforms.tokens.ids import IdEncoder
 from transforms.tokens.utf8 import Utf8
 
-pytestmark = pytest.mark.skipif("TEST_SLOW" not in os.environ, reason="takes minutes; TEST_SLOW=1")
+pytestmark = pytest.mark.nightly
 
 SECONDS = 900
 Patch = pytest.MonkeyPatch
