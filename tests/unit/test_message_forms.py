@@ -137,3 +137,33 @@ def test_a_message_with_media_next_to_its_content_rejects_the_record(field, medi
 def test_parts_of_a_table_have_null_for_the_fields_of_others():
     part = {"type": "text", "text": "Hi", "image_url": None, "input_audio": None}
     assert messages_of({"role": "user", "content": [part]})[0]["content"] == [part]
+
+
+@pytest.mark.parametrize("value", [7, True, ["I greet."], [{"type": "text", "text": "I greet."}], {"a": "I greet."}])
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "thinking"])
+def test_reasoning_that_is_not_a_string_rejects_the_record(key, value):
+    """A template would print it in Python's notation, and the model would be trained on that."""
+    kinds = {int: "a number", bool: "a boolean", list: "a list", dict: "an object"}
+    for turn in (ANSWER, {"role": "tool_call", "content": '{"name": "find", "arguments": {}}'}):
+        detail = f"the {key} of messages[1] is {kinds[type(value)]}; expected a string"
+        assert reject_of({"messages": [USER, {**turn, key: value}]}) == ("bad_content", detail)
+    assert messages_of(USER, {**ANSWER, key: ""}) == [USER, {**ANSWER, key: ""}]
+
+
+def test_last_exchange_whose_answer_is_not_a_string_rejects_the_record():
+    turns = [{"human": "2+2?", "assistant": "4"}, {"human": "3+3?", "assistant": 6}]
+    detail = "the assistant of messages[1] is a number, not a string"
+    assert reject_of({"conversation": turns}) == ("bad_content", detail)
+    last = {"human": "3+3?", "assistant": None}
+    assert example_of({"conversation": [turns[0], last]}).content.messages == [  # type: ignore[union-attr]
+        {"role": "user", "content": "2+2?"},
+        {"role": "assistant", "content": "4"},
+        {"role": "user", "content": "3+3?"},
+    ]
+
+
+@pytest.mark.parametrize("kind", [["text"], {"a": 1}, 7, None])
+def test_block_whose_type_is_not_a_string_is_named(kind):
+    blocks = [{"type": "thinking", "thinking": "Hm."}, {"type": kind, "text": "On its way."}]
+    reason, detail = reject_of({"messages": [USER, {"role": "assistant", "content": blocks}]})
+    assert reason == "bad_content" and detail.startswith("messages[1] has a block of ")

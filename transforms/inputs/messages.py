@@ -115,6 +115,8 @@ def _usual(turns: list[Any], column: str, reading: Reading) -> list[dict[str, An
             return None
         if not turn.keys() <= _WITH_CALLS or options.train_field in turn:
             return None
+        if role == "assistant" and _reasoning_of_another_type(turn):
+            return None
         if calls is not None:
             if not calls or type(calls) is not list:
                 return None
@@ -143,6 +145,8 @@ def _message(turn: Any, where: str, reading: Reading) -> tuple[dict[str, Any], b
     is_call = role in _CALL_ROLES
     if role in ROLES and len(turn) == 2 and isinstance(turn.get("content"), str):
         return {"role": role, "content": turn["content"]}, False
+    if (role == "assistant" or is_call) and (key := _reasoning_of_another_type(turn)):
+        raise RecordError("bad_content", f"the {key} of {where} is {kind_of(turn[key])}; expected a string")
     is_usual = role == name and role in ROLES and turn.keys() <= _AS_THEY_ARE
     if is_usual and reading.options.train_field not in turn and is_text(turn):
         return turn, False
@@ -165,6 +169,11 @@ def _message(turn: Any, where: str, reading: Reading) -> tuple[dict[str, Any], b
     if not is_call and ("tool_calls" in message or "function_call" in message):
         message = with_tool_calls(message, where, reading)
     return _with_weight(with_text_parts(message, where, reading), where, reading), is_call
+
+
+def _reasoning_of_another_type(turn: dict[str, Any]) -> str | None:
+    """The key of reasoning that is not a string, which a template would print in Python's notation; None if none is."""
+    return next((key for key in REASONING_KEYS if key in turn and turn[key] and not isinstance(turn[key], str)), None)
 
 
 def _continues(call: dict[str, Any], before: dict[str, Any]) -> bool:

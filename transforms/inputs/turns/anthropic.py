@@ -57,7 +57,7 @@ def _messages(turns: list[Any], column: str) -> Messages:
 
 def _add_answer(made: Assembler, blocks: list[Any], where: str) -> None:
     for block in blocks:
-        kind = block.get("type") if isinstance(block, dict) else kind_of(block)
+        kind = str(block.get("type")) if isinstance(block, dict) else kind_of(block)
         if kind in _REASONING and isinstance(block.get(_REASONING[kind]), str):
             made.add_reasoning(block[_REASONING[kind]])
         elif kind in _CALLS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from transforms.base.errors import RecordError
+from transforms.inputs.json_text import kind_of
 from transforms.inputs.names import ANSWERS, QUESTIONS, REASONINGS, SYSTEMS, plain_name
 from transforms.inputs.reading import ROLE_NAMES
 from transforms.inputs.samples import Sample
@@ -55,6 +56,10 @@ def _exchanged(turns: list[Any], column: str) -> Messages:
                 rest["train"] = rest.pop(_TRAIN)
             messages.append(_message("assistant", turn[taken["assistant"]]) | rest)
         else:
+            if other := next((key for key in rest if plain_name(key) in _ANSWERS), None):
+                raise RecordError(
+                    "bad_content", f"the {other} of {column}[{i}] is {kind_of(rest[other])}, not a string"
+                )
             messages[-1] |= rest
     return Messages(messages)
 
