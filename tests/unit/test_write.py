@@ -7,25 +7,22 @@ import gzip
 import hashlib
 import io
 import json
-import struct
 import subprocess
 import sys
 import threading
 import types
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.paths import ROOT
+from support.tfrecords import Example, records_of, rows_of_tfrecord
 from transforms import Slice, Split, StoreError
 from transforms.catalog.layout import Folder, increment_of
 from transforms.model.batches import Rows, RowSource, RowTable, Used
@@ -308,94 +305,10 @@ def test_row_with_more_values_than_a_row_group_has_a_row_group_of_its_own(monkey
 # TFRecord, read according to its specification
 
 
-def tf_example_class() -> Any:
-    """tf.train.Example, as tensorflow/core/example/{feature,example}.proto declare it."""
-    field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="chatmill/example.proto", package="tensorflow", syntax="proto3")
-
-    def message(name: str) -> Any:
-        return file.message_type.add(name=name)
-
-    for name, kind in (
-        ("BytesList", field.TYPE_BYTES),
-        ("FloatList", field.TYPE_FLOAT),
-        ("Int64List", field.TYPE_INT64),
-    ):
-        value = message(name).field.add(name="value", number=1, type=kind, label=field.LABEL_REPEATED)
-        if kind != field.TYPE_BYTES:
-            value.options.packed = True
-    feature = message("Feature")
-    feature.oneof_decl.add(name="kind")
-    for number, (name, kind) in enumerate(
-        (("bytes_list", "BytesList"), ("float_list", "FloatList"), ("int64_list", "Int64List")), start=1
-    ):
-        feature.field.add(
-            name=name,
-            number=number,
-            type=field.TYPE_MESSAGE,
-            type_name=f".tensorflow.{kind}",
-            label=field.LABEL_OPTIONAL,
-            oneof_index=0,
-        )
-    features = message("Features")
-    entry = features.nested_type.add(name="FeatureEntry")
-    entry.options.map_entry = True
-    entry.field.add(name="key", number=1, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
-    of_message = {"type": field.TYPE_MESSAGE, "label": field.LABEL_OPTIONAL}
-    entry.field.add(name="value", number=2, type_name=".tensorflow.Feature", **of_message)
-    features.field.add(
-        name="feature",
-        number=1,
-        type=field.TYPE_MESSAGE,
-        type_name=".tensorflow.Features.FeatureEntry",
-        label=field.LABEL_REPEATED,
-    )
-    message("Example").field.add(name="features", number=1, type_name=".tensorflow.Features", **of_message)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
-
-
-Example = tf_example_class()
-
-
-def masked_crc(content: bytes) -> int:
-    crc = google_crc32c.value(content)
-    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) % 2**32
-
-
-def records_of(content: bytes) -> Iterator[bytes]:
-    """uint64 length, uint32 masked crc of the length, the record, uint32 masked crc of the record; little-endian."""
-    at = 0
-    while at < len(content):
-        (length,) = struct.unpack_from("<Q", content, at)
-        (crc_of_length,) = struct.unpack_from("<I", content, at + 8)
-        record = content[at + 12 : at + 12 + length]
-        (crc_of_record,) = struct.unpack_from("<I", content, at + 12 + length)
-        assert len(record) == length
-        assert crc_of_length == masked_crc(content[at : at + 8])
-        assert crc_of_record == masked_crc(record)
-        yield record
-        at += 16 + length
-    assert at == len(content)
-
-
-def rows_of(content: bytes) -> list[dict[str, list[Any]]]:
-    """The features of each Example, by name. An Example must be as short as protobuf would write it."""
-    rows = []
-    for record in records_of(content):
-        parsed = Example.FromString(record)
-        parsed.DiscardUnknownFields()
-        assert parsed.ByteSize() == len(record)  # packed, each name once, no unknown field
-        features = parsed.features.feature
-        rows.append({name: list(getattr(features[name], features[name].WhichOneof("kind")).value) for name in features})
-    return rows
-
-
 def test_tfrecord_holds_an_example_for_each_row(tmp_path: Path):
     batch = batch_of(table_of(UNPACKED))
     (shard,) = ShardWriter(str(tmp_path), output_format=("tfrecord",))(batch).shards
-    assert rows_of(path_of(tmp_path, shard).read_bytes()) == [
+    assert rows_of_tfrecord(path_of(tmp_path, shard).read_bytes()) == [
         {"input_ids": [5, 6, 7], "labels": [-100, 6, 7]},
         {"input_ids": [127, 128, 151_642, 2], "labels": [-100, -100, 151_642, 2]},
     ]
@@ -411,7 +324,7 @@ def test_tfrecord_has_each_column_that_parquet_has(tmp_path: Path):
     expected = pq.read_table(path_of(tmp_path, of_parquet)).to_pylist()
     for row in expected:
         row["source"] = [url.encode() for url in row["source"]]
-    assert rows_of(path_of(tmp_path, of_tfrecord).read_bytes()) == expected
+    assert rows_of_tfrecord(path_of(tmp_path, of_tfrecord).read_bytes()) == expected
 
 
 def test_tfrecord_has_strings_as_bytes_integers_as_lists_of_one_and_nulls_as_empty_lists(tmp_path: Path):
@@ -419,7 +332,7 @@ def test_tfrecord_has_strings_as_bytes_integers_as_lists_of_one_and_nulls_as_emp
     writer = ShardWriter(str(tmp_path), output_format=("tfrecord",), write_columns=("input_ids",), provenance=True)
     (shard,) = writer(batch).shards
 
-    first, second = rows_of(path_of(tmp_path, shard).read_bytes())
+    first, second = rows_of_tfrecord(path_of(tmp_path, shard).read_bytes())
     assert first == {
         "input_ids": [5, 6, 7],
         "id": [("Rückgabe 📦" * 20).encode()],
@@ -448,7 +361,7 @@ int32 = st.integers(-(2**31), 2**31 - 1)
 @given(st.lists(st.lists(int32, min_size=1, max_size=200), max_size=6))
 def test_any_row_of_integers_comes_back_from_tfrecord(lists: list[list[int]]):
     table = pa.table({"input_ids": pa.array(lists, pa.list_(pa.int32()))})
-    assert rows_of(encode_tfrecord(table)) == [{"input_ids": row} for row in lists]
+    assert rows_of_tfrecord(encode_tfrecord(table)) == [{"input_ids": row} for row in lists]
 
 
 def test_fields_of_lengths_about_128_come_back_from_tfrecord():
@@ -460,7 +373,7 @@ def test_fields_of_lengths_about_128_come_back_from_tfrecord():
             "input_ids": pa.array([[1] * length for length in lengths], pa.list_(pa.int32())),
         }
     )
-    assert rows_of(encode_tfrecord(table)) == [
+    assert rows_of_tfrecord(encode_tfrecord(table)) == [
         {"text": [b"x" * length], "input_ids": [1] * length} for length in lengths
     ]
 
@@ -713,7 +626,7 @@ def test_parts_of_a_split_are_one_shard(tmp_path: Path):
     assert [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)] == [3, 2]
     assert file.read()["input_ids"].to_pylist() == joined(PACKED + PACKED[:2], 0)
     assert pq.read_table(path_of(tmp_path, validation))["input_ids"].to_pylist() == joined(UNPACKED * 2, 0)
-    records = rows_of(path_of(tmp_path, train_records).read_bytes())
+    records = rows_of_tfrecord(path_of(tmp_path, train_records).read_bytes())
     assert [row["input_ids"] for row in records] == joined(PACKED + PACKED[:2], 0)
     for shard in receipt.shards:
         content = path_of(tmp_path, shard).read_bytes()
