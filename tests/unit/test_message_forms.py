@@ -46,6 +46,19 @@ def test_from_and_value_are_known_in_any_column():
     assert example_of({"prompt": turns[:1], "completion": turns[1:]}).content.messages == expected  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("channel", ["analysis", "commentary"])
+@pytest.mark.parametrize("content", ["Hm", [{"type": "text", "text": "Hm"}]])
+def test_a_turn_on_a_channel_of_harmony_that_is_no_answer_rejects_the_record(channel, content):
+    turn = {"role": "assistant", "channel": channel, "content": content}
+    assert reject_of({"messages": [USER, turn, {**ANSWER, "channel": "final"}]}) == (
+        "bad_message",
+        f"messages[1] is on Harmony's channel {channel}, and would be trained on as an answer; "
+        "expected reasoning as thinking, and calls as tool_calls, of the answer",
+    )
+    others = {**USER, "channel": channel}, {**ANSWER, "channel": "final"}
+    assert messages_of(*others) == [*others]
+
+
 @pytest.mark.parametrize("role", ["tool", "observation", "function", "function_response", "tool_response"])
 def test_roles_of_answers_of_tools(role):
     assert messages_of({"role": role, "content": "7"}) == [{"role": "tool", "content": "7"}]

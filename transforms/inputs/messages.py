@@ -16,6 +16,8 @@ from transforms.model.examples import REASONING_KEYS, plain
 # The roles of a turn whose value is a call: ShareGPT's, and that of ms-swift.
 _CALL_ROLES = ("function_call", "tool_call")
 _SHAREGPT = {"from": "role", "value": "content"}
+# The channels of Harmony (gpt-oss) on which a model does not answer: of reasoning, and of calls and what precedes them.
+_CHANNELS = ("analysis", "commentary")
 # The keys of messages that are not changed if their content is text: no calls, media or flags.
 _AS_THEY_ARE = {"role", "content", "name", "tool_call_id", "reasoning_content", "thinking"}
 _WITH_CALLS = {*_AS_THEY_ARE, "tool_calls"}
@@ -151,6 +153,11 @@ def _message(turn: Any, where: str, reading: Reading) -> tuple[dict[str, Any], b
     if is_usual and reading.options.train_field not in turn and is_text(turn):
         return turn, False
     check_no_media_fields(turn, where)
+    if role == "assistant" and turn.get("channel") in _CHANNELS:
+        found = f"{where} is on Harmony's channel {turn['channel']}, and would be trained on as an answer"
+        raise RecordError(
+            "bad_message", f"{found}; expected reasoning as thinking, and calls as tool_calls, of the answer"
+        )
     if is_call:
         if turn.get("tool_calls") or turn.get("function_call"):
             raise RecordError(
