@@ -114,6 +114,12 @@ def test_no_template_arguments_are_none(nothing):
     assert content_of({"messages": CHAT, "chat_template_kwargs": nothing}) == Conversation(CHAT)
 
 
+def test_template_arguments_that_are_null_are_absent_as_those_of_a_table():
+    arguments = {"enable_thinking": None, "documents": [None], "effort": "low"}
+    expected = Conversation(CHAT, template_kwargs={"documents": [None], "effort": "low"})
+    assert content_of({"messages": CHAT, "chat_template_kwargs": arguments}) == expected
+
+
 def test_prompt_and_completion_of_strings_are_kept_apart():
     assert content_of({"prompt": "2 + 2 =", "completion": " 4"}) == PromptCompletion("2 + 2 =", " 4")
     assert content_of({"prompt": "", "completion": "4"}) == PromptCompletion("", "4")

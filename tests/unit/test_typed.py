@@ -53,7 +53,7 @@ USUAL: dict[str, dict[str, Any]] = {
         ],
         "tools": json.dumps([TOOL["function"]]),
     },
-    "messages with parameters of the template": {"messages": MESSAGES, "chat_template_kwargs": {"a": [1]}},
+    "messages with parameters of the template": {"messages": MESSAGES, "chat_template_kwargs": {"a": [1], "b": None}},
     "messages in parts": {"messages": IN_PARTS, "tools": [TOOL]},
     "messages in parts, in another order": {
         "messages": [{"role": "user", "content": [{"text": "a", "type": "text"}]}, MESSAGES[1]],

@@ -439,6 +439,7 @@ def _conversation(
     arguments = arguments or {}
     if not isinstance(arguments, dict):
         raise RecordError("bad_template_kwargs", f"chat_template_kwargs is {kind_of(arguments)}; expected an object")
+    arguments = {name: value for name, value in arguments.items() if value is not None}  # as Arrow gives them to all
     if arguments and (taken := sorted(RESERVED_TEMPLATE_KWARGS & arguments.keys())):
         raise RecordError("bad_template_kwargs", f"chat_template_kwargs has {', '.join(taken)}, which the job sets")
     for name in _SWITCHES:

@@ -164,7 +164,7 @@ def _other_messages_maker(column: str, options: ReadOptions) -> Maker:
 def _conversation(lazy_messages: Any, record: Any) -> Conversation:
     """Make the conversation of a record with the columns _OF_CONVERSATIONS."""
     tools = known_tools(bytes(record.tools)) if record.tools else None
-    arguments = record.chat_template_kwargs or {}
+    arguments = {name: value for name, value in (record.chat_template_kwargs or {}).items() if value is not None}
     if record.enable_thinking is not None:
         arguments = {"enable_thinking": record.enable_thinking, **arguments}
     if not RESERVED_TEMPLATE_KWARGS.isdisjoint(arguments):
