@@ -272,6 +272,11 @@ def resolve(
         "text. If no answer is followed by it, it changes nothing."
         for text in unknown_stop_tokens(options.eot_tokens, tokenizer, template)
     ]
+    if getattr(tokenizer.backend_tokenizer, "fix_mistral_regex", None) is False:
+        warnings.append(
+            f"warning: --tokenizer {options.tokenizer} cuts texts by a regular expression of which transformers says "
+            'that it is not that of the model. "fix_mistral_regex": true in its tokenizer_config.json replaces it.'
+        )
     for number, source in enumerate(sources):
         if first := next((file for file in files if file.source == number), None):
             with source.named_in_errors():

@@ -217,6 +217,22 @@ def test_a_template_without_masks_is_a_warning_before_the_work(build, tmp_path):
     assert "spans_not_established (" in rest[1] and "were rejected" in rest[0]
 
 
+def test_a_tokenizer_whose_regular_expression_transformers_warns_of_is_named(build, tmp_path):
+    folder = tmp_path / "tokenizer"
+    shutil.copytree(TOKENIZER, folder)
+    content = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = content["model"]["vocab"]
+    vocabulary |= {f"no text has it {number}": 100_000 + number for number in range(100_001)}
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    (folder / "config.json").write_text('{"model_type": "mistral3", "transformers_version": "4.50.0"}')
+    ended = build(*with_options(tmp_path / "out", tokenizer=folder))
+    assert ended.code == 0
+    assert f"chatmill: warning: --tokenizer {folder} cuts texts by a regular expression of which" in ended.err
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "fix_mistral_regex": True}))
+    assert "regular expression" not in build(*with_options(tmp_path / "fixed", tokenizer=folder)).err
+
+
 def test_the_form_of_contents_is_named_once_if_it_is_not_that_of_the_records(build, tmp_path):
     parts = [{"type": "text", "text": text} for text in ("2", "+2?")]
     messages = [{"role": "user", "content": parts}, {"role": "assistant", "content": "4"}]
