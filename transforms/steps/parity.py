@@ -133,7 +133,8 @@ class ParityChecker:
             turns, kinds = found.comparison.turns, found.comparison.kinds
             try:
                 if suspects := found.comparison.suspects:
-                    kinds = {**kinds, **_kinds(differing(found, text.text, merged(text.spans), suspects))}
+                    others = _kinds(differing(found, text.text, merged(text.spans), suspects))
+                    kinds = dict(sorted({**kinds, **others}.items()))  # the first is shown
                 compared[number] = _Compared(turns, kinds, found)
             except NotCompiled:
                 compared[number] = self._by_reference(text, turns)
