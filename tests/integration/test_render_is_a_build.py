@@ -14,11 +14,10 @@ from support.datasets import rejects_of, rows_of, write_jsonl
 from support.generated import generate
 from support.paths import TOKENIZER
 from support.records import malformed
-from support.templates import CHATML, DROPS_REASONING, MARKED, templates_of_oracles
+from support.templates import CHATML, DROPS_REASONING, MARKED, templates_of_models
 from transforms import RecordError, render
 
 FORMS = Path(__file__).parents[1] / "data" / "forms.jsonl"
-SHARED_TEMPLATES = templates_of_oracles()
 COLUMNS = {"messages", "tools", "chat_template_kwargs"}
 LOOK = {"name": "look", "description": "Looks at a place", "parameters": {"type": "object", "properties": {}}}
 CALL = {"type": "function", "function": {"name": "look", "arguments": '{"at": "Thun"}'}}
@@ -68,7 +67,7 @@ def rendered(record: dict[str, Any], template: str, **options: Any) -> tuple[Any
         (CHATML, {}),
         (DROPS_REASONING, {"special_tokens_in_content": "plain"}),
         (MARKED, {"unprinted": "report", "after_end": "mask"}),
-        *[(SHARED_TEMPLATES[name], {}) for name in ("qwen3",) if name in SHARED_TEMPLATES],
+        (templates_of_models()["qwen3"], {}),
     ],
 )
 def test_each_record_gives_what_a_build_writes_or_the_reason_of_its_reject(

@@ -1,15 +1,19 @@
-"""Chat templates for the tests, and the templates of the shared oracle."""
+"""Chat templates for the tests: small ones, those of models, odd ones; and records with what becomes of them."""
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 
-from support.paths import SHARED
+from support.models import TEMPLATES
+from support.paths import ROOT
 from transforms import Conversation
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.turns import TurnFinder
 from transforms.model.examples import Span
+
+ORACLES = ROOT / "tests" / "data" / "oracles"
 
 
 def masked(
@@ -61,15 +65,38 @@ OPENS_REASONING = CHATML.replace(
 )
 
 
-def oracle_templates() -> dict[str, dict[str, Any]]:
-    """Return one case of the shared oracle for each template, by the name of the template."""
-    oracle = SHARED / "oracle" / "masks.jsonl"
-    lines = oracle.read_text().splitlines() if oracle.exists() else []
-    return {case["template"]: case for case in map(json.loads, lines)}
+# A chat template of each of these: between them they print messages in the ways that the models of today have.
+MODELS = ("llama3", "qwen2_5", "qwen3", "qwen3_instruct_2507", "gemma3", "phi3", "gptoss", "cohere", "nemotron_3_nano")
+MODELS += ("qwen3_5_think", "qwen3_5_nothink", "llama3_1", "glm4moe", "deepseek_r1_distill", "smolvlm", "llava_next")
+MODELS += ("gemma4", "gemma4_v3")
+# What they read besides messages and tools. Those of gptoss and llama3_1 print the date.
+GIVEN = {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>", "pad_token": "<|finetune_right_pad_id|>"}
+NOW = "2026-11-20T12:00:00"
 
 
-def templates_of_oracles() -> dict[str, str]:
-    """Return the chat templates of the shared oracles, those of models and odd ones, by their names."""
-    oracles = sorted((SHARED / "oracle").rglob("*.jsonl"))
-    cases = [json.loads(line) for oracle in oracles for line in oracle.read_text().splitlines()]
-    return {case["template"]: case["chat_template"] for case in cases if "chat_template" in case}
+@functools.cache
+def templates_of_trl() -> dict[str, str]:
+    """Return the chat templates that TRL has, by their names: those of models, and the same with marks of its own."""
+    return {file.stem: file.read_text() for file in sorted(TEMPLATES.glob("*.jinja"))}
+
+
+@functools.cache
+def templates_of_models() -> dict[str, str]:
+    """Return the chat templates of MODELS, by their names."""
+    return {name: templates_of_trl()[name] for name in MODELS}
+
+
+@functools.cache
+def odd_templates() -> dict[str, str]:
+    """Return chat templates that print messages in ways that are hard to follow, by their names."""
+    return json.loads((ORACLES / "templates.json").read_text())
+
+
+def models_and_odd() -> dict[str, str]:
+    return {**templates_of_models(), **odd_templates()}
+
+
+@functools.cache
+def cases_of(oracle: str) -> list[dict[str, Any]]:
+    """Return the cases of an oracle (tests/data/oracles/README.md)."""
+    return [json.loads(line) for line in (ORACLES / f"{oracle}.jsonl").read_text().splitlines()]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 WORDS = ["The wheel turns", "when the rain comes", "<s>", "</s>", "<|im_end|>", "水車は回る。"]
 
@@ -40,3 +41,16 @@ def save_tokenizer(
     config = {"tokenizer_class": "TokenizersBackend", "backend": "tokenizers", **special_tokens}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     return str(folder)
+
+
+def with_special_tokens(tokenizer: Path, folder: Path, tokens: dict[str, str], more: Sequence[str] = ()) -> Path:
+    """Save a tokenizer with special tokens besides its own, those that have names and more; return the folder."""
+    shutil.copytree(tokenizer, folder, dirs_exist_ok=True)
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    backend.add_special_tokens(
+        [AddedToken(token, normalized=False, special=True) for token in [*tokens.values(), *more]]
+    )
+    backend.save(str(folder / "tokenizer.json"))
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | tokens))
+    return folder

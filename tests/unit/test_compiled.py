@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +11,19 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from support.chats import assistant, user, without_signature
-from support.paths import CHATS, SHARED, TOKENIZER
+from support.paths import CHATS, TOKENIZER
 from support.styles import CONVERSATIONS, STYLES
-from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING, masked, oracle_templates
+from support.templates import (
+    CHATML,
+    DROPS_REASONING,
+    GIVEN,
+    MARKED,
+    OPENS_REASONING,
+    cases_of,
+    masked,
+    templates_of_models,
+    templates_of_trl,
+)
 from transforms import Conversation, RecordError
 from transforms.chat.rendering.omissions import omissions_of
 from transforms.chat.rendering.template import ChatTemplate
@@ -311,12 +319,11 @@ def test_masks_of_the_example_corpus_equal_the_reference():
     assert known > 10
 
 
-@pytest.mark.skipif(not (SHARED / "oracle").exists(), reason="the shared oracle is absent")
 def test_masks_under_real_templates_equal_the_reference():
     known = 0
-    for case in map(json.loads, (SHARED / "oracle" / "masks.jsonl").read_text().splitlines()):
-        template = template_of(case["chat_template"], case["special_tokens"])
-        conversation = Conversation(case["messages"], case["tools"])
+    for case in cases_of("masks"):
+        template = template_of(templates_of_models()[case["template"]], GIVEN)
+        conversation = Conversation(case["record"]["messages"], case["record"].get("tools"))
         found = without_signature(cache_of(template).render_with_spans(conversation, "assistant"))
         if is_compiled(found):
             assert found[:2] == masked(template, conversation)
@@ -332,33 +339,25 @@ PLAIN = [
 OWN = {"chatml": CHATML, "marked": MARKED, "drops reasoning": DROPS_REASONING, "opens reasoning": OPENS_REASONING}
 
 
-@pytest.mark.parametrize("name", [*OWN, *oracle_templates()])
+@pytest.mark.parametrize("name", [*OWN, *templates_of_models()])
 def test_plain_conversations_are_all_rendered_by_compiled_templates(name):
-    if name in OWN:
-        template = template_of(OWN[name])
-    else:
-        case = oracle_templates()[name]
-        template = template_of(case["chat_template"], case["special_tokens"])
+    template = template_of(OWN[name]) if name in OWN else template_of(templates_of_models()[name], GIVEN)
     cache = cache_of(template)
     found = [without_signature(cache.render_with_spans(Conversation(messages), "assistant")) for messages in PLAIN]
     assert all(map(is_compiled, found)), found
 
 
-TRL = importlib.util.find_spec("trl")
-TRL_TEMPLATES = sorted((Path(TRL.origin).parent / "chat_templates").glob("*.jinja")) if TRL and TRL.origin else []
-
-
-@pytest.mark.skipif(not TRL_TEMPLATES, reason="TRL is not installed")
+@pytest.mark.slow
 def test_plain_conversations_under_the_templates_of_trl_are_rendered_by_compiled_templates():
     slow = {}
-    for file in TRL_TEMPLATES:
-        template = template_of(file.read_text(), {"bos_token": "<s>", "eos_token": "</s>"})
+    for name, source in templates_of_trl().items():
+        template = template_of(source, {"bos_token": "<s>", "eos_token": "</s>"})
         found = [
             without_signature(cache_of(template).render_with_spans(Conversation(messages), "assistant"))
             for messages in PLAIN
         ]
         # Some templates refuse a system message.
-        slow[file.stem] = [one for one in found if isinstance(one, SlowPath) and one.reason != "trace_failed"]
+        slow[name] = [one for one in found if isinstance(one, SlowPath) and one.reason != "trace_failed"]
     assert [name for name, reasons in slow.items() if reasons] == []
 
 

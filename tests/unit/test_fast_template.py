@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.chats import SPLIT, assistant, examples_of, render_config, user
 from support.generated import generate
 from support.paths import TOKENIZER
-from support.templates import CHATML, DROPS_REASONING, templates_of_oracles
+from support.templates import CHATML, DROPS_REASONING, models_and_odd
 from transforms import Conversation, Examples
 from transforms.chat.fast.fast_jinja import Output, compile_fast, render_fast
 from transforms.chat.fast.fast_template import FastTemplate
@@ -61,7 +61,7 @@ TOOLS = """
 """
 
 
-TEMPLATES = {"tools": TOOLS, **templates_of_oracles()}
+TEMPLATES = {"tools": TOOLS, **models_and_odd()}
 
 
 def rendered(template: str, examples: Examples, engine: str, **options: Any) -> Texts:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.chats import SPLIT, render_config
 from support.generated import Generated, generate
-from support.paths import SHARED
-from support.templates import templates_of_oracles
+from support.models import DEEPSEEK as TOKENIZER
+from support.templates import models_and_odd, templates_of_trl
 from support.transformers_text import TransformersText
 from transforms import Examples
 from transforms.model.batches import Records, Texts
@@ -24,20 +22,10 @@ from transforms.steps.render import Renderer
 
 NOW = datetime(2026, 11, 20, 12)
 RECORDS = 40
-TOKENIZER = SHARED / "tokenizers" / "llama3"
-
-
-def templates() -> dict[str, str]:
-    """Return chat templates by their names: those of the shared oracles and, if TRL is installed, those of TRL."""
-    found = templates_of_oracles()
-    trl = importlib.util.find_spec("trl")
-    if trl and trl.origin:
-        files = sorted((Path(trl.origin).parent / "chat_templates").glob("*.jinja"))
-        found |= {file.stem: file.read_text() for file in files}
-    return found
-
-
-TEMPLATES = templates()
+# The fast lane has one of each kind.
+IN_FAST = models_and_odd()
+TEMPLATES = {**templates_of_trl(), **IN_FAST}
+NAMES = [pytest.param(name, marks=() if name in IN_FAST else pytest.mark.slow) for name in TEMPLATES]
 
 
 def rendered(template: str, generated: list[Generated], **options: Any) -> Texts:
@@ -66,7 +54,7 @@ def trained(text: Text) -> str:
 
 
 @pytest.mark.parametrize("engine", ["reference", "auto"])
-@pytest.mark.parametrize("name", TEMPLATES or [pytest.param("none", marks=pytest.mark.skip("../shared is absent"))])
+@pytest.mark.parametrize("name", NAMES)
 def test_generated_records_are_printed_and_masked_right_or_what_is_lost_is_counted(name: str, engine: str):
     generated = [generate(seed) for seed in range(RECORDS)]
     options = {"engine": engine, "special_tokens_in_content": "allow"}  # they have markers of other templates

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.paths import ROOT
 from transforms import RecordError
 from transforms.inputs.formats import Part
 from transforms.inputs.formats import json as json_format
@@ -21,7 +20,6 @@ from transforms.model.examples import Record
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_split
 
-SHAPES = ROOT.parent / "shared" / "shapes"
 TALK = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": 'Hello, {you}, "]" \\ é'}]
 
 
@@ -135,9 +133,9 @@ def test_such_a_file_is_recognized_and_read_by_several_splits(tmp_path, name, in
     assert len(splits) > 1 and [json.loads(record)["topic"] for record in found] == list(range(400))
 
 
-def test_the_shape_is_read():
-    if not (path := SHAPES / "dictofrec.json").exists():
-        pytest.skip("needs the shapes of records")
+def test_a_file_of_one_line_is_read(tmp_path):
+    path = tmp_path / "dictofrec.json"
+    path.write_text(json.dumps({"d1": {"messages": TALK}, "d2": {"messages": TALK}}) + "\n")
     [split] = splits_of(list_inputs(str(path)), 1 << 20)
     [part] = read_split(split, 1 << 20)
     assert [json.loads(record.raw)["id"] for record in part.records] == ["d1", "d2"]

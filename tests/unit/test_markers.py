@@ -7,14 +7,13 @@ import functools
 import json
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.chats import SPLIT, render_config
-from support.paths import SHARED, TOKENIZER
-from support.templates import CHATML, templates_of_oracles
+from support.paths import ROOT, TOKENIZER
+from support.templates import CHATML, models_and_odd
 from transforms import Example, Examples, RecordError
 from transforms.inputs.preference import is_pair
 from transforms.inputs.unread import kind_of_name
@@ -100,20 +99,15 @@ SHAPES: dict[str, dict[str, Any]] = {
     "calls with more": {"messages": [CHAT[0], {**CHAT[1], "tool_calls": [{**CALL, "result": {"text": "4"}}]}]},
     "sharegpt": {"system": "A", "conversations": [{"from": "human", "value": "B"}, {"from": "gpt", "value": "C"}]},
 }
-TEMPLATES = {"chatml": CHATML, **templates_of_oracles()}
+TEMPLATES = {"chatml": CHATML, **models_and_odd()}
 IN_THE_SUITE = {"chatml", "qwen3", "gptoss", "llama3_1", "gemma4_v3", "own_keys"}
 # What these say is known without the text.
 OF_MESSAGES = ("role", "from", "type", "tool_call_id")
 
 
 def shapes() -> dict[str, dict[str, Any]]:
-    found = dict(SHAPES)
-    for file in sorted(Path(SHARED, "shapes").glob("*.json*")):
-        text = file.read_text()
-        values = json.loads(text) if file.suffix == ".json" else [json.loads(line) for line in text.splitlines()]
-        values = values if isinstance(values, list) else [values]
-        found |= {f"{file.name} {number}": value for number, value in enumerate(values) if isinstance(value, dict)}
-    return found
+    lines = (ROOT / "tests" / "data" / "forms.jsonl").read_text().splitlines()
+    return SHAPES | {f"form {number}": json.loads(line) for number, line in enumerate(lines)}
 
 
 def planted(value: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import json
 import random
 from datetime import datetime
 from itertools import count
@@ -14,8 +12,8 @@ import pytest
 
 import transforms.chat.rendering.template as template_module
 from support.chats import SPLIT, assistant, render_config, user, without_signature
-from support.paths import SHARED, TOKENIZER
-from support.templates import CHATML, DROPS_REASONING, MARKED
+from support.paths import TOKENIZER
+from support.templates import CHATML, DROPS_REASONING, MARKED, odd_templates, templates_of_models
 from transforms import Conversation, Example, Examples, RecordError
 from transforms.chat.rendering.omissions import NO_OMISSIONS, Omissions, omissions_of
 from transforms.chat.rendering.template import ChatTemplate
@@ -29,12 +27,8 @@ from transforms.tokens.tokenizer import load_tokenizer
 LOSSES = ("assistant", "last_assistant", "all")
 
 
-@functools.cache
-def real_templates() -> dict[str, str]:
-    files = [SHARED / "oracle" / name for name in ("masks.jsonl", "real.jsonl")]
-    lines = [line for file in files if file.exists() for line in file.read_text().splitlines()]
-    return {case["template"]: case["chat_template"] for case in map(json.loads, lines)}
-
+REMEMBERS = {name: source for name, source in odd_templates().items() if name.startswith("own_remember")}
+REAL = {**templates_of_models(), **REMEMBERS}
 
 # Ways to print that hide a text from a search for marks, or from a comparison with it.
 PRINTS = {
@@ -165,9 +159,9 @@ def absent(made: Generated, text: str) -> Omissions:
     return Omissions(tuple(missing), tuple(reasoning), of_last)
 
 
-@pytest.mark.parametrize("name", [*PRINTS, *real_templates()])
+@pytest.mark.parametrize("name", [*PRINTS, *REAL])
 def test_what_is_found_is_what_a_search_for_unique_words_finds(name):
-    template = template_of(PRINTS.get(name) or real_templates()[name])
+    template = template_of(PRINTS.get(name) or REAL[name])
     cache, compared, traced = TraceCache(template), 0, 0
     for seed in range(60):
         made = generated(seed, parts=name != "looks_for_it")  # it reads strings only, so that parts are one content
@@ -252,9 +246,7 @@ CALL = assistant("", tool_calls=[{"type": "function", "function": {"name": "add"
     ],
 )
 def test_reasoning_of_the_last_answer_is_told_apart_from_that_of_earlier_turns(engine, name, messages, lost, of_last):
-    if name not in real_templates():
-        pytest.skip("../shared is absent")
-    notes = rendered(messages, real_templates()[name], engine=engine, now="2026-11-20T12:00:00").outcomes.notes
+    notes = rendered(messages, REAL[name], engine=engine, now="2026-11-20T12:00:00").outcomes.notes
     assert notes.get("reasoning_not_printed", 0) == lost
     assert notes.get("last_reasoning_not_printed", 0) == of_last
 

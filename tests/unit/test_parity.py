@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import pickle
 from typing import Any
 
@@ -13,8 +12,8 @@ from hypothesis import strategies as st
 
 from support.chats import SPLIT, assistant, render_config, user
 from support.datasets import manifest_of, rows_of, write_jsonl
-from support.paths import SHARED, TOKENIZER
-from support.templates import CHATML, MARKED, OPENS_REASONING, oracle_templates
+from support.paths import TOKENIZER
+from support.templates import CHATML, GIVEN, MARKED, NOW, OPENS_REASONING, cases_of, templates_of_models
 from transforms import Conversation, Example, Examples
 from transforms.chat.rendering.template import load_template
 from transforms.chat.traced.tracer import SENTINEL
@@ -525,31 +524,31 @@ def test_build_with_expand_reconciles_records_and_rows(build, tmp_path):
     assert manifest_of(tmp_path / "reject")["records"]["rejected"] == {"differs_from_inference": 1}
 
 
-@pytest.mark.skipif(not (SHARED / "oracle").exists(), reason="the shared oracle is absent")
 def test_expand_trains_in_the_context_of_inference_under_real_templates():
     refused = kept = 0
-    for case in map(json.loads, (SHARED / "oracle" / "masks.jsonl").read_text().splitlines()):
-        template, own = case["chat_template"], case["special_tokens"]
-        conversation = Conversation(case["messages"], case["tools"])
-        config = render_config(template, chat_template_kwargs=own, now=case.get("now"), unprinted="report")
+    for case in cases_of("masks"):
+        template, conversation = (
+            templates_of_models()[case["template"]],
+            Conversation(case["record"]["messages"], case["record"].get("tools")),
+        )
+        config = render_config(template, chat_template_kwargs=GIVEN, now=NOW, unprinted="report")
         batch = Examples(SPLIT, 0, True, Outcomes(read=1), [Example(0, conversation, {}, False, b"{}")])
         batch = ParityChecker(config, parity="expand")(Renderer(config)(batch))
         refused, kept = refused + len(batch.outcomes.rejects), kept + bool(batch.texts)
         chat_template = load_template(config)
-        turns = [number for number, message in enumerate(case["messages"]) if message["role"] == "assistant"]
+        turns = [number for number, message in enumerate(conversation.messages) if message["role"] == "assistant"]
         contexts = {
             chat_template.render(conversation.with_messages(conversation.messages[:turn]), True)
             for turn in (turns if batch.texts else [])
         }
         found = [text.text[:start] for text in batch.texts for start, _ in text.spans]
         assert len(found) == len(set(found))
-        assert set(found) <= contexts, case["case"]
+        assert set(found) <= contexts, case["name"]
     assert refused < 20 < 100 < kept  # refused: the generation prompt is longer than the header in history
 
 
-@pytest.mark.parametrize("name", oracle_templates())
+@pytest.mark.parametrize("name", templates_of_models())
 def test_engines_find_the_same_differences_under_real_templates(name):
-    case = oracle_templates()[name]
     conversations = [
         PLAIN,
         [user(" a "), assistant(" b "), user("e"), assistant("end\n")],
@@ -569,12 +568,12 @@ def test_engines_find_the_same_differences_under_real_templates(name):
     for parity in ("report", "expand", "reject"):
         fast, reference = (
             checked(
-                case["chat_template"],
+                templates_of_models()[name],
                 *conversations,
                 parity=parity,
                 engine=engine,
-                chat_template_kwargs=case["special_tokens"],
-                now=case.get("now"),
+                chat_template_kwargs=GIVEN,
+                now=NOW,
                 unprinted="report",
             )
             for engine in ("auto", "reference")
@@ -596,11 +595,10 @@ CONTENTS = st.one_of(
 )
 
 
-@pytest.mark.parametrize("name", sorted({*oracle_templates()} & {"qwen3", "deepseek_r1_distill", "nemotron_3_nano"}))
+@pytest.mark.parametrize("name", ["deepseek_r1_distill", "nemotron_3_nano", "qwen3"])
 @pytest.mark.parametrize("parity", ["expand", "reject"])
 def test_reasoning_is_compared_and_expanded_as_by_the_reference(name, parity):
-    case = oracle_templates()[name]
-    options = {"chat_template_kwargs": case["special_tokens"], "now": case.get("now"), "unprinted": "report"}
+    options = {"chat_template_kwargs": GIVEN, "now": NOW, "unprinted": "report"}
 
     @settings(max_examples=25)
     @given(st.lists(st.tuples(CONTENTS, CONTENTS), min_size=1, max_size=3))
@@ -609,7 +607,7 @@ def test_reasoning_is_compared_and_expanded_as_by_the_reference(name, parity):
         usual = [user("2+2?"), assistant("<think>\nSo.\n</think>\n\n4"), user("3+3?"), assistant("6")]
         drawn = [[user("2+2?"), assistant(one), user("3+3?"), assistant(two)] for one, two in answers]
         fast, reference = (
-            checked(case["chat_template"], usual, *drawn, parity=parity, engine=engine, **options)
+            checked(templates_of_models()[name], usual, *drawn, parity=parity, engine=engine, **options)
             for engine in ("auto", "reference")
         )
         assert fast.texts == reference.texts

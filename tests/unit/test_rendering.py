@@ -12,8 +12,9 @@ from transformers import AutoTokenizer
 
 from support.chats import assistant, examples_of, render_config, user
 from support.generated import generate
-from support.paths import ROOT, SHARED, TOKENIZER
-from support.templates import CHATML, MARKED, oracle_templates
+from support.models import DEEPSEEK
+from support.paths import ROOT, TOKENIZER
+from support.templates import CHATML, MARKED, templates_of_models
 from transforms import Conversation, ParameterError, RecordError, RenderedExample, render
 from transforms.chat.spans.message_segments import Segment
 from transforms.steps.label import build_labels
@@ -170,10 +171,9 @@ def test_name_that_is_printed_again_outside_of_its_turn_is_no_call_there():
     ]
 
 
-@pytest.mark.skipif(not oracle_templates(), reason="../shared is absent")
-@pytest.mark.parametrize("name", [*oracle_templates()])
+@pytest.mark.parametrize("name", templates_of_models())
 def test_segments_divide_each_text_and_agree_with_the_labels(name: str):
-    template, tokenizer = oracle_templates()[name]["chat_template"], str(SHARED / "tokenizers" / "llama3")
+    template, tokenizer = templates_of_models()[name], str(DEEPSEEK)
     given = {"tokenizer": tokenizer, "chat_template": template, "now": NOW, "unprinted": "report",
              "special_tokens_in_content": "allow"}  # fmt: skip
     compared = 0

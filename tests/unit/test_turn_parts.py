@@ -9,8 +9,9 @@ import pytest
 
 from support.chats import assistant, examples_of, render_config, user
 from support.generated import generate
-from support.paths import SHARED, TOKENIZER
-from support.templates import CHATML, DROPS_REASONING, MARKED, oracle_templates, templates_of_oracles
+from support.models import DEEPSEEK
+from support.paths import TOKENIZER
+from support.templates import CHATML, DROPS_REASONING, MARKED, models_and_odd, templates_of_models
 from transforms import Conversation, Example, ParameterError, PlainText, RecordError
 from transforms.chat.rendering.template import load_template
 from transforms.chat.spans.turn_search import merged
@@ -27,8 +28,6 @@ QWEN = [user("Is 8 prime?"), assistant("No.", reasoning_content="It is even.")]
 # What a user reads in docs/masks.md.
 CALL = {"type": "function", "function": {"name": "look", "arguments": {"a": 1}}}
 THOUGHT = [user("Is 8 prime?"), assistant("<think>It is even.</think>\n\nNo.")]
-LLAMA = str(SHARED / "tokenizers" / "llama3")
-needs_shared = pytest.mark.skipif(not oracle_templates(), reason="../shared is absent")
 
 
 def pieces(text: Text) -> list[tuple[str, int, str]]:
@@ -47,7 +46,6 @@ def rendered(messages: list[dict[str, Any]], template: str, **options: Any) -> T
     return text
 
 
-@needs_shared
 @pytest.mark.parametrize(
     ("name", "messages", "expected"),
     [
@@ -72,15 +70,14 @@ def rendered(messages: list[dict[str, Any]], template: str, **options: Any) -> T
     ],
 )  # fmt: skip
 def test_parts_of_real_templates(name: str, messages: list[dict[str, Any]], expected: list[Any]):
-    assert pieces(rendered(messages, oracle_templates()[name]["chat_template"], now="2026-11-20")) == expected
+    assert pieces(rendered(messages, templates_of_models()[name], now="2026-11-20")) == expected
 
 
-@needs_shared
 def test_parts_add_up_to_what_is_trained_on_and_begin_after_the_generation_prompt():
-    """Under each template of the oracles, and for the headers that it prints itself, without any mark or source."""
+    """Under templates of models and odd ones, and for the headers that it prints itself, without any mark or source."""
     whole, after_prompt = set(), set()
-    for name, source in templates_of_oracles().items():
-        given = {"now": "2026-11-20", "unprinted": "report", "special_tokens_in_content": "allow", "folder": LLAMA}
+    for name, source in models_and_odd().items():
+        given = {"now": "2026-11-20", "unprinted": "report", "special_tokens_in_content": "allow", "folder": DEEPSEEK}
         config = render_config(source, **given)
         template = load_template(config)
         plain, parted = Renderer(config), Renderer(render_config(source, **given, part_columns=True))
