@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 
 CARD = """---
@@ -87,9 +88,14 @@ def taken_by_datasets(folder: Path) -> dict[str, dict[str, list[str]]]:
     return found
 
 
-def write_layout(folder: Path, layout: str) -> Path:
-    """Write the files of a layout into a folder, which is returned."""
-    for path, content in files_of(layout).items():
+def write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
+    """Write files into a folder, which is returned."""
+    for path, content in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(content)
     return folder
+
+
+def write_layout(folder: Path, layout: str) -> Path:
+    """Write the files of a layout into a folder, which is returned."""
+    return write_files(folder, files_of(layout))

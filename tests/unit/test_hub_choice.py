@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import zlib
+from pathlib import Path
 
+import datasets
 import pytest
 
 from support.hub import Hub
-from support.layouts import LAYOUTS, NAMED, OF_CARD, files_of, taken_by_datasets, write_layout
+from support.layouts import LAYOUTS, NAMED, OF_CARD, files_of, taken_by_datasets, write_files, write_layout
 from transforms import ParameterError
 from transforms.inputs.hub.card import read_card
 from transforms.inputs.hub.names import HubName, hub_name, in_full
@@ -205,3 +207,40 @@ def test_card_with_windows_line_ends_and_a_mark():
         read_card(
             "---\nconfigs: [{config_name: a, data_files: [{split: train, path: a}, {split: train, path: b}]}]\n---"
         )
+
+
+OTHER = "{config_name: other, data_files: b.jsonl}"
+DEFAULTS = {
+    "called default": f"[{OTHER}, {{config_name: default, data_files: a.jsonl}}]",
+    "says that it is": f"[{OTHER}, {{config_name: main, data_files: a.jsonl, default: true}}]",
+}
+
+
+@pytest.mark.parametrize("standalone", [False, True], ids=["README.md", ".huggingface.yaml"])
+@pytest.mark.parametrize("configs", DEFAULTS.values(), ids=DEFAULTS)
+def test_default_configuration_is_read_as_datasets_does_on_the_hub_and_in_a_folder(
+    hub, configs, standalone, tmp_path, caplog
+):
+    files = files_of("a.jsonl b.jsonl c.jsonl")
+    if standalone:
+        files["README.md"] = b"---\nconfigs: [{config_name: replaced, data_files: c.jsonl}]\n---\n"
+        files[".huggingface.yaml"] = f"configs: {configs}\n".encode()
+    else:
+        files["README.md"] = f"---\nconfigs: {configs}\n---\n".encode()
+    write_files(tmp_path, files)
+    loaded = datasets.load_dataset_builder(str(tmp_path)).config.data_files["train"]
+    assert [Path(path).name for path in loaded] == ["a.jsonl"]
+    name = f"defaults/{zlib.crc32(repr(files).encode())}"
+    hub.add(name, files)
+    for pattern in (name, str(tmp_path)):
+        assert [Path(file.url).name for file in list_inputs(pattern, "jsonl")] == ["a.jsonl"]
+        default = "main" if "main" in configs else "default"
+        assert f"{pattern}: its configuration {default} is read, not other" in caplog.messages
+    assert listed(f"{name}:other") == ["b.jsonl"]
+
+
+def test_several_default_configurations_are_an_error(hub):
+    card = b"---\nconfigs: [{config_name: a, default: true}, {config_name: default}]\n---\n"
+    hub.add("org/defaults", {"README.md": card, "a.jsonl": b"x"})
+    with pytest.raises(ParameterError, match="it has several default configurations, a and default"):
+        listed("org/defaults")

@@ -19,7 +19,7 @@ from transforms.base.errors import ParameterError, UserError
 from transforms.base.phrases import counted
 from transforms.inputs.earlier_datasets import dataset_folders, is_below, rows_of_dataset
 from transforms.inputs.formats import format_of_suffix
-from transforms.inputs.hub.card import Card, Configuration, read_card
+from transforms.inputs.hub.card import CARD_FILES, Card, Configuration, read_card
 from transforms.inputs.hub.layout import Layout, listed
 from transforms.inputs.hub.patterns import MalformedError, Patterns
 from transforms.inputs.traces import TRACES
@@ -31,7 +31,6 @@ Entries = dict[str, dict[str, Any]]
 
 _T = TypeVar("_T")
 
-_CARD = "README.md"
 _SAVED, _SAVED_INFO, _SAVED_SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
 # Files that `datasets` writes next to files of records, and Claude Code next to sessions.
 _NOT_RECORDS = {_SAVED, _SAVED_INFO, _SAVED_SPLITS, "dataset_infos.json", "sessions-index.json"}
@@ -115,7 +114,7 @@ def _files_of_records(
     records, links, others = _by_kind(folder.files)
     card = _card(folder)
     configurations = card.configurations or _BY_NAMES
-    layout = folder.layout(Card(configurations, card.rows), records)
+    layout = folder.layout(card._replace(configurations=configurations), records)
     by_config = {config: layout.splits(config) for config in configurations}
     in_splits = {path for found in by_config.values() for paths in found.values() for path in paths}
     rest = [path for path in records if path not in in_splits]
@@ -156,7 +155,8 @@ def _card(folder: _Folder) -> Card:
     """What `datasets` saved, or the card. Raises MalformedError."""
     if saved := _saved_splits(folder):
         return Card({_DEFAULT: Configuration(saved)}, {})
-    return read_card(folder.read(_CARD).decode(errors="replace") if _CARD in folder.files else "")
+    texts = (folder.read(name).decode(errors="replace") if name in folder.files else "" for name in CARD_FILES)
+    return read_card(*texts)
 
 
 def _by_kind(files: Entries) -> tuple[list[str], list[str], list[str]]:
@@ -166,7 +166,7 @@ def _by_kind(files: Entries) -> tuple[list[str], list[str], list[str]]:
     for below, entry in sorted(files.items()):
         name = posixpath.basename(below)
         is_hidden = any(part.startswith((".", "_")) for part in below.split("/"))
-        if name in _NOT_RECORDS or name.endswith(_ABOUT_SESSIONS) or is_hidden or below == _CARD:
+        if name in _NOT_RECORDS or name.endswith(_ABOUT_SESSIONS) or is_hidden or below in CARD_FILES:
             continue
         is_record = suffixes_of(below)[0] in suffixes
         (links if entry["type"] == "directory" else records if is_record else others).append(below)

@@ -1,4 +1,4 @@
-"""The card of a dataset: the configurations in the metadata of its README.md, with their rows."""
+"""The card of a dataset: the configurations in the metadata of its README.md and .huggingface.yaml, with their rows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import yaml
 
 from transforms.inputs.hub.patterns import MalformedError, Patterns, patterns_of_data_files
 
+# Where the metadata are: those of the second file replace those of the first.
+CARD_FILES = ("README.md", ".huggingface.yaml")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -26,30 +28,46 @@ class Configuration(NamedTuple):
 class Card(NamedTuple):
     """What a card says of the files of its dataset.
 
-    configurations: by name. rows: of each configuration and split.
+    configurations: by name. rows: of each configuration and split. default: the configuration that is meant if none is
+    named; None if one has to be.
     """
 
     configurations: Mapping[str, Configuration]
     rows: Mapping[tuple[str, str], int]
+    default: str | None = None
 
 
-def read_card(readme: str) -> Card:
+def read_card(readme: str, standalone: str = "") -> Card:
     """Read the metadata of a card: YAML between two lines of three dashes.
 
     Args:
         readme: the text of README.md.
+        standalone: that of .huggingface.yaml, whose keys replace those of the card.
 
     Raises:
         MalformedError: if `datasets` could not read its configurations either.
     """
     lines = readme.removeprefix("\ufeff").splitlines()
     end = lines.index("---", 1) if lines[:1] == ["---"] and "---" in lines[1:] else 0
+    metadata = _mapping("\n".join(lines[1:end])) | _mapping(standalone)
+    entries = metadata.get("configs") or []
+    return Card(_configurations(entries), dict(_rows(metadata.get("dataset_info"))), _default(entries))
+
+
+def _mapping(text: str) -> dict[Any, Any]:
     try:
-        metadata = yaml.load("\n".join(lines[1:end]), _Loader) if end else None
+        found = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         raise MalformedError(f"its metadata are not valid YAML: {' '.join(str(error).split())[:200]}") from None
-    metadata = metadata if isinstance(metadata, dict) else {}
-    return Card(_configurations(metadata.get("configs") or []), dict(_rows(metadata.get("dataset_info"))))
+    return found if isinstance(found, dict) else {}
+
+
+def _default(entries: list[dict[str, Any]]) -> str | None:
+    """The configuration that is called default, or says that it is it."""
+    found = [str(each["config_name"]) for each in entries if each["config_name"] == "default" or each.get("default")]
+    if len(found) > 1:
+        raise MalformedError(f"it has several default configurations, {' and '.join(found)}")
+    return found[0] if found else None
 
 
 def _configurations(entries: Any) -> dict[str, Configuration]:

@@ -13,13 +13,13 @@ import re
 from collections.abc import Sequence
 
 from transforms.base.errors import ParameterError, StoreError
-from transforms.inputs.hub.card import Card, Configuration, read_card
+from transforms.inputs.hub.card import CARD_FILES, Card, Configuration, read_card
 from transforms.inputs.hub.layout import Layout
 from transforms.inputs.hub.names import HubName
 from transforms.inputs.hub.patterns import MalformedError
 from transforms.inputs.hub.repository import CONVERTED, Commits, Entries, files_at, text_of
 
-_CARD, _DEFAULT = "README.md", "default"
+_DEFAULT = "default"
 _CONVERTED_FILE = re.compile(r"([^/]+)/([^/]+)/\d{4}\.parquet")
 _LOGGER = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def _layout(name: HubName, shown: str, commits: Commits) -> tuple[str, Layout]:
         return commit, layout(files, Card(configurations, {}))
     by_names = {_DEFAULT: Configuration(None, name.path)}
     card = Card({}, {}) if name.path else _card_at(name.repository, commit)
-    own = layout(files, Card(card.configurations or by_names, card.rows))
+    own = layout(files, card._replace(configurations=card.configurations or by_names))
     has_script = _script(name) in files
     if card.configurations or name.path or (own.splits(_DEFAULT) and not has_script):
         return commit, own
@@ -82,7 +82,8 @@ def _layout(name: HubName, shown: str, commits: Commits) -> tuple[str, Layout]:
 @functools.lru_cache(16)
 def _card_at(repository: str, commit: str) -> Card:
     """The card of a dataset at a commit. Raises MalformedError."""
-    return read_card(text_of(repository, commit, files_at(repository, commit), _CARD))
+    files = files_at(repository, commit)
+    return read_card(*(text_of(repository, commit, files, name) for name in CARD_FILES))
 
 
 def _converted_files(name: HubName, commits: Commits) -> tuple[str, Entries, dict[str, Configuration]] | None:

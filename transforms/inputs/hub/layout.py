@@ -43,8 +43,12 @@ class Layout:
     repository: str | None = None
 
     def configuration(self, config: str | None, parameter: str) -> str:
-        """Return a configuration: the one that is named, or the only one. Raises ParameterError."""
+        """Return a configuration: the one that is named, the default, or the only one. Raises ParameterError."""
         configs = [*self.card.configurations]
+        if config is None and len(configs) > 1 and self.card.default is not None:
+            others = listed([each for each in configs if each != self.card.default], 3)
+            _LOGGER.warning("%s: its configuration %s is read, not %s", self.shown, self.card.default, others)
+            return self.card.default
         if config is None and len(configs) > 1:
             choice = f"Name one, such as {self.repository}:{configs[0]}."
             if self.repository is None:
