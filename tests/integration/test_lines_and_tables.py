@@ -18,6 +18,7 @@ from support.paths import TOKENIZER
 from transforms.inputs.shapes import shapes
 from transforms.inputs.turns import turn_forms
 
+KINDS = ("lines", "tables", "lines of tables")
 DATA = Path(__file__).parents[1] / "data"
 QUESTION = {"role": "user", "content": "2+2?"}
 ANSWER = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "4."}]}
@@ -97,33 +98,35 @@ def outcomes(
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory) -> tuple[Any, Any]:
-    """The outcomes of the records in tables, and those of the same records in lines."""
-    folder = tmp_path_factory.mktemp("both")
+def found(tmp_path_factory) -> dict[str, Any]:
+    """The outcomes of the records in lines and in tables, and in lines that were written from these tables."""
+    folder = tmp_path_factory.mktemp("found")
     held: set[int] = set()
-    for kind in ("tables", "lines"):
+    for kind in KINDS:
         (folder / kind / "in").mkdir(parents=True)
     for number, (rows, table) in enumerate(tables(RECORDS)):
         pq.write_table(table, folder / "tables" / "in" / f"{number}.parquet")
+        write_jsonl(folder / "lines of tables" / "in" / f"{number}.jsonl", table.to_pylist())
         held |= {row["id"] for row in rows}
     lines = [record for record in RECORDS if record["id"] in held]
     write_jsonl(folder / "lines" / "in" / "records.jsonl", lines)
     # Arrow cannot hold contents that are texts in one message and lists in another.
     assert len(lines) > 0.9 * len(RECORDS) > 80
-    return outcomes(folder / "tables"), outcomes(folder / "lines")
+    return {kind: outcomes(folder / kind) for kind in KINDS}
 
 
-def test_the_same_is_trained_on_and_rejected_whether_records_are_lines_or_rows(both):
-    (of_tables, in_tables), (of_lines, in_lines) = both
-    assert of_tables == of_lines
-    assert in_tables["records"] == in_lines["records"] and in_tables["records"]["kept"] > 50
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_the_same_is_trained_on_and_rejected_whether_records_are_lines_or_rows(found, kind):
+    (of_lines, in_lines), (of_others, in_others) = found["lines"], found[kind]
+    assert of_others == of_lines
+    assert in_others["records"] == in_lines["records"] and in_lines["records"]["kept"] > 50
     for name in ("schemas", "unread", "roles"):
-        assert in_tables["statistics"][name] == in_lines["statistics"][name]
+        assert in_others["statistics"][name] == in_lines["statistics"][name]
 
 
-@pytest.mark.parametrize("kind", [0, 1], ids=["tables", "lines"])
-def test_summary_of_reasoning_is_counted_and_not_trained_on(both, kind):
-    rows, manifest = both[kind]
+@pytest.mark.parametrize("kind", KINDS)
+def test_summary_of_reasoning_is_counted_and_not_trained_on(found, kind):
+    rows, manifest = found[kind]
     begin = "<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n"
     assert [rows[str(number)] for number in range(4)] == [
         f"{begin}⟦4.<|im_end|>\n⟧",
@@ -139,3 +142,26 @@ def test_summary_of_reasoning_is_counted_and_not_trained_on(both, kind):
     unread = manifest["statistics"]["unread"]
     assert unread["messages[].summary"] == {"records": 3, "characters": 3 * len("Adding two.")}
     assert unread["messages[].encrypted_content"]["records"] == 1
+
+
+def test_nulls_that_are_left_out_of_the_arguments_of_calls_in_tables_are_counted(tmp_path):
+    """A model may have written them: a table does not say so, under whatever name the calls have their arguments."""
+
+    def chat(call: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{"role": "user", "content": "Book it."}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+
+    parts = [{"role": "model", "parts": [{"functionCall": {"name": "book", "args": {"at": 3, "for": None}}}]}]
+    records = [
+        {"id": 0, "messages": chat({"name": "book", "args": {"at": 3, "for": None}})},
+        {"id": 1, "messages": chat({"name": "book", "input": {"at": 3, "for": None}})},
+        {"id": 2, "messages": chat({"function": {"name": "book", "arguments": {"at": 3, "for": None}}})},
+        {"id": 3, "contents": [{"role": "user", "parts": [{"text": "Book it."}]}, *parts]},
+    ]
+    (tmp_path / "in").mkdir()
+    for record in records:
+        pq.write_table(pa.Table.from_pylist([record]), tmp_path / "in" / f"{record['id']}.parquet")
+    rows, manifest = outcomes(tmp_path)
+    assert manifest["notes"]["null_arguments_left_out"] == 4
+    begin = "<|im_start|>user\nBook it.<|im_end|>\n<|im_start|>assistant\n"
+    call = '⟦<tool_call>\n{"name": "book", "arguments": {"at": 3}}\n</tool_call><|im_end|>\n⟧'
+    assert rows == dict.fromkeys("0123", begin + call)

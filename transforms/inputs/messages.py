@@ -10,7 +10,7 @@ from transforms.inputs.json_text import kind_of
 from transforms.inputs.reading import ROLES, Reading
 from transforms.inputs.tool_calls import read_function_call, tool_calls_of, with_paired_ids, with_tool_calls
 from transforms.inputs.train_flags import take_weight
-from transforms.inputs.turns import form_of
+from transforms.inputs.turns import form_of, without_nulls
 from transforms.model.examples import REASONING_KEYS, plain
 
 # The roles of a turn whose value is a call: ShareGPT's, and that of ms-swift.
@@ -48,8 +48,9 @@ def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any
     roles, roles_and_texts = reading.options.roles, plain(turns)
     if roles_and_texts and roles.keys() >= {*roles_and_texts[0]}:
         return [{"role": roles[role], "content": text} for role, text in zip(*roles_and_texts, strict=True)]
-    if form := form_of(turns, column):
-        turns, tools = form.messages(turns, column)
+    given = without_nulls(turns)
+    if form := form_of(given, column):
+        turns, tools = form.messages(given, column)
         reading.forms.append(form.name)
         reading.tools.extend(tools)
     messages: list[dict[str, Any]] = []

@@ -14,6 +14,8 @@ from transforms.model.examples import Record
 from transforms.model.outcomes import Reject
 
 _MOST_COLUMNS, _MOST_NESTED = 10_000, 50
+# Where calls have their arguments; the others only next to a name.
+_ARGUMENTS = ("arguments", "args", "input")
 # Rows of a batch: few enough that a part ends close to part_bytes.
 ROWS_AT_ONCE = 128
 
@@ -65,7 +67,11 @@ def parts_of_batches(
                 continue
             try:
                 nulls: list[str] = []
-                raw = _plain(single.to_pylist()[0], features, nulls)
+                raw = {
+                    name: _plain(value, features.get(name), nulls)
+                    for name, value in single.to_pylist()[0].items()
+                    if value is not None
+                }
                 records.append(Record(position + row, raw, *nulls[:1]))
             except Exception as error:  # for a value that Python cannot represent, each type raises its own
                 reason = "invalid_unicode" if isinstance(error, UnicodeDecodeError) else "bad_value"
@@ -90,8 +96,9 @@ def _plain(value: Any, feature: Any, nulls: list[str]) -> Any:
         return msgspec.json.decode(value)
     if isinstance(value, dict):
         features = feature if isinstance(feature, dict) else {}
-        if isinstance(arguments := value.get("arguments"), dict):
-            nulls += [name for name, argument in arguments.items() if argument is None]
+        for key in _ARGUMENTS if "name" in value else _ARGUMENTS[:1]:
+            if isinstance(arguments := value.get(key), dict):
+                nulls += [name for name, argument in arguments.items() if argument is None]
         return {key: _plain(inner, features.get(key), nulls) for key, inner in value.items() if inner is not None}
     if isinstance(value, list):
         inner_feature = feature.get("feature") if isinstance(feature, dict) else feature[0] if feature else None

@@ -41,6 +41,11 @@ def tools_of(tools: Any, reading: Reading) -> list[dict[str, Any]] | None:
         return None
     if not isinstance(tools, list):
         raise RecordError("bad_tools", f"tools is {kind_of(tools)}; expected a list of objects, or its JSON")
+    if any(isinstance(tool, dict) and None in tool.values() for tool in tools):  # Arrow gives each the keys of all
+        tools = [
+            {key: value for key, value in tool.items() if value is not None} if isinstance(tool, dict) else tool
+            for tool in tools
+        ]
     return [_tool(tool, f"tools[{i}]", reading) for i, tool in enumerate(_declared(tools))]
 
 
@@ -249,13 +254,15 @@ def _call(call: Any, where: str, reading: Reading) -> dict[str, Any]:
     call = _object(call, "bad_tool_calls", where, reading)
     if call.get("type") not in _CALL_TYPES:
         raise RecordError("bad_tool_calls", f'{where} has the type {call["type"]!r}; expected "function"')
-    function = call.get("function")
+    function, named = call.get("function"), [key for key in _ARGUMENTS if key in call]
+    call = {key: value for key, value in call.items() if value is not None or key not in named}
     if function is None:  # bare
-        given = [key for key in _ARGUMENTS if key in call]
-        if len(given) != 1:
+        given = [key for key in named if key in call]  # Arrow gives each call the keys of all
+        if len(given) > 1 or not named:
             found = f"has {' and '.join(given)}" if given else "has no arguments"
             raise RecordError("bad_tool_calls", f"{where} {found}; expected name and arguments")
-        function = {key: call[key] for key in ("name",) if key in call} | {"arguments": call[given[0]]}
+        function = {key: call[key] for key in ("name",) if key in call}
+        function["arguments"] = call[given[0]] if given else None
         others = {key: value for key, value in call.items() if key not in ("name", *given)}
         if others.get("type") != "function":
             others.pop("type", None)

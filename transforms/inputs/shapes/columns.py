@@ -20,7 +20,7 @@ from transforms.inputs.names import (
 )
 from transforms.inputs.reading import ROLE_NAMES, SWITCHES
 from transforms.inputs.shapes import Column
-from transforms.inputs.turns import is_message, messages_of_turns, turn_forms
+from transforms.inputs.turns import is_message, messages_of_turns, turn_forms, without_nulls
 from transforms.inputs.unread import ReadTexts
 
 
@@ -45,7 +45,8 @@ def is_dialog(value: Any) -> bool:
     turns = decoded(value)
     if not isinstance(turns, list) or not turns or not all(isinstance(turn, dict) for turn in turns):
         return False
-    return all(map(is_message, turns)) or any(form.recognizes(turns) for form in turn_forms())
+    given = without_nulls(turns)
+    return all(map(is_message, turns)) or any(form.recognizes(given) for form in turn_forms())
 
 
 def is_open(turns: Any) -> bool:

@@ -90,8 +90,27 @@ def messages_of_turns(turns: list[Any], column: str) -> Messages:
     Raises:
         RecordError: if they have two forms, or a turn is malformed.
     """
-    form = form_of(turns, column)
-    return form.messages(turns, column) if form else Messages(turns)
+    given = without_nulls(turns)
+    form = form_of(given, column)
+    return form.messages(given, column) if form else Messages(turns)
+
+
+def without_nulls(turns: list[Any]) -> list[Any]:
+    """Return turns without the keys of theirs, and of their parts, that are null: Arrow gives each the keys of all.
+
+    A content that is null stays. What calls are given is not looked at.
+    """
+
+    def given(item: Any) -> Any:
+        if not isinstance(item, dict):
+            return item
+        return {
+            key: [*map(given, value)] if key in ("content", "parts") and isinstance(value, list) else value
+            for key, value in item.items()
+            if value is not None or key == "content"
+        }
+
+    return [*map(given, turns)]
 
 
 def is_conversation(values: list[Any]) -> bool:

@@ -41,12 +41,12 @@ class Assembler:
         answer.update(keys)
 
     def add_reasoning(self, text: str, **about: Any) -> None:
-        """Add reasoning of the assistant, and what is said about it: lists of its parts under further keys."""
+        """Add reasoning of the assistant, and what is said about it, under further keys."""
         answer = self._at("reasoning") if text or self._answer is None else self._answer
         if text:
             answer["reasoning_content"] = "\n\n".join(filter(None, (answer.get("reasoning_content"), text)))
         for key, value in about.items():
-            answer.setdefault(key, []).append(value)
+            answer[key] = [answer[key], value] if key in answer else value
 
     def add_call(self, name: Any, arguments: Any, id: Any = None) -> None:
         """Add a tool call of the assistant: its arguments as an object, or as JSON."""
