@@ -425,3 +425,62 @@ def test_real_traces_are_read_and_their_events_add_up(path, tmp_path):
     assert batch.examples
     if path.suffix == ".jsonl":  # each line is an event
         assert sum(map(sum, events_of(batch).values())) == lines(path.read_text())
+
+
+def codex(item: dict[str, Any]) -> list[dict[str, Any]]:
+    begin = {"type": "message", "role": "user", "content": "Hello"}
+    items = [begin, item, {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "42"}]}]
+    events = [{"type": "response_item", "payload": each} for each in items]
+    return [{"type": "session_meta", "payload": {"id": "s"}}, *events]
+
+
+def claude(content: Any, result: Any) -> list[dict[str, Any]]:
+    call = {"type": "tool_use", "id": "t", "name": "Read", "input": {}}
+    answer = [{"type": "tool_result", "tool_use_id": "t", "content": result}]
+    messages = [("user", content), ("assistant", [call]), ("user", answer), ("assistant", "Four words")]
+    return [{"type": of, "sessionId": "s", "message": {"role": of, "content": said}} for of, said in messages]
+
+
+def atif(message: Any, result: Any) -> list[dict[str, Any]]:
+    call = {"tool_call_id": "t", "function_name": "Read", "arguments": {}}
+    observed = {"results": [{"source_call_id": "t", "content": result}]}
+    steps = [{"source": "user", "message": message}, {"source": "agent", "message": "", "tool_calls": [call]}]
+    steps[1]["observation"] = observed
+    return [{"schema_version": "ATIF-v1.4", "steps": [*steps, {"source": "agent", "message": "Four words"}]}]
+
+
+READ = [user("Hello"), calling("", ("t", "Read", {})), tool("t", "Two words"), assistant("Four words")]
+
+
+@pytest.mark.parametrize(
+    ("name", "events", "expected"),
+    [
+        (
+            "codex",
+            codex({"type": "reasoning", "content": "Two words"}),
+            [user("Hello"), assistant("42", reasoning_content="Two words")],
+        ),
+        (
+            "codex",
+            codex({"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Two words"}]}),
+            [user("Hello"), assistant("42", reasoning_content="Two words")],
+        ),
+        ("claude_code", claude("Hello", "Two words"), READ),
+        ("claude_code", claude(texts("Hello"), texts("Two words")), READ),
+        ("atif", atif("Hello", "Two words"), READ),
+        ("atif", atif(texts("Hello"), texts("Two words")), READ),
+    ],
+)
+def test_text_in_place_of_a_list_of_parts_is_read_as_a_whole(name, events, expected, tmp_path):
+    path = tmp_path / f"{name}.jsonl"
+    path.write_text("".join(json.dumps(event) + "\n" for event in events))
+    (example,) = parsed(path).examples
+    assert example.content.messages == expected
+
+
+@pytest.mark.parametrize("part", [7, None, {"type": "reasoning_text", "text": 7}, {"type": "reasoning_text"}, ["a"]])
+def test_reasoning_of_codex_that_is_no_text_rejects_the_session(part, tmp_path):
+    path = tmp_path / "codex.jsonl"
+    path.write_text("".join(json.dumps(event) + "\n" for event in codex({"type": "reasoning", "content": [part]})))
+    (reject,) = parsed(path).outcomes.rejects
+    assert reject.reason == "bad_trace" and reject.detail.startswith("reasoning has a part whose text is ")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from transforms.base.errors import RecordError
+from transforms.inputs.json_text import kind_of
 from transforms.inputs.tool_calls import function_call
 from transforms.inputs.traces import Trace
 from transforms.inputs.traces.conversation import TraceConversation, parts_of
@@ -63,4 +65,8 @@ def _content(content: Any) -> Any:
 
 
 def _texts(parts: Any) -> list[str]:
-    return [part["text"] for part in parts_of(parts) if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    texts = [part.get("text") if isinstance(part, dict) else part for part in parts_of(parts)]
+    for text in texts:
+        if not isinstance(text, str):
+            raise RecordError("bad_trace", f"reasoning has a part whose text is {kind_of(text)}; expected a string")
+    return [text for text in texts if text]
