@@ -192,13 +192,16 @@ def import_beam() -> None:
 
 def error_text(error: BaseException) -> str:
     """What to show of an error. The library's parameters are shown as the options of the command line."""
-    if isinstance(error, ParameterError):
-        return f"--{error.parameter} {shortened(as_typed(error.value))}: {error.problem}"
+    if isinstance(error, UserError):  # in one line, also if a value has several
+        shown = str(error)
+        if isinstance(error, ParameterError):
+            shown = f"--{error.parameter} {shortened(as_typed(error.value))}: {error.problem}"
+        return " ".join(shown.splitlines())
     if isinstance(error, RejectsError):
         from pipeline.viewing.hints import hints
 
         return "\n".join([str(error), *hints(_REASONS.findall(str(error)))])
-    if isinstance(error, (UserError, InputError, StoreError, Unavailable)):
+    if isinstance(error, (InputError, StoreError, Unavailable)):
         return str(error)
     return f"{type(error).__name__}: {error}"
 

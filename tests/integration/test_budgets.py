@@ -8,7 +8,6 @@ from support.chats import assistant, user
 from support.datasets import ledger_of, manifest_of, name_in_increment, work_in, write_jsonl
 from support.paths import TOKENIZER
 from support.templates import DROPS_REASONING
-from transforms import ParameterError, WriteDataset
 
 BUDGETS = ["max_reject_fraction", "max_lost_fraction", "max_parity_fraction", "max_unprinted_fraction"]
 # It prints no system message.
@@ -66,10 +65,3 @@ def test_a_run_over_its_budgets_fails_with_one_message_and_is_finished_with_larg
         ("rejected", False),
     ]
     assert manifest_of(output)["records"]["kept"] == 38
-
-
-@pytest.mark.parametrize("budget", BUDGETS)
-def test_a_budget_of_an_own_pipeline_is_a_fraction(budget):
-    WriteDataset("out", **{budget: 0.5})
-    with pytest.raises(ParameterError, match=f"{budget}=2: expected a number from 0 to 1"):
-        WriteDataset("out", **{budget: 2})

@@ -193,33 +193,6 @@ def test_append_with_changed_evaluation_sets_is_refused(folder, tmp_path, capfd)
     assert manifest_of(tmp_path / "out")["records"]["read"] == 51
 
 
-@pytest.mark.parametrize(
-    ("content", "options", "problem"),
-    [
-        (b'{"question": "a"}\n{"question"', (), "a record of an evaluation set cannot be read (PLACE, byte 18)"),
-        (None, (), "--decontaminate FOLDER"),
-        (b'{"question": "a"}\n', ("--decontaminate_words=0",), "--decontaminate_words"),
-    ],
-)
-def test_what_cannot_be_compared_with_is_a_user_error(folder, tmp_path, capfd, content, options, problem):
-    path = tmp_path / "evals" / "set.jsonl"
-    path.parent.mkdir()
-    if content:
-        path.write_bytes(content)
-    (tmp_path / "chats.jsonl").write_bytes((folder / "chats.jsonl").read_bytes())
-    assert chatmill(*command(tmp_path, tmp_path / "out", *options)) == 2
-    error = capfd.readouterr().err
-    assert problem.replace("PLACE", str(path)).replace("FOLDER", str(path.parent)) in error
-    assert error.count("\n") == 1
-
-
-def test_drop_without_evaluation_sets_is_a_user_error(folder, tmp_path, capfd):
-    arguments = command(folder, tmp_path / "out", "--contaminated=drop")
-    at = arguments.index("--decontaminate")
-    assert chatmill(*arguments[:at], *arguments[at + 2 :]) == 2
-    assert "--contaminated drop: it needs evaluation sets" in capfd.readouterr().err
-
-
 def test_evaluation_sets_of_several_stores_have_their_urls_and_of_one_folder_their_names(tmp_path):
     for name in ("a/x", "b/y"):
         (tmp_path / name).parent.mkdir()

@@ -122,16 +122,3 @@ def test_recipes_of_the_documentation_show_the_rows_that_differ(built):
     assert found(of_rows, *packed) and found(of_examples, *packed) == []
     [one, other] = found(of_examples, packed[0], built("packed-recipe", *PACKED, records=changed))
     assert {one[0], other[0]} == {"a", "b"} and len(one[1]) == len(one[2]) and one[1] != other[1]
-
-
-def test_a_user_error_is_one_line(built, capfd, tmp_path):
-    a = built("base", *BASE)
-    capfd.readouterr()
-    for arguments, message in (
-        ([a], "the following arguments are required: B"),
-        ([a, tmp_path], "there is no dataset"),
-        ([a, a, "--limit=1"], "unrecognized arguments: --limit=1"),
-    ):
-        assert chatmill("diff", *arguments) == 2
-        out, err = capfd.readouterr()
-        assert out == "" and len(err.splitlines()) == 1 and message in err

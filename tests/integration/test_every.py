@@ -22,8 +22,7 @@ from support.datasets import build_in_process, manifest_of, rows_of, work_in
 from support.killed import kill_before_the_commit
 from support.paths import ROOT, TOKENIZER
 from support.signals import with_default_signals
-from transforms.catalog.layout import Folder
-from transforms.catalog.log import Log
+from transforms import Dataset, UserError
 
 FILES, SECONDS, KILLS = (1_000, 600, 12) if "TEST_SLOW" in os.environ else (30, 20, 3)
 
@@ -104,17 +103,17 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def taken_of(output: Path) -> Counter[str]:
-    """The names of the files that a dataset has, each as often as it was added."""
-    snapshot = Log(Folder(str(output))).newest()
-    increments = snapshot.increments if snapshot else ()
-    return Counter(Path(file.url).name for each in increments for file in each.inputs)
+    """The names of the files that a dataset has, each as often as it was added; none as long as it is not there."""
+    with suppress(UserError):
+        increments = Dataset(str(output)).snapshot.increments
+        return Counter(Path(file.url).name for each in increments for file in each.inputs)
+    return Counter()
 
 
 def increments_of(output: Path) -> list[str]:
     """The letters of the files of each increment."""
-    snapshot = Log(Folder(str(output))).newest()
-    assert snapshot
-    return ["".join(Path(file.url).stem for file in each.inputs) for each in snapshot.increments]
+    increments = Dataset(str(output)).snapshot.increments
+    return ["".join(Path(file.url).stem for file in each.inputs) for each in increments]
 
 
 @pytest.fixture
@@ -176,7 +175,7 @@ def test_an_increment_that_was_begun_is_finished_first_with_its_own_files(folder
     else:
         assert chatmill("build", "--append", *options_of(folder, output)) == 0
     assert increments_of(output) == ["bc", "a"]
-    assert Log(Folder(str(output))).newest().increments[0].id == begun
+    assert Dataset(str(output)).snapshot.increments[0].id == begun
     assert not (output / "_chatmill/increments").exists()
 
 
@@ -231,19 +230,3 @@ def test_the_input_may_be_empty_or_not_there_yet(tmp_path, output):
         (tmp_path / "later" / "a.jsonl").write_bytes(lines("a", 1))
         wait_until(lambda: taken_of(output), process, output)
     assert taken_of(output) == {"a.jsonl": 1}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--every=5"], "--every 5 needs --append."),
-        (["--every=0", "--append"], "--every 0: expected a whole number above 0"),
-        (["--on_changed_file=append"], "--on_changed_file append needs --append."),
-        (["--append", "--on_changed_file=replace"], "--on_changed_file replace: expected error, append"),
-    ],
-)
-def test_an_option_that_does_not_go_with_the_others_is_refused_in_one_line(folder, output, capsys, options, message):
-    assert chatmill("build", *options_of(folder, output), *options) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert message in line
-    assert not output.exists()

@@ -262,13 +262,3 @@ def test_killed_anywhere_what_it_kept_can_be_read_and_the_same_command_finishes(
         assert {version: texts(copy, version) for version in rows} == rows
         assert [entry.version for entry in Log(Folder(str(copy))).versions()] == [4, 5]
         assert (copy / "README.md").read_bytes() == (once / "README.md").read_bytes()
-
-
-def test_user_errors(grown, tmp_path, capsys):
-    assert chatmill("expire", grown) == 2
-    assert chatmill("expire", grown, "--older_than", "week") == 2
-    assert chatmill("expire", tmp_path, "--older_than", "7d") == 2
-    missing, wrong, none = capsys.readouterr().err.splitlines()
-    assert missing.startswith("chatmill: --older_than is missing.")
-    assert wrong.startswith("chatmill: --older_than: week: expected a duration, such as 30s, 10m, 6h or 7d.")
-    assert none.startswith(f"chatmill: {tmp_path}: there is no dataset.")

@@ -222,31 +222,6 @@ def test_text_across_two_examples_is_not_found(inspect, datasets):
     assert json.loads(inspect("packed", "--search=<|im_end|>\n<|im_start|>system", "--json")[1])["rows"] == []
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--row=9999"], "there is no row 9,999 in train"),
-        (["--row=x"], "--row: invalid number value: 'x'"),
-        (["--row=-1"], "-1: expected a number from 0"),
-        (["--reject=9"], "--reject 9: the dataset has 3 rejects, numbered from 0"),
-        (["--reason=unknown_rol"], "Did you mean unknown_role? The reasons are: bad_message (1), unknown_role (2)."),
-        (["--source=corpus.jsonl"], "expected a file and a position in it, such as chats.jsonl:1024"),
-        (["--search="], "--search: give a text that is not empty"),
-        (["--row=1", "--reject=1"], "not allowed with"),
-        (["--rwo=1"], "unrecognized arguments: --rwo=1"),
-    ],
-)
-def test_a_user_error_is_one_line(inspect, options, message):
-    code, out, err = inspect("packed", *options)
-    assert (code, out) == (2, "")
-    assert len(err.splitlines()) == 1 and err.startswith("chatmill: ") and message in err
-
-
-def test_folder_without_a_dataset_is_a_user_error(inspect, datasets):
-    code, _, err = inspect(".")
-    assert code == 2 and "there is no dataset" in err
-
-
 def in_process(*arguments: object, **options) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "pipeline", "inspect", *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, check=False, **options)

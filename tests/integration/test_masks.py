@@ -9,7 +9,7 @@ import pytest
 from support.chats import assistant, user
 from support.command_line import chatmill
 from support.datasets import write_jsonl
-from support.paths import CHATS, TOKENIZER
+from support.paths import TOKENIZER
 from support.templates import CHATML
 
 
@@ -55,14 +55,6 @@ def test_a_comma_in_the_name_of_an_input_is_written_with_a_backslash(masks, tmp_
         write_jsonl(tmp_path / f"{name}.jsonl", [{"messages": chat}])
     code, out, _ = masks(f"--tokenizer={TOKENIZER}", f"--input={tmp_path}/a\\,b.jsonl,{tmp_path}/c.jsonl")
     assert code == 0 and "a,b.jsonl, byte 0" in out and "c.jsonl, byte 0" in out
-
-
-def test_a_tokenizer_without_a_chat_template_is_a_user_error(masks, tmp_path):
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (tmp_path / name).write_bytes((TOKENIZER / name).read_bytes())
-    code, out, err = masks(f"--tokenizer={tmp_path}")
-    needs = "the tokenizer has no chat template, and a conversation needs one: give it with --chat_template."
-    assert (code, out) == (2, "") and err.endswith(f"{needs}\n") and err.count("\n") == 1
 
 
 def test_a_template_that_marks_nothing_trains_on_nothing(masks, tmp_path):
@@ -149,25 +141,3 @@ def test_a_conversation_that_a_build_would_reject_for_a_key_is_shown_as_rejected
     write_jsonl(tmp_path / "chats.jsonl", [{"messages": messages}])
     code, out, _ = masks(f"--tokenizer={TOKENIZER}", f"--input={tmp_path}/chats.jsonl")
     assert code == 1 and "rejected (not_printed): the chat template does not print the thought of messages[1]" in out
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ([], "--tokenizer is missing: give one, such as --tokenizer Qwen/Qwen3-8B."),
-        ([f"--tokenizer={TOKENIZER}", "--loss_on=alle"], "--loss_on alle: expected auto, assistant,"),
-        ([f"--tokenizer={TOKENIZER}", "--after_end=drop"], "--after_end drop: expected train, mask."),
-        ([f"--tokenizer={TOKENIZER}", "--eot_tokens=,"], "--eot_tokens ,: expected at least one value"),
-        (["--tokeniser=x"], "unknown option --tokeniser. Did you mean --tokenizer?"),
-        (["corpus.jsonl"], "unexpected argument corpus.jsonl. Conversations need their option: --input corpus.jsonl"),
-        ([f"--tokenizer={CHATS}"], "there is no tokenizer there"),
-        (
-            [f"--tokenizer={TOKENIZER}", f"--input={CHATS}/arithmetic.jsonl"],
-            "there is no conversation among the first records",
-        ),
-    ],
-)
-def test_a_user_error_is_one_line(masks, options, message):
-    code, out, err = masks(*options)
-    assert (code, out) == (2, "")
-    assert err.splitlines()[-1].startswith("chatmill: ") and message in err

@@ -121,21 +121,6 @@ def test_duplicates_do_not_count_for_the_mix(sources, tmp_path):
     assert broken_laws(tmp_path / "out") == []
 
 
-@pytest.mark.parametrize(
-    ("of_sources", "options", "message"),
-    [
-        ({"short": {"weight": 1}, "long": {}}, (), "source 2 (long): weight is missing: it is a share"),
-        ({"short": {"max_examples": 2}}, ("--append",), "an append does not count those that are there"),
-        ({"short": {"epochs": 2}}, ("--shuffle=none",), "epochs 2.0: it needs shuffle global"),
-        ({"short": {}}, ("--mix_by=examples", "--mix_tokens=9"), "with mix_by examples, tokens are not counted"),
-    ],
-)
-def test_what_does_not_go_together_is_one_line(sources, tmp_path, capfd, of_sources, options, message):
-    assert build(sources, tmp_path / "out", of_sources, *options) == 2
-    error = capfd.readouterr().err
-    assert message in error and error.count("\n") == 1
-
-
 def test_each_append_has_its_epochs(sources, tmp_path):
     for name in ("few", "short"):
         (tmp_path / "in").mkdir(exist_ok=True)

@@ -349,14 +349,6 @@ def test_token_that_is_missing_wrong_or_may_not_write_is_one_line(versions, hub,
     assert hub.upload_bytes == 0
 
 
-@pytest.mark.parametrize("name", ["mine", "me/mine/more", "me/mi ne", "hf://datasets/me/mine"])
-def test_name_that_is_not_one_of_a_repository_is_one_line(versions, hub, push, name):
-    assert push(versions[0], name=name) == (
-        2,
-        f"chatmill: {name}: it is not the name of a repository of the Hub. Give ORG/NAME.\n",
-    )
-
-
 def test_private_dataset_is_not_pushed_to_a_public_repository(versions, hub, push):
     hub.add("me/mine")
     code, printed = push(versions[0], "--private")

@@ -11,14 +11,13 @@ import apache_beam as beam
 import pytest
 import yaml
 
-from pipeline.cli.options import Options, RowOptions, parse_options
+from pipeline.cli.options import parse_options
 from pipeline.cli.sources import SOURCE_OPTIONS, read_sources, with_all_inputs
 from pipeline.job.graph import build_graph
 from pipeline.job.prepare import prepare
 from support.command_line import chatmill
 from support.datasets import digests, manifest_of, name_in_increment, rows_of, write_jsonl
-from support.paths import CHATS, ROOT, TOKENIZER
-from transforms.base.declaring import values_of
+from support.paths import ROOT, TOKENIZER
 from transforms.catalog.budgets import Budgets
 from transforms.catalog.layout import Folder
 
@@ -170,88 +169,6 @@ def test_same_file_in_two_sources_is_read_twice_only_if_the_second_says_so(build
     assert prepared and prepared.job.splits == 3  # the two files of the second source are small, and make one
 
 
-ERRORS = [
-    (
-        "- schema: text",
-        "source 1: input is missing: give files, folders, globs or urls, such as input: chats/, or a dataset on ",
-    ),
-    ("- input: a\n  shema: text", "source 1: unknown key shema. Did you mean schema?"),
-    (
-        "- input: a\n  qqq: text",
-        "source 1: unknown key qqq. Expected name, may_repeat, hub, config, revision, input, split, input_format, ",
-    ),
-    ("- {name: x, input: a, schema: txt}", "source 1 (x): schema txt: expected auto, "),
-    ("- {name: x, input: a, schema: txt}", "Did you mean text?"),
-    ("- {input: a, schema: [text]}", "source 1: schema text: expected text, found a list."),
-    ("- {input: null}", "source 1: input none: expected a list of at least one value."),
-    ("- &a {input: a, columns: *a}", "line 2, column 3: found unconstructable recursive node."),
-    ("- {input: &a [*a]}", "line 2, column 11: found unconstructable recursive node."),
-    ("- {input: {a: b}}", 'source 1: input {"a": "b"}: expected a list of at least one value.'),
-    ("- input: []", "source 1: input none: expected a list of at least one value."),
-    ("- {input: a, columns: {mesages: b}}", "Did you mean messages?"),
-    ("- {input: a, columns: [b]}", "source 1: columns b: expected a mapping, such as {name: other}."),
-    (
-        "- {input: a, roles: {assistant: [gpt]}}",
-        '{"assistant": ["gpt"]}: assistant: expected text, found a list.',
-    ),
-    ("- {input: a, roles: {bot: asistant}}", "bot: expected system, developer, user, assistant, tool. Did you mean"),
-    ("- {input: a, chat_template_kwargs: {tools: 1}}", "tools cannot be set here"),
-    ("- {input: a, chat_template_kwargs: {x: .nan}}", "source 1: chat_template_kwargs"),
-    ("- {input: a, chat_template_kwargs: {x: !!binary aGk=}}", "expected values that JSON has"),
-    ("- {input: a, loss_on: assitant}", "Did you mean assistant?"),
-    ("- {input: a, formatter: here}", "expected the form module:function or file.py:function."),
-    ("- {input: a, max_length: 9}", "unknown key max_length. It is an option of the whole build: write it outside"),
-    ("- {path: a, type: chat_template}", "source 1: unknown key path. Axolotl's path is here input."),
-    ("- {input: a, type: chat_template}", "source 1: unknown key type. Axolotl's type is here schema."),
-    (
-        "- {input: a, message_property_mappings: {role: from}}",
-        "Axolotl's message_property_mappings is here message_fields.",
-    ),
-    ("- {input: a, name: ''}", "source 1: name : expected a name of letters, digits, spaces and"),
-    ("- {input: a, may_repeat: often}", "source 1: may_repeat often: expected true or false."),
-    ("- {input: a, name: x}\n- {input: b, name: x}", "the sources 1 and 2 have the same name, x."),
-    ("- input: a\n  input: b", "line 3, column 3: two keys input."),
-    ("- chats/", "source 1: expected a mapping, such as {input: chats/}; found 'chats/'."),
-    ("  a: b", 'sources {"a": "b"}: expected a list of at least one element.'),
-    ("  []", "sources none: expected a list of at least one element."),
-    ("- input: [", "line 2, column 11: expected the node content, but found '<stream end>'."),
-    ("- !!python/name:os.system {}", "could not determine a constructor for the tag"),
-    ("- input: a.jsonl\n- input: none.jsonl", "source 2: input {folder}/none.jsonl: there is no such file or folder."),
-    (
-        "- {input: a.jsonl, formatter: 'none.py:f'}",
-        "formatter {folder}/none.py:f: {folder}/none.py cannot be loaded",
-    ),
-    ("- {name: x, input: a.jsonl, formatter: 'json:f'}", "source 1 (x): formatter json:f: json has no function f."),
-    ("- {input: empty.jsonl}", "source 1: input {folder}/empty.jsonl: all files are empty."),
-    ("- {input: a.jsonl}\n- {input: 'a.*'}", "source 2: input {folder}/a.jsonl: the source 1-a lists this file, too."),
-]
-
-
-@pytest.mark.parametrize(("text", "message"), ERRORS)
-def test_mistake_in_a_config_is_one_line_that_names_the_source(build, tmp_path, text, message):
-    write_jsonl(tmp_path / "a.jsonl", [{"text": "a"}])
-    (tmp_path / "empty.jsonl").touch()
-    (tmp_path / "mix.yaml").write_text(f"sources:\n{text}")
-    before = digests(tmp_path)
-    ended = build(*options_of(tmp_path, tmp_path / "out"))
-    assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith(f"chatmill: {tmp_path}/mix.yaml: ") and ended.err.count("\n") == 1
-    assert message.replace("{folder}", str(tmp_path)) in ended.err
-    assert digests(tmp_path) == before
-
-
-def test_config_that_cannot_be_read_is_a_user_error(build, tmp_path):
-    for path, problem in ((tmp_path / "none.yaml", "there is no such file."), (tmp_path, "there is no such file.")):
-        ended = build(f"--recipe={path}", f"--output={tmp_path}/out", f"--tokenizer={TOKENIZER}")
-        assert (ended.code, ended.err) == (2, f"chatmill: {path}: {problem}\n")
-
-
-def test_config_and_inputs_of_the_command_line_do_not_go_together(build, corpus):
-    ended = build(*options_of(corpus, corpus / "out", f"--input={CHATS}"))
-    assert ended.code == 2
-    assert ended.err.startswith(f"chatmill: {corpus}/mix.yaml has sources, which name their inputs, so that input does")
-
-
 def sources_of(text: str, url: str = "memory://mixes/here/mix.yaml", *more: str) -> list[Any]:
     from transforms.storage.writing import write_atomically
 
@@ -321,26 +238,10 @@ def test_runner_knows_the_stores_of_all_sources_and_whether_one_has_a_formatter(
     assert ("input", "s3://b/c") in whole.urls()
 
 
-def test_every_option_of_a_source_is_one_of_the_job():
-    assert set(SOURCE_OPTIONS) <= {"input", *values_of(RowOptions, Options())}
-    assert set(SOURCE_OPTIONS) <= set(Options.__dataclass_fields__)
-
-
 def test_documentation_names_every_key_of_a_source():
     table = (ROOT / "docs" / "sources.md").read_text().partition("\n| key |")[2].partition("\n\n")[0]
     keys = {key for row in table.splitlines() for key in re.findall(r"`(\w+)`", row.split("|")[1])} if table else set()
     assert keys == {"name", "may_repeat", "hub", "config", "revision", *SOURCE_OPTIONS}
-
-
-def test_mistake_does_not_remove_the_dataset_that_is_to_be_overwritten(build, corpus, tmp_path):
-    output = tmp_path / "out"
-    assert build(*options_of(corpus, output)).code == 0
-    before = digests(output)
-    for mistake in ("--chat_template=none.jinja", "--formatter=none.py:read"):
-        ended = build(*options_of(corpus, output, "--overwrite", mistake))
-        assert ended.code == 2 and mistake.partition("=")[0].strip("-") in ended.err, ended.err
-        assert ended.err.count("\n") == 1
-        assert digests(output) == before
 
 
 def recipe_with(folder: Path, **options: Any) -> Path:
@@ -361,26 +262,6 @@ def test_options_of_the_command_line_replace_those_of_the_recipe(tmp_path):
     assert (options.chat_template_kwargs, options.formatter) == ({"a": [1]}, f"{tmp_path}/f.py:g")
     assert beam_flags == ["--experiments=x", "--experiments=y", "--save_main_session", "--direct_num_workers", "2"]
     assert parse_options([f"--recipe={url}", "--input=b", "--input=c"])[0].input == ("b", "c")
-
-
-RECIPE_ERRORS = [
-    ("[a]", "expected a mapping of options, such as `input: chats/`; found ['a']."),
-    ("", "expected a mapping of options, such as `input: chats/`; found None."),
-    ("input: a\nmax_length: 0", "max_length 0: expected a whole number above 0, of at most 18 digits, or none."),
-    ("input: a\nmax_lenght: 9", "unknown option --max_lenght. Did you mean --max_length?"),
-    ("input: a\nmax_lenght: {a: 1}", 'max_lenght {"a": 1}: this is no option. Did you mean max_length?'),
-    ("datasets: [{input: a}]", "unknown option datasets. Did you mean sources?"),
-    ("input: a\nevery: 60s", "every 60s: expected a whole number above 0"),
-    ("input: a\nsources: [{input: b}]", "has sources, which name their inputs, so that input does not go with it"),
-]
-
-
-@pytest.mark.parametrize(("text", "message"), RECIPE_ERRORS)
-def test_a_wrong_option_of_a_recipe_is_one_line_that_names_the_file(build, tmp_path, text, message):
-    (tmp_path / "recipe.yaml").write_text(text)
-    ended = build(str(tmp_path / "recipe.yaml"), f"--output={tmp_path}/out", f"--tokenizer={TOKENIZER}")
-    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
-    assert ended.err.startswith(f"chatmill: {tmp_path}/recipe.yaml") and message in ended.err, ended.err
 
 
 def test_the_recipes_of_the_documentation_can_be_read(tmp_path):

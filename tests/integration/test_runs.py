@@ -561,17 +561,8 @@ def test_a_finished_dataset_is_left_alone_until_overwritten(build, corpus, tmp_p
     again = build(*options_for(corpus, output), allowed)
     assert again.code == 0 and "is finished already" in again.err and "records read" in again.out
     assert (output / "_SUCCESS").stat().st_mtime_ns == written
-    refused = build(*options_for(corpus, output), allowed, "--strip_bos")
-    assert refused.code == 2 and "--strip_bos was false and is true" in refused.err
-    other, same = tmp_path / "other", tmp_path / "same"
-    shutil.copytree(TOKENIZER, other)
-    shutil.copytree(TOKENIZER, same)
-    (other / "tokenizer_config.json").write_text("{}")
-    refused = build(*options_for(corpus, output), allowed, f"--tokenizer={other}")
-    assert refused.code == 2 and f"--tokenizer was {TOKENIZER} and is {other}" in refused.err
+    same = shutil.copytree(TOKENIZER, tmp_path / "same")
     assert build(*options_for(corpus, output), allowed, f"--tokenizer={same}").code == 0
-    refused = build(*options_for(corpus, output), allowed, "--chat_template={{ messages }}")
-    assert refused.code == 2 and "--chat_template was not given" in refused.err
     assert digests(output) == before
     replaced = build(*options_for(corpus, output), allowed, "--overwrite", "--max_length=4", "--truncation=keep_end")
     assert replaced.code == 0, replaced.err
@@ -591,24 +582,6 @@ def test_a_dataset_is_not_overwritten_by_a_build_that_reads_it(build, corpus, tm
         assert refused.code == 2
         assert "it is part of the dataset in --output" in refused.err
         assert digests(output) == before
-
-
-def test_another_job_does_not_resume_an_unfinished_one(build, corpus, tmp_path):
-    output = tmp_path / "out"
-    assert build(*options_for(corpus, output)).code == 1
-    changed = build(*options_for(corpus, output), "--max_length=9")
-    assert changed.code == 2 and "--max_length was none and is 9" in changed.err
-    other = shutil.copytree(TOKENIZER, tmp_path / "tokenizer")
-    (other / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')
-    changed = build(*options_for(corpus, output)[::2], f"--tokenizer={other}")
-    assert changed.code == 2 and "the tokenizer's files differ" in changed.err
-    changed = build(*options_for(corpus, output), "--chat_template={{ messages[0].content }}")
-    assert changed.code == 2 and "the chat template differs" in changed.err
-    with open(corpus, "a") as file:
-        file.write("{}\n")
-    changed = build(*options_for(corpus, output))
-    assert changed.code == 2 and f"{corpus} was changed" in changed.err
-    assert "Traceback" not in changed.err
 
 
 def test_a_job_that_this_version_does_not_understand_is_refused_until_overwritten(build, corpus, tmp_path):

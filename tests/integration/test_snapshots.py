@@ -109,18 +109,6 @@ def test_version_that_does_not_exist_is_a_user_error(grown, built):
     assert Dataset(f"{built[0]}@1").version == Dataset(str(built[0])).version == 1
 
 
-@pytest.mark.parametrize("command", [["expire", "--older_than=0s"], ["snapshots"]])
-def test_what_is_about_all_versions_is_not_done_with_one(grown, tmp_path, capsys, command):
-    copy = Path(shutil.copytree(grown, tmp_path / "out"))
-    before = sorted(tmp_path.rglob("*"))
-    assert chatmill(*command, f"{copy}@2") == 2
-    assert (
-        capsys.readouterr().err
-        == f"chatmill: {copy}@2: this needs the dataset, not a version. Give the folder: {copy}.\n"
-    )
-    assert sorted(tmp_path.rglob("*")) == before
-
-
 def test_folder_whose_name_ends_like_a_version_is_meant_itself(built, tmp_path):
     shutil.copytree(built[0], tmp_path / "out@7")
     assert Dataset(str(tmp_path / "out@7")).url == str(tmp_path / "out@7")

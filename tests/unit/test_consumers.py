@@ -10,7 +10,6 @@ from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
 from pipeline.cli.options import parse_options
 from support.paths import ROOT, TOKENIZER
-from transforms import UserError
 from transforms.catalog.consumers import CONSUMERS, RowLayout, problems, recipe, warnings
 from transforms.publish.card import dataset_card
 
@@ -56,38 +55,6 @@ def manifest_of(options: dict[str, Any], tokenizer: str = "Qwen/Qwen3-8B") -> di
 )
 def test_a_trainer_gets_the_columns_that_it_reads(arguments, columns):
     assert options_of(*arguments).write_columns == columns
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        (["trl", "--shift_labels"], "--shift_labels true: TRL shifts labels itself"),
-        (["trainer", "--shift_labels"], "--shift_labels true: transformers' Trainer shifts labels itself"),
-        (["trl", "--output_format=tfrecord"], "--output_format tfrecord: TRL loads Parquet"),
-        (["trl", "--write_columns=input_ids,labels", *PACKED], "--write_columns input_ids,labels: without seq_lengths"),
-        (["trl", "--write_columns=input_ids,loss_mask"], "--write_columns input_ids,loss_mask: TRL needs labels, too"),
-        (["trainer", *PACKED], "--packing bfd: transformers' collators read a packed row as one example"),
-        (["trainer", "--write_columns=input_ids,labels,position_ids"], "Seq2Seq does not pad position_ids"),
-        (["axolotl", *PACKED], "--packing bfd: Axolotl overwrites the position_ids"),
-        (["axolotl"], "--max_length none: Axolotl drops rows that are longer"),
-        (["skyrl", *PACKED], "--packing bfd: SkyRL reads each row as one example"),
-        (["skyrl", "--shift_labels"], "--shift_labels true: SkyRL shifts labels itself"),
-        (["skyrl", "--output_format=tfrecord"], "--output_format tfrecord: SkyRL loads Parquet"),
-        (
-            ["skyrl", "--write_columns=input_ids,labels"],
-            "SkyRL needs loss_mask, too",
-        ),
-        (["axolotl", "--max_length=9", "--provenance"], "--provenance true: Axolotl's collator fails .* here source"),
-        (["axolotl", "--max_length=9", "--keep_columns=id"], "--keep_columns id: Axolotl's collator fails .* here id"),
-        (
-            ["axolotl", "--max_length=9", "--write_columns=input_ids,attention_mask,labels,loss_mask"],
-            "--write_columns .*: Axolotl's collator fails .* here loss_mask",
-        ),
-    ],
-)
-def test_options_with_which_a_trainer_would_train_on_something_else_are_refused(arguments, error):
-    with pytest.raises(UserError, match=f"--for {arguments[0]}: .*{error}"):
-        options_of(f"--for={arguments[0]}", *arguments[1:])
 
 
 def test_collator_of_the_trainer_pads_the_attention_mask_and_no_position_ids():

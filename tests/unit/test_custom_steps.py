@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from support.chats import assistant, examples_of, user
-from transforms import Conversation, Examples, FilterExamples, MapExamples, ParameterError, RecordError
+from transforms import Conversation, Examples, FilterExamples, ParameterError, RecordError
 from transforms.model.examples import Record
 from transforms.steps.custom import _Filter, _Map
 from transforms.steps.parse import Parser
@@ -88,8 +88,3 @@ def test_map_that_returns_no_example_of_the_record_rejects_it(function, detail):
 def test_reason_is_a_name_in_snake_case(reason):
     with pytest.raises(ParameterError, match="expected a name in snake_case"):
         FilterExamples(bool, reason=reason)
-
-
-def test_value_that_is_not_a_function_is_refused():
-    with pytest.raises(ParameterError, match="expected a function"):
-        MapExamples("upper")  # type: ignore[arg-type]

@@ -18,12 +18,10 @@ BELOW_THE_DOOR = """
 conftest.py
 integration/test_append.py
 integration/test_build_traces.py
-integration/test_command_line.py
 integration/test_damaged_growth.py
 integration/test_decontaminate.py
 integration/test_docs.py
 integration/test_duplicates.py
-integration/test_every.py
 integration/test_expire.py
 integration/test_growing_stores.py
 integration/test_guide.py
@@ -37,13 +35,11 @@ integration/test_own_pipeline.py
 integration/test_paused_builders.py
 integration/test_push.py
 integration/test_races.py
-integration/test_reader.py
 integration/test_readers.py
 integration/test_recipe_files.py
 integration/test_rejects_have_hints.py
 integration/test_report.py
 integration/test_runs.py
-integration/test_shuffle.py
 integration/test_stop_tokens.py
 integration/test_stores.py
 integration/test_summary.py
@@ -97,7 +93,6 @@ unit/test_identity.py
 unit/test_ids.py
 unit/test_json_by_id.py
 unit/test_json_forms.py
-unit/test_kinds.py
 unit/test_label.py
 unit/test_ledger.py
 unit/test_lock.py
@@ -105,7 +100,6 @@ unit/test_log.py
 unit/test_markers.py
 unit/test_media.py
 unit/test_message_properties.py
-unit/test_misuse.py
 unit/test_mix.py
 unit/test_newer.py
 unit/test_notes.py
@@ -159,7 +153,7 @@ unit/test_view.py
 unit/test_write.py
 """
 _INSIDE = re.compile(r"\b(?:from|import) (?:transforms|pipeline)\.\w|^(?:transforms|pipeline)\.[\w.]+$", re.MULTILINE)
-_PROGRAMS = {"pipeline.__main__"}
+_PROGRAMS = {"pipeline.__main__", "pipeline.runners.worker"}
 
 
 def knows_the_inside(path: Path) -> bool:

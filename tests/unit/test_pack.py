@@ -15,7 +15,6 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from support.chats import SPLIT
-from transforms import ParameterError
 from transforms.model.batches import Labels, Rows, RowSource, RowTable
 from transforms.model.outcomes import Outcomes
 from transforms.model.statistics import Histogram, Statistics
@@ -540,22 +539,6 @@ def test_no_half_turn_is_trained_on_with_truncation_turns():
     assert segment.ids == (100, 101, 102)  # the turn that just fits
     rows = Packer(max_length=2, truncation="turns")(batch_of([RowOf([*range(100, 107)], labels, False, 0)]))
     assert rows.outcomes.dropped == {"no_trained_tokens_left": 1}
-
-
-@pytest.mark.parametrize(
-    ("options", "parameter", "problem"),
-    [
-        ({"truncation": "turns", "packing": "wrapped", "max_length": 8}, "truncation", "packing wrapped cuts longer"),
-        ({"truncation": "windows", "packing": "bfd_split", "max_length": 8}, "truncation", "packing bfd_split cuts"),
-        ({"window_overlap": 4, "max_length": 8}, "window_overlap", "it needs truncation windows"),
-        ({"truncation": "windows", "window_overlap": 8, "max_length": 8}, "window_overlap", "less than max_length 8"),
-        ({"truncation": "windows", "max_length": 1}, "max_length", "expected at least 2"),
-    ],
-)
-def test_options_of_windows_that_contradict_each_other_are_refused(options, parameter, problem):
-    with pytest.raises(ParameterError, match=problem) as raised:
-        Packer(**options)
-    assert raised.value.parameter == parameter
 
 
 @BRIEFLY

@@ -24,7 +24,6 @@ from transforms import (
     Slice,
     Split,
     TokenRow,
-    UserError,
 )
 from transforms.inputs import schemas
 from transforms.inputs.formatter import load_formatter
@@ -574,34 +573,6 @@ def test_a_formatter_file_knows_its_path(tmp_path):
 
 def test_a_formatter_file_may_have_dataclasses_and_annotations_of_the_future(formatters):
     assert content_of(QUESTION, formatter=f"{formatters}:to_text_by_class") == PlainText("Where? ")
-
-
-@pytest.mark.parametrize(
-    ("name", "source", "fragment"),
-    [
-        ("gone.py:f", None, "gone.py cannot be loaded"),
-        ("a.py:g", "def f(record): ...", "a.py has no function g"),
-        ("a.py:f", "f = 3", "has no function f"),
-        ("a.py:f", "def f(:", "cannot be loaded: invalid syntax"),
-        ("a.py:f", "1 / 0", "cannot be loaded: division by zero"),
-        ("a.py:f", "import no_such_module_anywhere", "No module named 'no_such_module_anywhere'"),
-        ("a.py:f", "import sys; sys.exit('bye')", "cannot be loaded: bye"),
-        ("a.py:", "def f(record): ...", "has no function"),
-    ],
-)
-def test_a_formatter_file_that_cannot_be_used_is_a_user_error(tmp_path, name, source, fragment):
-    if source is not None:
-        (tmp_path / "a.py").write_text(source)
-    with pytest.raises(UserError) as raised:
-        load_formatter(f"{tmp_path}/{name}")
-    assert str(raised.value).startswith(f"formatter='{tmp_path}/{name}': ")
-    assert fragment in str(raised.value)
-
-
-@pytest.mark.parametrize("name", ["no_such_module_anywhere:f", "json:no_such_function", "json:", ":loads", "json"])
-def test_a_formatter_module_that_cannot_be_used_is_a_user_error(name):
-    with pytest.raises(UserError, match=f"^formatter='{name}': "):
-        load_formatter(name)
 
 
 def test_a_formatter_file_that_has_changed_is_loaded_again(tmp_path):

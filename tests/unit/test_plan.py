@@ -181,28 +181,6 @@ def test_chosen_format_overrides_the_suffix(tmp_path):
     assert file.format == "jsonl"
 
 
-@pytest.mark.parametrize(
-    ("pattern", "problem"),
-    [
-        ("{folder}/none.jsonl", "there is no such file or folder"),
-        (
-            "{folder}/*.none",
-            "no file of records (.arrow, .csv, .json, .jsonl, .ndjson, .parquet, .tsv, compressed or not)",
-        ),
-        ("{folder}/empty.jsonl", "all files are empty"),
-        ("{folder}/a.parquet.gz", "a parquet file that is compressed as a whole cannot be read"),
-    ],
-)
-def test_pattern_without_an_input_is_an_error_with_its_parameter(tmp_path, pattern, problem):
-    (tmp_path / "empty.jsonl").touch()
-    (tmp_path / "a.parquet.gz").write_bytes(gzip.compress(b"PAR1", mtime=0))
-    pattern = pattern.format(folder=tmp_path)
-    with pytest.raises(ParameterError) as raised:
-        list_inputs([pattern], parameter="input")
-    assert (raised.value.parameter, raised.value.value) == ("input", pattern)
-    assert problem in raised.value.problem
-
-
 def test_link_to_a_file_is_read_and_one_to_a_folder_is_refused(tmp_path):
     (tmp_path / "blob").write_text('{"text": "b"}\n')
     (tmp_path / "in" / "real").mkdir(parents=True)

@@ -14,8 +14,6 @@ from support.paths import TOKENIZER
 from support.templates import CHATML
 from transforms import (
     Conversation,
-    ParameterError,
-    ParseConversations,
     PlainText,
     PromptCompletion,
     RecordError,
@@ -210,8 +208,3 @@ def test_pairs_of_strings_are_messages_as_chat():
     record = {"prompt": "Is tea hot?", "chosen": "Mostly, yes.", "rejected": "No."}
     options: dict[str, Any] = {"schema": "chosen", "as_chat": True}
     assert parse(record, **options) == Conversation([ASKED, ANSWERED], completion_start=1)
-
-
-def test_as_chat_is_true_or_false():
-    with pytest.raises(ParameterError, match="expected True or False"):
-        ParseConversations(as_chat="yes")  # type: ignore[arg-type]

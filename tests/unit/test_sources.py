@@ -12,7 +12,7 @@ import pytest
 
 from support.chats import SPLIT, examples_of, render_config, user
 from support.chats import assistant as answer
-from transforms import ApplyChatTemplate, CheckParity, ParameterError, ParseConversations
+from transforms import ApplyChatTemplate, CheckParity, ParseConversations
 from transforms.catalog.description import Description, NamedSource
 from transforms.catalog.manifest import sums_of_receipts
 from transforms.inputs.listing import InputFile, files_of_sources, shared_files
@@ -120,23 +120,6 @@ def test_sources_with_the_same_options_share_a_function():
     for number in (0, 1, 2):
         step(from_source(Records(SPLIT, 0, True, Outcomes(), []), number))
     assert sorted(step._functions) == [0, 1]
-
-
-@pytest.mark.parametrize(
-    ("make", "problem"),
-    [
-        (lambda: ParseConversations(sources=[{"shema": "text"}]), "sources='shema': .*Did you mean schema"),
-        (lambda: ParseConversations(sources=[{"schema": "txet"}]), "schema='txet': .*Did you mean text"),
-        (lambda: ParseConversations(sources=[{"seed": 3}]), "sources='seed': expected schema, "),
-        (lambda: ParseConversations(sources={"schema": "text"}), "expected a list with a mapping"),  # type: ignore[arg-type]
-        (lambda: ApplyChatTemplate(render_config(), sources=[{"loss_on": "al"}]), "loss_on='al': "),
-        (lambda: ApplyChatTemplate(render_config(), sources=[{"tokenizer": "t"}]), "sources='tokenizer': "),
-        (lambda: CheckParity(render_config(), sources=[{"parity": "off"}]), "sources='parity': "),
-    ],
-)
-def test_wrong_options_of_a_source_fail_when_the_step_is_made(make: Any, problem: str):
-    with pytest.raises(ParameterError, match=problem):
-        make()
 
 
 def receipt_of(split: int, source: int, read: int, rows: int, rejected: int = 0) -> Receipt:

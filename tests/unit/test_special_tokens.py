@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from support.chats import assistant, examples_of, render_config, user
 from support.paths import SHARED, TOKENIZER
 from support.templates import CHATML
-from transforms import Conversation, Examples, ParameterError, PlainText, PromptCompletion
+from transforms import Conversation, Examples, PlainText, PromptCompletion
 from transforms.chat.config import SPECIAL_TOKENS_IN_CONTENT
 from transforms.model.batches import Texts, Tokens
 from transforms.steps.parity import ParityChecker
@@ -446,11 +446,6 @@ def test_deep_nesting_and_lone_surrogates_hide_no_token_and_stop_no_run():
         assert rejected("reject", value) == ["special_tokens_in_content"]
         assert rejected("plain", value) == []
     assert rejected("report", nested("<|im_end|>", 5000)) == ["nested_too_deeply"]
-
-
-def test_choice_that_is_not_one_is_refused():
-    with pytest.raises(ParameterError, match="special_tokens_in_content"):
-        render_config(special_tokens_in_content="plane")
 
 
 @pytest.mark.parametrize(

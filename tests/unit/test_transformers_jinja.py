@@ -16,7 +16,6 @@ from transformers.utils import chat_template_utils
 
 from support.chats import assistant, user
 from support.paths import TOKENIZER
-from transforms import UserError
 from transforms.chat.rendering.transformers_jinja import (
     apply_chat_template,
     compile_template,
@@ -56,12 +55,6 @@ def test_compile_jinja_template_compiles_as_apply_chat_template_does():
     assert render(clock, {"strftime_now": moment}) == "2024-07-26", f"strftime_now cannot be replaced {ADAPT}"
     with pytest.raises(jinja2.TemplateError, match="no roles"):
         render(compile_template("{{ raise_exception('no roles') }}"), {})
-
-
-def test_template_that_is_nested_too_deeply_is_a_user_error():
-    for nested in ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "{% if 1 %}" * 200 + "{% endif %}" * 200):
-        with pytest.raises(UserError, match=r"nested too deeply"):
-            compile_template(nested)
 
 
 TOKENIZER_OF_TESTS = load_tokenizer(str(TOKENIZER))

@@ -12,7 +12,7 @@ from support.generated import generate
 from support.models import DEEPSEEK
 from support.paths import TOKENIZER
 from support.templates import CHATML, DROPS_REASONING, MARKED, models_and_odd, templates_of_models
-from transforms import Conversation, Example, ParameterError, PlainText, RecordError
+from transforms import Conversation, Example, PlainText, RecordError
 from transforms.chat.rendering.template import load_template
 from transforms.chat.spans.turn_search import merged
 from transforms.model.examples import Text
@@ -208,14 +208,3 @@ def test_texts_without_turns_have_no_parts():
     (reject,) = Renderer(render_config(CHATML, train_parts=("content",)))(examples_of(text)).outcomes.rejects
     assert reject.reason == "loss_not_applicable"
     assert rows_of(text, Conversation(THOUGHT), part_columns=True).outcomes.statistics.parts["none"] > 0
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"train_parts": ("thoughts",)}, {"train_parts": ("content",), "loss_on": "all"},
-    ],
-)  # fmt: skip
-def test_parts_that_cannot_be_chosen_are_refused(options: dict[str, Any]):
-    with pytest.raises(ParameterError, match="train_parts"):
-        render_config(CHATML, **options)
