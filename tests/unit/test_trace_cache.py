@@ -41,7 +41,7 @@ def conversation_of(length: int, **fields: Any) -> Conversation:
         (Conversation(PLAIN, [TOOL]), CHATML, SlowPath("not_followed")),
         (
             Conversation(PLAIN, template_kwargs={"since": datetime(2026, 11, 22)}),
-            CHATML,
+            CHATML + "{{ since }}",
             SlowPath("not_followed"),
         ),
         (Conversation(PLAIN, [TOOL], {"style": "brief"}), CHATML, SlowPath("not_followed")),

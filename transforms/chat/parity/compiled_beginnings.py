@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from transforms.base.errors import RecordError
 from transforms.chat.parity.contexts import CONTEXT, Difference, differing
+from transforms.chat.rendering.arguments import with_read_arguments
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.spans.template_facts import shared_start
@@ -203,6 +204,8 @@ class ComparisonCache:
         Returns:
             Its beginnings; None if there is no comparison of its signature that holds for its texts.
         """
+        if conversation.template_kwargs:
+            conversation = with_read_arguments(conversation, self._template.source(conversation))
         known = self._cuts.known_signature(conversation, known)
         # Also if it was rendered by the second: what a batch compares does not depend on the engine.
         first = signature_of(conversation) if known is None else known.first or known

@@ -15,6 +15,7 @@ import jinja2
 
 from transforms.base.errors import ParameterError, RecordError
 from transforms.chat.config import RenderConfig
+from transforms.chat.rendering.arguments import with_read_arguments
 from transforms.chat.rendering.content_forms import ContentForms, PrintedContent, find_content_forms
 from transforms.chat.rendering.dialogues import INSTRUCTION, QUESTION
 from transforms.chat.rendering.marks import (
@@ -155,9 +156,9 @@ class ChatTemplate:
         Raises:
             RecordError: if the template refuses it.
         """
-        plain = self.plain_messages(conversation)
-        arguments = {**self._arguments, **conversation.template_kwargs}
-        given = self.source(conversation), plain, conversation.tools, arguments, self._clock
+        source, plain = self.source(conversation), self.plain_messages(conversation)
+        arguments = {**self._arguments, **with_read_arguments(conversation, source).template_kwargs}
+        given = source, plain, conversation.tools, arguments, self._clock
         return self._rendered(render_generation_blocks, self._tokenizer, *given)
 
     def rendering(self, conversation: Conversation, add_generation_prompt: bool = False) -> Rendering:
@@ -211,8 +212,9 @@ class ChatTemplate:
         return Rendering(conversation, plain, text, knows_pieces=False, knows_texts=False)
 
     def _text(self, conversation: Conversation, plain: list[dict[str, Any]], add_generation_prompt: bool) -> str:
-        arguments = {**self._arguments, **conversation.template_kwargs}
-        given = self.source(conversation), plain, conversation.tools, add_generation_prompt, arguments, self._clock
+        source = self.source(conversation)
+        arguments = {**self._arguments, **with_read_arguments(conversation, source).template_kwargs}
+        given = source, plain, conversation.tools, add_generation_prompt, arguments, self._clock
         return self._rendered(apply_chat_template, self._tokenizer, *given)
 
     def plain_messages(self, conversation: Conversation) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from transforms.base.errors import RecordError
+from transforms.chat.rendering.arguments import ANY_TEXT
 from transforms.chat.rendering.dialogues import (
     ANSWER,
     DIALOGUE,
@@ -46,6 +47,7 @@ _ENDS_OF_MARKERS = ">]:\n"
 class Template(Protocol):
     """What finding spans needs of a chat template. `template.ChatTemplate` documents it."""
 
+    def source(self, conversation: Conversation) -> str: ...
     def has_generation_blocks(self, conversation: Conversation) -> bool: ...
     def generation_blocks(self, conversation: Conversation) -> tuple[str, list[Span]]: ...
     def render(self, conversation: Conversation, add_generation_prompt: bool = False) -> str: ...
@@ -140,6 +142,12 @@ class TemplateFacts:
     def is_sound(self) -> bool:
         """Whether something closes each turn, and the generation prompt is what history prints."""
         return not self.open_endings and not self.ignores_prompt
+
+    @functools.cached_property
+    def have_any_text(self) -> bool:
+        """Whether ANY_TEXT is in one of the facts, so that they are others for each text in its place."""
+        facts = [*map(self.prompt_after, UP_TO_ROLE), self.separator, self.call_separator, *self.closings.values()]
+        return any(ANY_TEXT in fact for fact in facts if fact)
 
     def count_open(self, conversation: Conversation, loss_on: str) -> int:
         """Return how many of the turns that are trained on close with nothing but white space.

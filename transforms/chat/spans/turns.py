@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from transforms.base.errors import RecordError
+from transforms.chat.rendering.arguments import with_any_texts, with_read_arguments
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.spans.loss import assistant_turns, has_untrained_parts, loss_of, trained_turns
 from transforms.chat.spans.stop_tokens import TurnRules
@@ -165,6 +166,15 @@ class TurnFinder:
         """Return what the template that renders a conversation does for any, found with dialogues of our own."""
         if self._reference is not None:
             return self._reference.facts(conversation)
+        if conversation.template_kwargs:
+            source = self._template.source(conversation)
+            conversation = with_read_arguments(conversation, source)
+            with_any = with_any_texts(conversation, source, lambda text: not self.rules.may_be_in(text))
+            if with_any is not conversation and not (facts := self._known_facts(with_any)).have_any_text:
+                return facts
+        return self._known_facts(conversation)
+
+    def _known_facts(self, conversation: Conversation) -> TemplateFacts:
         key = settings_of(conversation)
         if key not in self._facts:
             if len(self._facts) == _MOST_FACTS:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from transforms.chat.rendering.arguments import with_any_texts, with_read_arguments
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.stop_tokens import TurnRules
+from transforms.chat.spans.template_facts import settings_of
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.traced.compiled import CompiledTemplate, Rendered, SlowPath, Target, TemplateCompiler
 from transforms.chat.traced.signatures import Cut, Cuts, Signature, signature_of
@@ -78,10 +80,12 @@ class TraceCache:
         self._compiler = TemplateCompiler(template, rules, reference)
         self._cuts = Cuts(template, rules)
         self._cache = SignatureCache[CompiledTemplate | SlowPath](_CONVERSATIONS_PER_SIGNATURE)
+        self._arguments = set[Any]()  # those of conversations of the batch
 
     def begin_batch(self, conversations: int) -> None:
         """Begin a batch with this number of conversations, see SignatureCache."""
         self._cache.begin_batch(conversations)
+        self._arguments.clear()
 
     def render_with_spans(self, conversation: Conversation, loss_on: str) -> tuple[Rendered, Signature] | SlowPath:
         """Render a conversation and find what of it is trained on.
@@ -103,6 +107,14 @@ class TraceCache:
         return (text, [(0, len(text))], omissions), signature
 
     def _render(self, conversation: Conversation, target: Target) -> tuple[Rendered, Signature] | SlowPath:
+        if conversation.template_kwargs:
+            source = self._template.source(conversation)
+            conversation = with_read_arguments(conversation, source)
+            # Each record may have its own date: its signature is compiled if the batch has it again.
+            is_printed = with_any_texts(conversation, source) is not conversation
+            if is_printed and (arguments := settings_of(conversation)) not in self._arguments:
+                self._arguments.add(arguments)
+                return _NOT_COMPILED
         signature = signature_of(conversation)
         if signature is None:
             return _NOT_COMPILED
