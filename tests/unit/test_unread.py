@@ -297,6 +297,42 @@ def test_a_key_with_content_that_is_not_printed_rejects_the_record(engine, answe
     assert not rendered([user("Hi"), answer], engine=engine, unprinted="report").rejects
 
 
+CALL = {"type": "function", "function": {"name": "find", "arguments": {}}, "mood": "the cat"}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("message", "name"),
+    [
+        (assistant("Yes.", rationale="the cat"), "messages[].rationale"),
+        (assistant("", parts=[{"text": "the cat"}]), "messages[].parts"),
+        (assistant("Yes.", reasoning={"steps": ["the cat"]}), "messages[].reasoning"),
+        (assistant([{"type": "text", "text": "Yes.", "mood": "the cat"}]), "messages[].content[].mood"),
+        (assistant("Yes.", tool_calls=[CALL]), "messages[].tool_calls[].mood"),
+        ({**user("Is it?"), "name": "the cat"}, "messages[].name"),
+    ],
+)
+def test_a_key_is_not_printed_because_another_message_says_the_same(engine, message, name):
+    chat = [user("Is the cat black? the cat"), message, assistant("It is.")]
+    assert unread_of(rendered(chat, engine=engine, unprinted="report")) == {name: len("the cat")}
+    rejects = [reject.reason for reject in rendered(chat, engine=engine).rejects]
+    is_rejected = name in ("messages[].rationale", "messages[].parts") or "tool_calls" in message
+    assert rejects == ["not_printed"] * is_rejected
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_key_is_printed_in_any_form_whoever_says_the_same(engine):
+    chat = [user("the cat"), assistant("Yes.", rationale="the cat"), user("the dog"), assistant("No.", rationale="a")]
+    for form in ("'<' ~ message.rationale ~ '>'", "message.rationale | tojson", "message | tojson"):
+        template = CHATML.replace("message.content", f"message.content ~ ({form} if message.rationale else '')")
+        assert unread_of(rendered(chat, template=template, engine=engine)) == {}
+    first = "(message.rationale if message.rationale and loop.index0 == 1 else '')"
+    template = CHATML.replace("message.content", f"message.content ~ {first}")
+    assert unread_of(rendered(chat, template=template, engine=engine, unprinted="report")) == {
+        "messages[].rationale": 1
+    }
+
+
 TOOL = {
     "type": "function",
     "function": {
@@ -356,8 +392,8 @@ def test_arguments_of_the_template_that_it_does_not_print_are_counted(engine):
         Conversation([user("Bridges"), assistant("Be kind.")], template_kwargs=given),
     ]
     expected = {
-        "chat_template_kwargs.custom_instructions": len("Be kind."),
-        "chat_template_kwargs.documents": len("Bridges" + 2 * "They are long."),
+        "chat_template_kwargs.custom_instructions": 2 * len("Be kind."),  # a message says it, too
+        "chat_template_kwargs.documents": 2 * len("Bridges" + "They are long."),
     }
     assert unread_of(rendered(*chats, engine=engine)) == expected
     plain = [chat.messages for chat in chats]

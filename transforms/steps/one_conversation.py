@@ -138,7 +138,7 @@ class _Renderer:
         if omissions.not_printed and self._config.unprinted == "reject":
             raise RecordError("not_printed", omissions.detail())
         text = self._typed_tokens.check(text)[0] if self._typed_tokens else text
-        unread_keys(text, self._config.unprinted)
+        unread_keys(text, self._template, self._config.unprinted)
         return text
 
     def _segments(self, rendering: Rendering) -> list[Segment]:

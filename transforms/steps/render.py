@@ -84,7 +84,7 @@ class Renderer:
         texts = self._rendered(self._adapted(batch))
         if self._typed_tokens is not None:
             texts = _checked(texts, self._typed_tokens)
-        texts = check_keys(texts, self._unprinted, self._loss_on, self._template_kwargs)
+        texts = check_keys(texts, self._template, self._unprinted, self._loss_on, self._template_kwargs)
         outcomes = self._with_notes(texts)
         outcomes = outcomes.count(of_contents([text.example.content for text in texts.texts]))
         return replace(texts, outcomes=outcomes, trained_parts=self._trained_parts)
@@ -238,7 +238,7 @@ class Renderer:
     def check_keys(self, text: Text) -> Text:
         """Return a text after the check of the keys of its messages. Raises RecordError, see unread_keys."""
         if isinstance(text.example.content, Conversation):
-            unread_keys(text, self._unprinted)
+            unread_keys(text, self._template, self._unprinted)
         return text
 
     def _check_omissions(self, example: Example, omissions: Omissions, omitted: Omitted) -> None:

@@ -1,16 +1,22 @@
 """Unread keys: what a record says that the chat template does not print, and trained turns that are empty.
 
-Which keys a template reads is not known before it is rendered, so that the text decides: what is in it was read.
+Which keys a template reads is not known before it is rendered, so that the text decides. What is not in it, in any of
+the forms in which templates print texts, was not read. What is in it may be there by chance, or since another message
+says it: then the rendering with sources says whether it was printed for the key.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from transforms.base.errors import RecordError
+from transforms.chat.rendering.arguments import names_read
+from transforms.chat.rendering.omissions import gaps_between
+from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.loss import loss_of, trained_turns
 from transforms.inputs.unread import has_text, kind_of_name, strings_in, texts_in, texts_of_argument
 from transforms.model.batches import Texts
@@ -24,11 +30,64 @@ _USUAL = {"role", "content", "tool_calls", "tool_call_id", "weight"}
 _WITHOUT_REASONING = {*_USUAL, "name"}
 _OF_MESSAGES = {*_USUAL, *REASONING_KEYS}
 _WITH_NAME = {*_OF_MESSAGES, "name"}
+_NESTED = "messages[].tool_calls[].arguments"
+_WITH_PARTS = ("content", "tool_calls")
 _OF_PARTS = {"type", "text", "weight"}
 _ALL_PRINTED: Mapping[str, int] = {}
 _OF_CALLS = {"id", "type", "function", "name", "arguments"}
 # Keys that never reject a record: it is usual that a template does not print them.
 _COUNTED = {"name", "arguments", *REASONING_KEYS}
+
+
+class _Printed:
+    """What of the texts of one conversation is printed.
+
+    Args:
+        template: the chat template.
+        text: of the conversation.
+
+    Attributes:
+        text: what is printed.
+    """
+
+    def __init__(self, template: ChatTemplate, text: Text):
+        self.text = text.text
+        self._template, self._example = template, text.example
+
+    def unread(self, message: int, key: str, texts: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Return those texts of a key that are not printed, with their names.
+
+        Args:
+            message: the number of the message.
+            key: of the message.
+            texts: each with the name by which it is counted.
+        """
+        texts = [*texts]
+        unread = not_in(self.text, texts)
+        if len(unread) == len(texts) or self._sources is None:
+            return unread
+        keys = REASONING_KEYS if key in REASONING_KEYS else (key,)  # transformers copies it to the others
+        return [
+            (name, text)
+            for name, text in texts
+            if (name, text) in unread or not any((message, one, text) in self._sources for one in keys)
+        ]
+
+    @functools.cached_property
+    def _sources(self) -> set[tuple[int | None, str, str]] | None:
+        """The message, the key and the text of each text that is printed; None if that is not known."""
+        content: Any = self._example.content
+        try:
+            rendering = self._template.rendering_of_all_texts(content, self.text)
+        except (RecordError, RecursionError):
+            return None
+        if not rendering.knows_texts:
+            return None
+        return {
+            (message, named[0], text)
+            for (message, _, named, text), ranges in rendering.printed.items()
+            if not any(text[start:stop].strip() for start, stop in gaps_between(text, ranges))
+        }
 
 
 class _Key(NamedTuple):
@@ -40,11 +99,18 @@ class _Key(NamedTuple):
     characters: int
 
 
-def check_keys(texts: Texts, unprinted: str, loss_on: str, template_kwargs: Mapping[str, Any] | None = None) -> Texts:
+def check_keys(
+    texts: Texts,
+    template: ChatTemplate,
+    unprinted: str,
+    loss_on: str,
+    template_kwargs: Mapping[str, Any] | None = None,
+) -> Texts:
     """Count the keys that have text and are not printed, and the records with trained turns that are empty.
 
     Args:
         texts: of the examples of a part, as the chat template prints them.
+        template: the chat template.
         unprinted: `reject`, or `report`, which counts only.
         loss_on: what is trained on, one of LOSSES.
         template_kwargs: arguments of the template that the job gives.
@@ -64,7 +130,7 @@ def check_keys(texts: Texts, unprinted: str, loss_on: str, template_kwargs: Mapp
             has_keys = type(messages) is not tuple
             if has_keys or content.tools or content.template_kwargs or given:
                 try:
-                    if keys := unread_keys(text, unprinted, tools, given):
+                    if keys := unread_keys(text, template, unprinted, tools, given):
                         unread.append(keys)
                 except RecordError as error:
                     rejects.setdefault(text.example.position, text.example.rejected(error))
@@ -86,12 +152,17 @@ def check_keys(texts: Texts, unprinted: str, loss_on: str, template_kwargs: Mapp
 
 
 def unread_keys(
-    text: Text, unprinted: str, tools: UnreadTools | None = None, template_kwargs: Mapping[str, Any] = _ALL_PRINTED
+    text: Text,
+    template: ChatTemplate,
+    unprinted: str,
+    tools: UnreadTools | None = None,
+    template_kwargs: Mapping[str, Any] = _ALL_PRINTED,
 ) -> Mapping[str, int]:
     """Count the characters of what a conversation says that is not printed, by the names of the keys that say it.
 
     Args:
         text: of a conversation, as the chat template prints it.
+        template: the chat template.
         unprinted: as of check_keys.
         tools: what is known of the tool definitions of other texts.
         template_kwargs: as of check_keys.
@@ -102,13 +173,16 @@ def unread_keys(
     """
     content: Any = text.example.content
     messages = content.lazy_messages
-    keys = [] if type(messages) is tuple else _unread_keys(messages, text.text)
+    printed = _Printed(template, text)
+    keys = [] if type(messages) is tuple else _unread_keys(messages, printed)
     if keys and unprinted == "reject" and (lost := _lost(keys, messages)):
         raise lost
     others = (tools or UnreadTools()).find(content.tools, text.text) if content.tools else []
     if arguments := {**template_kwargs, **content.template_kwargs}:
-        texts = ((key, one) for key, value in arguments.items() for one in texts_of_argument(key, value))
-        others += not_in(text.text, ((f"chat_template_kwargs.{key}", one) for key, one in texts))
+        read = names_read(template.source(content))
+        for key, value in arguments.items():
+            texts = [(f"chat_template_kwargs.{key}", one) for one in texts_of_argument(key, value)]
+            others += not_in(text.text, texts) if key in read else texts
     if not keys and not others:
         return _ALL_PRINTED
     sums = Counter[str]()
@@ -119,7 +193,7 @@ def unread_keys(
     return sums
 
 
-def _unread_keys(messages: Sequence[Mapping[str, Any]], printed: str) -> list[_Key]:
+def _unread_keys(messages: Sequence[Mapping[str, Any]], printed: _Printed) -> list[_Key]:
     """Find the keys of messages, of their parts and of their calls that have text which is not printed."""
     found: list[_Key] = []
     called: set[str] = set()
@@ -129,7 +203,13 @@ def _unread_keys(messages: Sequence[Mapping[str, Any]], printed: str) -> list[_K
         for key, name, value in _further_keys(message):
             if kind_of_name(key) != "metadata" and has_text(value, key):
                 texts = strings_in(value) if kind_of_name(key) == "tools" else texts_in(value, key)
-                unread = sum(len(text) for _, text in not_in(printed, ((name, text) for text in texts)))
+                named = [(name, text) for text in texts]
+                if name == _NESTED:  # whether any of them is printed is an omission
+                    left = not_in(printed.text, named)
+                else:
+                    outer = next((one for one in _WITH_PARTS if name.startswith(f"messages[].{one}[].")), key)
+                    left = printed.unread(number, outer, named)
+                unread = sum(len(text) for _, text in left)
                 found += [_Key(number, key, name, unread)] * bool(unread)
     return found
 
@@ -184,7 +264,7 @@ def _nested_arguments(arguments: Any) -> Iterator[tuple[str, str, Any]]:
     """Give the arguments of a call that are lists or objects. Of others it is an omission if nothing is printed."""
     if isinstance(arguments, Mapping):
         nested = [value for value in arguments.values() if isinstance(value, (Mapping, list))]
-        yield "arguments", "messages[].tool_calls[].arguments", [*strings_in(nested)]
+        yield "arguments", _NESTED, [*strings_in(nested)]
 
 
 def _lost(keys: Sequence[_Key], messages: Sequence[Mapping[str, Any]]) -> RecordError | None:

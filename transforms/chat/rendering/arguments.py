@@ -26,10 +26,15 @@ _HANDING_ON = (nodes.Add, nodes.And, nodes.Concat, nodes.CondExpr, nodes.Not, no
 _TAKING_OUTPUT = (nodes.AssignBlock, nodes.Block, nodes.CallBlock, nodes.FilterBlock, nodes.Macro)
 
 
+def names_read(source: str) -> frozenset[str]:
+    """Return the names of all variables of a chat template, of this source. It reads no others."""
+    return _read(source).names
+
+
 def with_read_arguments(conversation: Conversation, source: str) -> Conversation:
     """Return a conversation without the arguments that its chat template, of this source, does not read."""
     given = conversation.template_kwargs
-    names = _read(source).names if given else ()
+    names = names_read(source) if given else ()
     read = {name: value for name, value in given.items() if name in names}
     return conversation if len(read) == len(given) else _with_arguments(conversation, read)
 

@@ -181,19 +181,28 @@ class ChatTemplate:
     def rendering_of_all_texts(self, conversation: Conversation, text: str) -> Rendering:
         """Find which characters of a text came from which text of its record, of any kind but roles.
 
-        The keys of the texts end with these. Raises RecordError as `rendering` does.
+        Args:
+            conversation: the conversation.
+            text: what `render` gives for it.
+
+        Returns:
+            A rendering. The keys of its texts have the number of the message, None for tools and arguments; "any"; the
+            key of the message or the name of the argument, with a number that no other text has; and the text.
+
+        Raises:
+            RecordError: as `rendering` does.
         """
         plain, numbers = self.plain_messages(conversation), count()
         values = self.values(conversation, plain, False)
 
-        def make(text: str) -> str:
-            return sourced(text, (None, "any", next(numbers), text))
+        def with_keys(value: Any, message: int | None, name: str) -> Any:
+            return with_all_texts(value, lambda text: sourced(text, (message, "any", (name, next(numbers)), text)))
 
         messages = [
-            {key: value if key == "role" else with_all_texts(value, make) for key, value in message.items()}
-            for message in values["messages"]
+            {key: value if key == "role" else with_keys(value, number, key) for key, value in message.items()}
+            for number, message in enumerate(values["messages"])
         ]
-        own = {name: with_all_texts(values[name], make) for name in ("tools", *conversation.template_kwargs)}
+        own = {name: with_keys(values[name], None, name) for name in ("tools", *conversation.template_kwargs)}
         return self._with_sources(conversation, plain, text, {**values, **own, "messages": messages})
 
     def _with_sources(

@@ -9,8 +9,7 @@ from transforms.chat.rendering.provenance import sourced
 from transforms.model.examples import REASONING_KEYS
 
 # What a text of a record is: the number of its message (None for a tool), "content", "reasoning", "call" or "tool", and
-# the part, the key, the call and its argument, or the tool. Those of `rendering_of_all_texts` are None, "any", a
-# number, and the text itself.
+# the part, the key, the call and its argument, or the tool. `rendering_of_all_texts` says what its own are.
 Key: TypeAlias = tuple[int | None, str, Any, Any]
 # Takes a text and its key, and returns what stands for it.
 Sourced: TypeAlias = Callable[[str, Key], str]
