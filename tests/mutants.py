@@ -844,6 +844,14 @@ MUTANTS = [
         "tests/unit/test_mix.py::test_what_each_source_has",
     ),
     Mutant(
+        "limit_is_met_as_a_share",
+        "transforms/exchange/mix.py",
+        "if demand.is_most:",
+        "if demand.records < 0:",
+        "a source has more trained tokens than its max_tokens",
+        "tests/integration/test_mixes.py::test_limits_of_a_source_are_never_exceeded",
+    ),
+    Mutant(
         "threshold_is_included",
         "transforms/exchange/receive.py",
         "positions) < np.uint64(block.threshold)",

@@ -110,6 +110,19 @@ def test_copies_of_which_no_label_is_left_are_not_in_the_dataset(tmp_path):
     assert_statistics_add_up(manifest)
 
 
+@pytest.mark.parametrize(
+    ("mix", "options", "records", "trained_tokens"),
+    [
+        ({"max_examples": 10}, ("--mix_tokens=4000", "--split_bytes=1000000"), 10, 3164),
+        ({"max_tokens": 8000}, (), 18, 6192),  # in splits of nine records; with one example more in some, 8012
+    ],
+)
+def test_limits_of_a_source_are_never_exceeded(sources, tmp_path, mix, options, records, trained_tokens):
+    assert build(sources, tmp_path / "out", {"long": mix}, *options, "--direct_num_workers=1", "--seed=2") == 0
+    found = len(copies_of(tmp_path / "out")["long"]), manifest_of(tmp_path / "out")["trained_tokens"]
+    assert found == (records, trained_tokens)
+
+
 def test_duplicates_do_not_count_for_the_mix(sources, tmp_path):
     again = {"short": {}, "few": {}, "long": {"epochs": 0.5}}
     write_jsonl(sources / "more.jsonl", [json.loads(line) for line in (sources / "few.jsonl").open()])

@@ -102,11 +102,15 @@ class Demand:
         amount: of both, a whole number if it is of records.
         of: all that there is of it in the source.
         is_tokens: whether it is of trained tokens.
+        records: the part of the records of the source that is used at most.
+        is_most: whether it may not be exceeded, not even by a part of an example.
     """
 
     amount: Fraction
     of: int
     is_tokens: bool
+    records: Fraction = Fraction(1)
+    is_most: bool = False
 
 
 def demands_of(mix: Mix, available: Sequence[Amount]) -> list[list[Demand]]:
@@ -147,16 +151,20 @@ def demands_of(mix: Mix, available: Sequence[Amount]) -> list[list[Demand]]:
                 f"the source {source.name} is to have {float(wanted):,.0f} trained tokens, more than its max_tokens "
                 f"{source.max_tokens:,}. Give it a smaller weight, or fewer mix_tokens."
             )
-        found.append(_copies(wanted, size, amount, by_tokens))
+        found.append(_copies(source, wanted, size, amount, by_tokens))
     return found
 
 
 def _usable(source: SourceMix, amount: Amount, by_tokens: bool) -> Fraction:
     """How much of a source is used once."""
-    records = amount.records if source.max_examples is None else min(amount.records, source.max_examples)
-    if not by_tokens or not amount.records:
-        return Fraction(records)
-    return Fraction(amount.trained_tokens * records, amount.records)
+    return _records_used(source, amount) * (amount.trained_tokens if by_tokens else amount.records)
+
+
+def _records_used(source: SourceMix, amount: Amount) -> Fraction:
+    """The part of the records of a source that is used."""
+    if source.max_examples is None or source.max_examples >= amount.records:
+        return Fraction(1)
+    return Fraction(source.max_examples, amount.records)
 
 
 def _of_source(source: SourceMix, amount: Amount) -> list[Demand]:
@@ -166,16 +174,17 @@ def _of_source(source: SourceMix, amount: Amount) -> list[Demand]:
     wanted = size * Fraction(str(source.epochs))
     if source.max_tokens is not None:
         wanted = min(wanted, Fraction(source.max_tokens))
-    return _copies(wanted, size, amount, by_tokens)
+    return _copies(source, wanted, size, amount, by_tokens)
 
 
-def _copies(wanted: Fraction, size: Fraction, amount: Amount, by_tokens: bool) -> list[Demand]:
+def _copies(source: SourceMix, wanted: Fraction, size: Fraction, amount: Amount, by_tokens: bool) -> list[Demand]:
     """Share out how much of a source is wanted among copies of what of it is used."""
+    of, records = amount.trained_tokens if by_tokens else amount.records, _records_used(source, amount)
     if not by_tokens:
         wanted = Fraction(math.floor(wanted + Fraction(1, 2)))
     demands = list[Demand]()
     while wanted > 0 and size:
-        demands.append(Demand(min(wanted, size), amount.trained_tokens if by_tokens else amount.records, by_tokens))
+        demands.append(Demand(min(wanted, size), of, by_tokens, records, source.max_tokens is not None))
         wanted -= size
     return demands
 
@@ -197,12 +206,21 @@ def threshold_of(demand: Demand, before: Amount, own: Amount, places: np.ndarray
     """
     if demand.amount >= demand.of:
         return ALL
+    ends = before.records, before.records + own.records
     if demand.is_tokens:
-        wanted = float(demand.amount * own.trained_tokens / demand.of)
+        wanted = demand.amount * own.trained_tokens / demand.of
         sums = np.concatenate([[0], np.cumsum(trained)])
-        count = int(np.argmin(np.abs(sums - wanted)))
+        if demand.is_most:
+            count = int(np.searchsorted(sums, math.floor(wanted), side="right")) - 1
+        else:
+            count = int(np.argmin(np.abs(sums - float(wanted))))
+        count = min(count, _share(demand.records, ends))
     else:
-        ends = (before.records, before.records + own.records)
-        first, stop = (math.floor(demand.amount * end / demand.of) for end in ends)
-        count = stop - first
+        count = _share(demand.amount / demand.of, ends)
     return ALL if count == len(places) else int(places[count])
+
+
+def _share(part: Fraction, ends: tuple[int, int]) -> int:
+    """How many records of a split are of a part of its source, of which it has those between two numbers."""
+    first, stop = (math.floor(part * end) for end in ends)
+    return stop - first
