@@ -342,13 +342,14 @@ class Increment:
         shares = [weight / sum(weights) for weight in weights]
         if total is None:
             total = min(size / share for size, share in zip(most, shares, strict=True) if share)
-        for source, share in zip(of_sources, shares, strict=True):
+        for number, (source, share) in enumerate(zip(of_sources, shares, strict=True)):
             if by_examples:
                 assert source.examples == math.floor(total * share + Fraction(1, 2)), (source, total, share)
-            else:  # half an example for each split
-                slack = Fraction(source.longest, 2) * self.case.splits(self.folder, of_sources.index(source))
-                slack *= len(source.copies) if "max_examples" in source.options else 1
-                assert abs(source.trained - total * share) <= slack, (source, float(total), float(share))
+            else:  # half an example for each split, or with a limit that may not be exceeded a whole one
+                slack = Fraction(source.longest, 2) * self.case.splits(self.folder, number)
+                slack *= 2 if "max_tokens" in source.options else 1
+                assert source.trained - total * share <= slack, (source, float(total), float(share))
+                assert total * share - source.trained <= slack or "max_examples" in source.options, (source, total)
 
 
 @dataclass

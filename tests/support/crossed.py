@@ -261,6 +261,8 @@ def draw_case(draw: st.DrawFn) -> Case:
             turns = tuple((one_of(0, 1, 5), one_of(1, 0, 3, 9)) for _ in range(one_of(1, 1, 2)))
             is_text = kind == "text" and suffix != "parquet"
             content = Content(next(numbers), ((turns[0][0], -1),) if kind == "silent" else turns, is_text)
+        if suffix == "parquet":  # of conversations
+            content = Content(content.number, content.turns)
         if kind in ("broken", "narrator"):
             return content, kind, id
         contents.append(content)
