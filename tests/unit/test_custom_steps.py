@@ -8,10 +8,8 @@ import msgspec
 import pytest
 
 from support.chats import assistant, examples_of, user
-from transforms import Conversation, Examples, FilterExamples, ParameterError, RecordError
-from transforms.model.examples import Record
+from transforms import Conversation, Examples, FilterExamples, ParameterError, RecordError, parse
 from transforms.steps.custom import _Filter, _Map
-from transforms.steps.parse import Parser
 
 BATCH = examples_of([user("a"), assistant("b")], [user("a"), assistant("b"), user("c"), assistant("d")], [user("e")])
 
@@ -54,7 +52,7 @@ def test_mapped_examples_replace_the_originals():
 
 def test_tools_that_a_function_changes_are_those_of_its_example_only():
     raw = b'{"messages": [{"role": "user", "content": "a"}], "tools": [{"name": "f"}]}'
-    batch = dataclasses.replace(BATCH, examples=[Parser().parse(Record(number, raw)) for number in range(2)])
+    batch = dataclasses.replace(BATCH, examples=[parse(raw)[0] for number in range(2)])
 
     def add(example):
         example.content.tools.append("g")
@@ -63,7 +61,7 @@ def test_tools_that_a_function_changes_are_those_of_its_example_only():
     f = {"type": "function", "function": {"name": "f"}}
     assert [example.content.tools for example in _Map(add)(batch).examples] == [[f, "g"], [f, "g"]]
     assert [example.content.tools for example in _Filter(add, "none")(batch).examples] == [[f], [f]]
-    assert Parser().parse(Record(0, raw)).content.tools == [f]
+    assert parse(raw)[0].content.tools == [f]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from transforms import Conversation, InputError, PlainText, PromptCompletion
+from transforms import Conversation, InputError, PlainText, PromptCompletion, parse
 from transforms.inputs import delimited
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.splits import splits_of
@@ -200,10 +200,9 @@ def test_tokenized_rows_of_cells_are_decoded(tmp_path):
 
 
 def test_a_string_of_json_lines_stays_a_prompt_and_messages_in_a_string_are_read():
-    from transforms.model.examples import Record
 
     lines = [{"prompt": ASKED, "completion": ANSWERED}, {"messages": json.dumps(TURNS)}]
-    first, second = (Parser().parse(Record(0, json.dumps(line).encode())).content for line in lines)
+    first, second = (parse(json.dumps(line).encode())[0].content for line in lines)
     assert first == PromptCompletion(ASKED, ANSWERED)
     assert second == Conversation(TURNS)
 

@@ -98,12 +98,10 @@ unit/test_ledger.py
 unit/test_lock.py
 unit/test_log.py
 unit/test_markers.py
-unit/test_media.py
 unit/test_message_properties.py
 unit/test_mix.py
 unit/test_newer.py
 unit/test_notes.py
-unit/test_nothing_lost.py
 unit/test_omissions.py
 unit/test_outcomes.py
 unit/test_pack.py

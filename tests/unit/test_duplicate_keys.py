@@ -7,6 +7,7 @@ import json
 import pytest
 
 from transforms import Examples, RecordError, Slice, Split, TokenRow
+from transforms import parse as read_record
 from transforms.inputs.json_text import decode_json
 from transforms.inputs.reading import ROLE_NAMES, Reading, ReadOptions
 from transforms.model.batches import Records
@@ -70,7 +71,7 @@ def test_padding_is_removed_from_both_ends(mask):
 )
 def test_a_row_whose_padding_is_not_at_its_ends_is_rejected(mask, reason):
     with pytest.raises(RecordError) as raised:
-        Parser().parse(Record(0, {"input_ids": [1, 2, 3], "attention_mask": mask}))
+        read_record({"input_ids": [1, 2, 3], "attention_mask": mask})[0]
     assert raised.value.reason == reason
 
 

@@ -17,9 +17,8 @@ from support.datasets import manifest_of
 from support.paths import ROOT, TOKENIZER
 from support.traces import TRACES
 from transforms import RecordDropped, RecordError
+from transforms import parse as read_record
 from transforms.inputs.hints import FORMATTERS as BY_COLUMNS
-from transforms.model.examples import Record
-from transforms.steps.parse import Parser
 
 FORMATTERS = ROOT / "examples" / "formatters.py"
 CASES = [json.loads(line) for line in (ROOT / "tests" / "data" / "formatters.jsonl").read_text().splitlines()]
@@ -29,7 +28,7 @@ each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case["format
 def parse(record: Any, formatter: str | None = None) -> list[list[dict[str, Any]]]:
     """The messages of the conversations of a record, without what is empty."""
     raw = json.dumps(record).encode()
-    made = Parser(formatter=f"{FORMATTERS}:{formatter}" if formatter else None).parse_all(Record(0, raw))
+    made = read_record(raw, formatter=f"{FORMATTERS}:{formatter}" if formatter else None)
     return [
         [
             {key: value for key, value in message.items() if key == "content" or value not in ("", None, 1)}
@@ -52,7 +51,7 @@ def test_a_record_without_its_formatter_is_rejected_with_its_name(case):
         return
     for raw in (json.dumps(record).encode(), record):
         with pytest.raises(RecordError) as raised:
-            Parser().parse(Record(0, raw))
+            read_record(raw)[0]
         assert raised.value.detail.endswith(f"it looks like {name}: --formatter examples/formatters.py:{name}")
 
 
@@ -98,5 +97,5 @@ def test_the_first_event_of_a_session_is_rejected_with_the_input_format(name, ti
     path = TRACES / name
     event = path.read_text().partition("\n")[0] if path.suffix == ".jsonl" else path.read_text()
     with pytest.raises(RecordError) as raised:
-        Parser().parse(Record(0, event.encode()))
+        read_record(event.encode())[0]
     assert raised.value.detail == f"it looks like {title}: --input_format {path.stem}"

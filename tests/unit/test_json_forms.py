@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from transforms import Slice, Split
+from transforms import Slice, Split, parse
 from transforms.inputs import malformed as malformed_json
 from transforms.inputs.formats import MAX_RECORD_BYTES, Part
 from transforms.inputs.formats import json as json_format
@@ -183,12 +183,10 @@ def test_text_outside_of_arrays_and_objects_is_a_record_of_its_own(chunk):
 
 def test_an_object_whose_list_has_the_records_is_rejected_with_the_name_of_the_list():
     from transforms import RecordError
-    from transforms.model.examples import Record
-    from transforms.steps.parse import Parser
 
     whole = {"version": 1, "data": [{"messages": [{"role": "user", "content": "Hi"}]}]}
     with pytest.raises(RecordError, match="the records are in the list data of an object"):
-        Parser().parse(Record(0, json.dumps(whole).encode()))
+        parse(json.dumps(whole).encode())[0]
 
 
 # Malformed records

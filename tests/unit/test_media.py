@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from transforms import RecordError
-from transforms.model.examples import Record
-from transforms.steps.parse import Parser
+from transforms import parse as read_record
 
 CHAT = [{"role": "user", "content": "<image>What is it?"}, {"role": "assistant", "content": "A teapot."}]
 RECORDS: dict[str, dict[str, Any]] = {
@@ -25,9 +24,9 @@ RECORDS: dict[str, dict[str, Any]] = {
 
 def parse(record: dict[str, Any]) -> Any:
     """Return the content of a record, which must be the same from a line of JSON and from a row of a table."""
-    content = Parser().parse(Record(0, record)).content
+    content = read_record(record)[0].content
     if "input_ids" not in record:
-        assert Parser().parse(Record(0, json.dumps(record).encode())).content == content
+        assert read_record(json.dumps(record).encode())[0].content == content
     return content
 
 
@@ -70,7 +69,7 @@ def test_a_file_whose_placeholder_is_in_the_text_is_media(record, column, value,
 @pytest.mark.parametrize("record", [*RECORDS.values(), {"problem": "What is it?", "solution": "A teapot."}])
 def test_the_bytes_of_a_file_are_media_whatever_the_name_of_the_column_is(record, values, column):
     with pytest.raises(RecordError) as raised:
-        Parser().parse(Record(0, {**record, column: values}))
+        read_record({**record, column: values})[0]
     assert raised.value.reason == "image"
 
 
@@ -83,4 +82,4 @@ def test_a_record_with_an_empty_column_of_media_is_kept(column, empty):
 @pytest.mark.parametrize("empty", ["null", "[]", '""'])
 def test_an_empty_column_of_media_takes_the_fast_path(empty):
     record = b'{"messages": %s, "images": %s}' % (json.dumps(CHAT).encode(), empty.encode())
-    assert isinstance(Parser().parse(Record(0, record)).content.lazy_messages, tuple)
+    assert isinstance(read_record(record)[0].content.lazy_messages, tuple)

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from support.records import example_of, messages_of, notes_of, reject_of
-from transforms import Conversation, PromptCompletion, TokenRow
-from transforms.model.examples import Record
-from transforms.steps.parse import Parser
+from transforms import Conversation, PromptCompletion, TokenRow, parse
 
 USER = {"role": "user", "content": "Is tea hot?"}
 GOOD = {"role": "assistant", "content": "Mostly, yes."}
@@ -21,7 +19,7 @@ CHOSEN: dict[str, Any] = {"schema": "chosen"}
 
 
 def tokens_of(record: dict[str, Any]) -> TokenRow:
-    content = Parser().parse(Record(0, record)).content
+    content = parse(record)[0].content
     assert isinstance(content, TokenRow)
     return content
 

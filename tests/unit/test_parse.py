@@ -25,6 +25,7 @@ from transforms import (
     Split,
     TokenRow,
 )
+from transforms import parse as read_record
 from transforms.inputs import schemas
 from transforms.inputs.formatter import load_formatter
 from transforms.inputs.names import COMPLETION_IDS
@@ -48,13 +49,13 @@ CALLS = [{"type": "function", "function": CALL}]
 def parse(record: dict[str, Any] | bytes, **arguments: Any) -> Example:
     """Return the example of a record, given as JSON. Raises RecordError."""
     raw = record if isinstance(record, bytes) else json.dumps(record).encode()
-    return Parser(**arguments).parse(Record(40, raw))
+    return read_record(raw, **arguments)[0]
 
 
 def content_of(record: dict[str, Any], **arguments: Any) -> Any:
     """Return the content of a record, which must be the same from a line of JSON and from a row of a table."""
     of_json = parse(record, **arguments).content
-    assert Parser(**arguments).parse(Record(40, record)).content == of_json
+    assert read_record(record, **arguments)[0].content == of_json
     return of_json
 
 
@@ -218,7 +219,7 @@ def test_a_text_is_not_changed():
 def test_tokens_are_trained_on_if_labels_and_all_masks_agree(masks, trained):
     record = {"input_ids": [0, 11, 12, 13], **masks}
     for raw in (record, json.dumps(record).encode()):
-        content = Parser().parse(Record(0, raw)).content
+        content = read_record(raw)[0].content
         assert isinstance(content, TokenRow)
         assert (content.input_ids.dtype, content.input_ids.tolist()) == (np.int32, [0, 11, 12, 13])
         assert (content.trained.dtype, content.trained.tolist()) == (bool, trained)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from transforms import Conversation, Examples, PromptCompletion, RecordDropped, RecordError, Slice, Split
+from transforms import parse as read_record
 from transforms.model.batches import Records
 from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
@@ -92,7 +93,7 @@ PAIRS: dict[str, tuple[dict[str, Any], Conversation | PromptCompletion]] = {
 
 
 def parse(record: dict[str, Any], **options: Any) -> Any:
-    return Parser(**options).parse(Record(0, json.dumps(record).encode())).content
+    return read_record(json.dumps(record).encode(), **options)[0].content
 
 
 def parse_batch(records: list[dict[str, Any]], **options: Any) -> Examples:

@@ -21,6 +21,7 @@ from transforms import (
     Slice,
     Split,
 )
+from transforms import parse as read_record
 from transforms.catalog.layout import Folder
 from transforms.chat.config import ENGINES
 from transforms.inputs.names import ANSWERS, QUESTIONS
@@ -36,7 +37,7 @@ SYSTEM = {"role": "system", "content": "Be brief."}
 
 
 def parse(record: dict[str, Any], **options: Any) -> Any:
-    return Parser(**options).parse(Record(0, json.dumps(record).encode())).content
+    return read_record(json.dumps(record).encode(), **options)[0].content
 
 
 def reject_of(record: dict[str, Any], **options: Any) -> str:

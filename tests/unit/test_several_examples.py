@@ -14,6 +14,7 @@ from support.datasets import manifest_of, rows_of, write_jsonl
 from support.paths import TOKENIZER
 from support.templates import CHATML, DROPS_REASONING
 from transforms import Conversation, Examples, PlainText, RecordDropped, Slice, Split
+from transforms import parse as read_record
 from transforms.model.batches import Records
 from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
@@ -120,7 +121,7 @@ def test_examples_of_one_record_that_are_dropped_are_noted_unless_all_are(format
     assert batch.outcomes.dropped == {"undesirable": 2}
     assert batch.outcomes.notes == {"formatter_examples_dropped": 1}
     with pytest.raises(RecordDropped):
-        Parser(formatter=formatter).parse(Record(0, b'{"made": []}'))
+        read_record(b'{"made": []}', formatter=formatter)[0]
 
 
 def test_notes_count_records_and_not_examples(formatter):

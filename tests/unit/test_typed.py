@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms import Conversation, RecordDropped, RecordError, TokenRow
+from transforms import Conversation, RecordDropped, RecordError, TokenRow, parse
 from transforms.inputs.input_options import ParseOptions
 from transforms.inputs.typed import TypedDecoder
 from transforms.model.examples import Record
@@ -289,6 +289,6 @@ def test_any_record_becomes_the_same_with_and_without_types_or_they_decline(reco
 @given(ids=st.lists(st.integers(0, 2**31 - 1), min_size=1), space=st.sampled_from(["", " ", "\t\r\n"]))
 def test_any_token_ids_are_read_exactly(ids, space):
     json_list = f"[{space}{f'{space},{space}'.join(map(str, ids))}{space}]"
-    content = Parser().parse(Record(0, f'{{"input_ids": {json_list}}}'.encode())).content
+    content = parse(f'{{"input_ids": {json_list}}}'.encode())[0].content
     assert content.input_ids.tolist() == ids
     assert content.input_ids.dtype == np.int32
