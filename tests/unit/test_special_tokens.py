@@ -19,7 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.chats import assistant, examples_of, render_config, user
-from support.paths import SHARED, TOKENIZER
+from support.models import DEEPSEEK, MISTRAL, QWEN
+from support.paths import TOKENIZER
 from support.templates import CHATML
 from transforms import Conversation, Examples, PlainText, PromptCompletion
 from transforms.chat.config import SPECIAL_TOKENS_IN_CONTENT
@@ -32,13 +33,10 @@ from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
 
 NOW = "2026-11-20T12:00:00"
-FOLDERS = [TOKENIZER, *(SHARED / "tokenizers" / name for name in ("llama3", "mistral", "qwen"))]
+FOLDERS = [TOKENIZER, DEEPSEEK, MISTRAL, QWEN]
 TOKENIZERS = pytest.mark.parametrize(
     "folder",
-    [
-        pytest.param(folder, marks=pytest.mark.skipif(not folder.exists(), reason="../shared is absent"))
-        for folder in FOLDERS
-    ],
+    FOLDERS,
     ids=lambda folder: folder.name,
 )
 ENGINES = pytest.mark.parametrize("engine", ["reference", "auto"])
@@ -206,7 +204,7 @@ def test_plain_text_has_no_special_token_and_decodes_to_itself(folder, engine):
 
 @TOKENIZERS
 def test_ids_are_those_of_plain_pieces_between_the_special_tokens_of_the_template(folder):
-    if folder.name == "mistral":
+    if folder == MISTRAL:
         pytest.skip("it adds a space to each piece that is encoded alone")
     end, odd = turn_token(folder), "e\u0301 \u1e0b\u0323"  # which NFC composes
     messages = [user(f"Hi {end}{odd}{end}{end} and"), assistant(f"{odd}Yes{end}\n no")]
@@ -223,7 +221,8 @@ def test_ids_are_those_of_plain_pieces_between_the_special_tokens_of_the_templat
         expected.append(tokenizer.convert_tokens_to_ids(found[0]))
         last = found.end()
     expected += tokenizer(text.text[last:], add_special_tokens=False, split_special_tokens=True)["input_ids"]
-    assert end in text.text[: text.text.index("Yes")] and expected.count(tokenizer.convert_tokens_to_ids(end)) == 2
+    assert end in text.text[: text.text.index("Yes")]
+    assert expected.count(tokenizer.convert_tokens_to_ids(end)) == printed.text.count(end) > 0
     tokens = encoded(texts, folder)
     assert ids_of(tokens) == [expected]
     trained = "".join(text.text[start:stop] for start, stop in text.spans)
@@ -261,7 +260,7 @@ def stripping_folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Pat
 @settings(max_examples=40)
 @given(data=st.data())
 def test_a_stand_in_has_the_token_and_the_offsets_of_what_it_stands_for(folder, strips, data, stripping_folders):
-    if strips and folder.name in ("llama3", "qwen"):
+    if strips and folder in (DEEPSEEK, QWEN):
         pytest.skip("they are byte-level, as that of the examples is")
     tokenizer = load_tokenizer(str(stripping_folders(folder) if strips else folder))
     stand_ins = stand_ins_of(tokenizer)

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from support.chats import SPLIT, assistant, batch_of, examples_of, render_config, text_of, user
 from support.datasets import digests, manifest_of, write_jsonl
-from support.paths import SHARED, TOKENIZER
+from support.models import TOKENIZERS
+from support.paths import TOKENIZER
 from support.templates import CHATML
 from support.tokenizers import save_tokenizer
 from transforms import Conversation, InputError, PlainText, PromptCompletion, RecordError
@@ -39,10 +40,9 @@ from transforms.tokens.ids import IdEncoder
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.utf8 import Utf8
 
-REAL = [SHARED / "tokenizers" / name for name in ("llama3", "qwen", "mistral")]
 FOLDERS = pytest.mark.parametrize(
     "folder",
-    [TOKENIZER, *(pytest.param(path, marks=pytest.mark.skipif(not path.exists(), reason="absent")) for path in REAL)],
+    [TOKENIZER, *TOKENIZERS],
     ids=lambda path: path.name if path != TOKENIZER else "examples",
 )
 PLAIN = [user("2+2?"), assistant("4"), user("3+3?"), assistant("6")]

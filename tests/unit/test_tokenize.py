@@ -22,7 +22,8 @@ from transformers import AutoTokenizer
 
 from support.chats import batch_of, text_of
 from support.datasets import rows_of, write_jsonl
-from support.paths import ROOT, SHARED, TOKENIZER
+from support.models import DEEPSEEK, MODELS, TOKENIZERS
+from support.paths import ROOT, TOKENIZER
 from support.tokenizers import save_tokenizer
 from transforms import Example, PlainText
 from transforms.model.batches import Tokens
@@ -89,7 +90,7 @@ def same(one: Tokens, other: Tokens) -> bool:
 @functools.cache
 def reference(folder: str) -> Any:
     """Load a tokenizer by transformers. A large one is shared with the encoder, because loading takes a second."""
-    return load_tokenizer(folder) if Path(folder).is_relative_to(SHARED) else AutoTokenizer.from_pretrained(folder)
+    return load_tokenizer(folder) if Path(folder).is_relative_to(MODELS) else AutoTokenizer.from_pretrained(folder)
 
 
 def transformers_tokens(folder: str, text: str, special_tokens: bool = False) -> list[Token]:
@@ -136,20 +137,14 @@ texts = st.lists(st.one_of(st.text(characters, max_size=8), special, composed, w
     "".join
 )
 
-FAST = [EXAMPLES, TRL_TOKENIZER, *(str(SHARED / "tokenizers" / name) for name in ("llama3", "qwen", "mistral"))]
+FAST = [EXAMPLES, TRL_TOKENIZER, *map(str, TOKENIZERS)]
 fast = pytest.mark.parametrize("folder", FAST, ids=lambda folder: "-".join(Path(folder).parts[-2:]))
 LAW = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def available(folder: str) -> str:
-    if not Path(folder, "tokenizer.json").exists():
-        pytest.skip(f"{folder} is absent: it is not part of the repository")
-    return folder
-
-
 @fast
 def test_tokens_and_their_offsets_are_the_same_as_in_transformers(folder: str):
-    encoder = encoder_of(available(folder))
+    encoder = encoder_of(folder)
 
     @LAW
     @given(st.lists(texts, max_size=4))
@@ -163,7 +158,7 @@ def test_tokens_and_their_offsets_are_the_same_as_in_transformers(folder: str):
 
 @fast
 def test_plain_text_has_the_same_tokens_and_one_eos(folder: str):
-    encoder, eos = encoder_of(available(folder)), reference(folder).eos_token_id
+    encoder, eos = encoder_of(folder), reference(folder).eos_token_id
 
     @LAW
     @given(texts)
@@ -516,13 +511,11 @@ ADDED_FILES: dict[str, dict[str, Any]] = {
     ("folder", "added"),
     [
         *((folder, added) for folder in (EXAMPLES, TRL_TOKENIZER) for added in ADDED_FILES),
-        *((f"{SHARED}/tokenizers/{name}", "nothing else") for name in ("llama3", "qwen", "mistral")),
+        *((str(folder), "nothing else") for folder in TOKENIZERS),
     ],
 )
 def test_a_tokenizer_is_what_auto_tokenizer_loads(folder: str, added: str, tmp_path: Path):
     """Whatever the folder has besides tokenizer.json. load_tokenizer finds classes and added tokens in a faster way."""
-    if not Path(folder).is_dir():
-        pytest.skip("../shared/tokenizers is not there")
     for file in Path(folder).iterdir():
         shutil.copyfile(file, tmp_path / file.name)
     for name, content in ADDED_FILES[added].items():
@@ -595,10 +588,9 @@ def test_token_of_several_parts_of_turns_has_all_of_them(engine: str):
     assert tokens.trained.tolist() == [False, True, True, True, False, True]
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="the shared tokenizers are absent")
 @pytest.mark.parametrize("at", [0, 20, 40])
 def test_text_that_the_tokenizer_cannot_encode_costs_its_own_record_alone(at):
-    folder = str(SHARED / "tokenizers" / "llama3")
+    folder = str(DEEPSEEK)
     texts = [text_of(f"{number} The wheel turns.", position=number) for number in range(40)]
     spaces = text_of("Hello" + " " * 12_000_000 + "world", position=5000)
     for engine, reasons in (("reference", {"engine": 40}), ("auto", {})):
@@ -612,9 +604,8 @@ def test_text_that_the_tokenizer_cannot_encode_costs_its_own_record_alone(at):
         assert np.array_equal(found.source.positions, expected.source.positions)
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="the shared tokenizers are absent")
 def test_text_that_the_tokenizer_strips_is_kept_next_to_one_that_it_cannot_encode(tmp_path: Path):
-    tokenizer = AutoTokenizer.from_pretrained(str(SHARED / "tokenizers" / "llama3"))
+    tokenizer = AutoTokenizer.from_pretrained(str(DEEPSEEK))
     tokenizer.backend_tokenizer.normalizer = normalizers.Strip(left=False)
     tokenizer.save_pretrained(tmp_path)
     stripped, whole = text_of("hello world\n", [(0, 5)], 0), text_of("hello", position=2)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.chats import assistant, system, user
-from support.paths import SHARED, TOKENIZER
+from support.paths import TOKENIZER
 from support.traces import TRACES, parsed, sessions_of
 from transforms import ParameterError, render
 from transforms.inputs.listing import list_inputs
@@ -412,19 +412,6 @@ def test_of_a_session_of_claude_code_what_the_model_wrote_is_trained_on_once():
         '{"name": "Task", "arguments": {"prompt": "Rename the target."}}<|im_end|>',
     ]
     assert trained_texts(branch) == ["I would rename it to all.<|im_end|>"]
-
-
-REAL = [*(SHARED / "traces").glob("*/*")] if (SHARED / "traces").is_dir() else []
-
-
-@pytest.mark.skipif(not REAL, reason="there are no real traces in shared/traces, in folders by their formats")
-@pytest.mark.parametrize("path", REAL, ids=lambda path: path.name)
-def test_real_traces_are_read_and_their_events_add_up(path, tmp_path):
-    (tmp_path / path.parent.name).symlink_to(path)
-    batch = parsed(tmp_path / path.parent.name)
-    assert batch.examples
-    if path.suffix == ".jsonl":  # each line is an event
-        assert sum(map(sum, events_of(batch).values())) == lines(path.read_text())
 
 
 def codex(item: dict[str, Any]) -> list[dict[str, Any]]:

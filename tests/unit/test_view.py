@@ -13,7 +13,8 @@ from tokenizers import Tokenizer
 
 from pipeline.viewing.reject_view import Rejected, print_reject, reject_as_json
 from pipeline.viewing.view import as_text, marked_spans, marked_tokens, shown_tokens, visible
-from support.paths import SHARED, TOKENIZER
+from support.models import TOKENIZERS
+from support.paths import TOKENIZER
 from transforms.rows.parts import KINDS
 from transforms.tokens.decoding import TokenDecoder
 
@@ -68,11 +69,8 @@ def test_no_control_or_format_character_is_left():
     assert left == []
 
 
-@pytest.mark.parametrize("name", ["llama3", "qwen", "mistral", "example"])
-def test_character_of_several_tokens_is_marked_if_one_of_them_is_trained_on(name):
-    folder = TOKENIZER if name == "example" else SHARED / "tokenizers" / name
-    if not folder.exists():
-        pytest.skip(f"{folder} is not there")
+@pytest.mark.parametrize("folder", [*TOKENIZERS, TOKENIZER], ids=lambda folder: folder.name)
+def test_character_of_several_tokens_is_marked_if_one_of_them_is_trained_on(folder):
     decoder, tokenizer = TokenDecoder.load(str(folder)), Tokenizer.from_file(str(folder / "tokenizer.json"))
     prefix, rest = "你好", "🦖饕!"
     ids = np.array(tokenizer.encode(prefix + rest, add_special_tokens=False).ids)
