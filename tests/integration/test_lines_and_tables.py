@@ -140,7 +140,7 @@ def test_summary_of_reasoning_is_counted_and_not_trained_on(found, kind):
     ]
     assert rows["4"][0] == "not_printed"
     unread = manifest["statistics"]["unread"]
-    assert unread["messages[].summary"] == {"records": 3, "characters": 3 * len("Adding two.")}
+    assert unread["messages[].summary"] == {"records": 4, "characters": len(3 * "Adding two." + "Adding.")}
     assert unread["messages[].encrypted_content"]["records"] == 1
 
 

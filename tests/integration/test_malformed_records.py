@@ -52,6 +52,19 @@ def test_each_malformed_record_is_read_or_rejected_and_costs_no_other(records, t
     assert broken_laws(out) == []
 
 
+@pytest.mark.parametrize("name", [["get_weather"], {"a": 1}, 7, True])
+def test_name_of_a_tool_that_is_no_text_does_not_end_the_build(name, tmp_path):
+    call = {"type": "function", "function": {"name": "get_weather", "arguments": {}}}
+    answered = [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "15 C"}]
+    turns = [{"role": "user", "content": "Hi"}, *answered, {"role": "assistant", "content": "15 C."}]
+    named = [turn | {"name": name} if turn["role"] == "tool" else turn for turn in turns]
+    write_jsonl(tmp_path / "records.jsonl", [{"messages": turns}, {"messages": named}])
+    options = ["--tokenizer", TOKENIZER, "--max_reject_fraction=1", "--direct_num_workers=1"]
+    assert chatmill("build", "--input", tmp_path, "--output", tmp_path / "out", *options) == 0
+    of = manifest_of(tmp_path / "out")["records"]
+    assert (of["read"], of["kept"]) == (2, 2)
+
+
 @pytest.mark.parametrize("kind", ["claude_code", "codex", "atif"])
 def test_each_malformed_event_of_a_session_costs_no_other_session(tmp_path, kind):
     (sample,) = (path for path in SESSIONS.iterdir() if path.name.startswith(kind))

@@ -20,7 +20,7 @@ from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.loss import loss_of, trained_turns
 from transforms.inputs.unread import has_text, kind_of_name, strings_in, texts_in, texts_of_argument
 from transforms.model.batches import Texts
-from transforms.model.examples import REASONING_KEYS, Conversation, PromptCompletion, Text
+from transforms.model.examples import REASONING_KEYS, Conversation, PromptCompletion, Text, attempt
 from transforms.model.outcomes import Reject
 from transforms.model.statistics import Statistics, sum_of_unread
 from transforms.steps.unread_tools import UnreadTools, not_in
@@ -129,11 +129,10 @@ def check_keys(
             messages = content.lazy_messages
             has_keys = type(messages) is not tuple
             if has_keys or content.tools or content.template_kwargs or given:
-                try:
-                    if keys := unread_keys(text, template, unprinted, tools, given):
-                        unread.append(keys)
-                except RecordError as error:
-                    rejects.setdefault(text.example.position, text.example.rejected(error))
+                found, failed = _attempted(text, template, unprinted, tools, given)
+                unread += [keys for keys in found if keys]
+                for reject in failed:
+                    rejects.setdefault(reject.position, reject)
             if not has_keys:  # most of them have no empty text
                 if all(messages[1]) and True not in map(str.isspace, messages[1]):
                     continue
@@ -145,10 +144,15 @@ def check_keys(
             empty.append(text.example.position)
     outcomes = texts.outcomes.reject([*rejects.values()]).count(Statistics(unread=sum_of_unread(unread)))
     if empty := [position for position in dict.fromkeys(empty) if position not in rejects]:
-        found = "it is trained on a turn without content, call or reasoning: only on the end of the turn"
-        outcomes = outcomes.note("empty_answers", len(empty), (empty[0], found))
+        what = "it is trained on a turn without content, call or reasoning: only on the end of the turn"
+        outcomes = outcomes.note("empty_answers", len(empty), (empty[0], what))
     kept = [text for text in texts.texts if text.example.position not in rejects] if rejects else texts.texts
     return replace(texts, texts=kept, outcomes=outcomes)
+
+
+def _attempted(text: Text, *others: Any) -> tuple[list[Mapping[str, int]], list[Reject]]:
+    """What unread_keys returns; or the reject, whatever it raises."""
+    return attempt([text.example], lambda _: unread_keys(text, *others))
 
 
 def unread_keys(
@@ -240,7 +244,7 @@ def _is_usual(message: Mapping[str, Any], called: set[str]) -> bool:
         return True
     if not keys <= _WITHOUT_REASONING and not all(type(message.get(key, "")) is str for key in REASONING_KEYS):
         return False
-    if message.get("name") in called and message["role"] == "tool":
+    if message["role"] == "tool" and isinstance(name := message.get("name"), str) and name in called:
         return keys <= _WITH_NAME
     return keys <= _OF_MESSAGES
 
