@@ -104,7 +104,8 @@ def _tool(tool: Any, where: str, reading: Reading) -> dict[str, Any]:
     if isinstance(function.get("parameters"), str):
         parameters = _object(function["parameters"], "bad_tools", f"the parameters of {where}", reading)
         function = {**function, "parameters": parameters}
-    function = _without_nulls(function)
+    if _has_null(function):
+        function = _without_nulls(function)
     if function is tool["function"] and kind:
         return tool
     return _wrapped(tool, function)
@@ -112,6 +113,18 @@ def _tool(tool: Any, where: str, reading: Reading) -> dict[str, Any]:
 
 # The keywords of a JSON schema whose value may be null, and those that have schemas by names.
 _MAY_BE_NULL, _BY_NAME = {"default", "const", "example"}, ("properties", "patternProperties", "$defs", "definitions")
+
+
+def _has_null(value: Any) -> bool:
+    """Whether a null is in an object or a list. Most have none, so that nothing need be copied and compared."""
+    left = [value] if isinstance(value, (dict, list)) else []
+    for each in left:  # which grows
+        for inner in each.values() if isinstance(each, dict) else each:
+            if inner is None:
+                return True
+            if isinstance(inner, (dict, list)):
+                left.append(inner)
+    return False
 
 
 def _without_nulls(schema: Any) -> Any:
@@ -145,7 +158,10 @@ def without_padding(
     Returns:
         The messages, the same list if nothing is left out; the name of the first argument that is.
     """
-    functions = [tool["function"] for tool in tools or () if tool.get("type") == "function"]
+    of_calls = [call["function"]["arguments"] for message in messages for call in message.get("tool_calls") or ()]
+    if not tools or not any(map(_has_null, of_calls)):
+        return messages, None
+    functions = [tool["function"] for tool in tools if tool.get("type") == "function"]
     schemas = {function["name"]: function.get("parameters") for function in functions}
     left_out: list[str] = []
 
