@@ -282,7 +282,7 @@ def draw_case(draw: st.DrawFn) -> Case:
         "packing": one_of(None, "bfd", "bfd_split", None, "wrapped", "ffd"),
         "truncation": one_of(None, "windows", "turns", "keep_end", "drop", "keep_start"),
         "window_overlap": one_of(None, None, None, 3, 6, 1),
-        "shift_labels": is_so(25) or None,
+        "shift_labels": is_so(45) or None,
         "shuffle": one_of("global", "global", None),
         "dedup": one_of("exact", None),
         "validation_fraction": one_of(0.4, None, 0.1),
