@@ -693,18 +693,6 @@ def test_a_stream_that_is_cut_short_fails_the_run_and_names_the_file(build, tmp_
     assert ended.err.count("\n") == 1
 
 
-def test_finished_dataset_of_another_version_is_an_error_in_one_line(build, tmp_path):
-    chats = write_jsonl(tmp_path / "chats.jsonl", [{"text": "one"}])
-    options = [f"--input={chats}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path / 'out'}"]
-    assert build(*options).code == 0
-    manifest = manifest_of(tmp_path / "out")
-    (tmp_path / "out" / "manifest.json").write_text(json.dumps(manifest | {"format": 1}))
-    ended = build(*options)
-    assert ended.code == 2
-    assert "it has the format 1, and this version of Chatmill has 2" in ended.err
-    assert len(ended.err.splitlines()) == 1
-
-
 def test_layout_of_the_rows_is_in_the_card_the_manifest_and_each_parquet_file(build, tmp_path):
     corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"text": "Once upon a time"}] * 3)
     options = [*options_for(corpus, tmp_path / "out"), "--for=trl", "--packing=bfd", "--max_length=64"]

@@ -9,17 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from support.datasets import manifest_of
 from transforms.catalog.layout import Folder
 from transforms.catalog.log import Log
 from transforms.publish.derived import derive
-
-
-def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Change manifest.json, which then is not what the log gives."""
-    manifest = manifest_of(folder)
-    change(manifest)
-    (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
 def edit_log(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
@@ -32,13 +24,6 @@ def edit_log(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     snapshot = Log(of).newest()
     assert snapshot
     derive(of, snapshot, "none")  # a report shows rows, which may be damaged
-
-
-def flip(path: Path, at: float) -> None:
-    """Flip a bit of the byte at a fraction of a file."""
-    content = bytearray(path.read_bytes())
-    content[min(int(len(content) * at), len(content) - 1)] ^= 4
-    path.write_bytes(content)
 
 
 def with_values(name: str, change: Callable[[Any], Any], row: int = 3) -> Callable[[pa.Table], Any]:

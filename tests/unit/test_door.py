@@ -18,7 +18,6 @@ BELOW_THE_DOOR = """
 conftest.py
 integration/test_append.py
 integration/test_build_traces.py
-integration/test_damaged_growth.py
 integration/test_decontaminate.py
 integration/test_docs.py
 integration/test_duplicates.py
@@ -43,7 +42,6 @@ integration/test_runs.py
 integration/test_stop_tokens.py
 integration/test_stores.py
 integration/test_summary.py
-integration/test_verify.py
 runners/test_dataflow.py
 runners/test_dead_workers.py
 runners/test_kubernetes.py

@@ -1,0 +1,473 @@
+"""Damage: what happens to a file of a dataset, what verify says of it, and what the other commands do with the rest.
+
+verify names exactly what was harmed. Each other command ends with one line that names it and changes nothing, or with
+what is right.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import main
+from support.command_line import chatmill
+from support.datasets import manifest_of, write_jsonl
+from support.laws import broken_laws
+from support.paths import TOKENIZER
+from transforms import Dataset
+
+pytestmark = pytest.mark.slow
+DAYS, RECORDS = 4, 6  # one of which is rejected
+OPTIONS = [f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--direct_num_workers=1"]
+PLAIN = [*OPTIONS, "--report=none"]
+PACKED = [*OPTIONS, "--packing=bfd", "--max_length=24", "--validation_fraction=0.3", "--split_bytes=150"]
+PACKED += ["--output_format=parquet,tfrecord"]
+FORMATTER = "def same(record):\n    return record\n"
+PUBLISHED = ("data/", "tfrecord/", "rejects/", "ledger/")
+LOG, STATE = "_chatmill/log/", "_chatmill/"
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the inputs of days, and datasets: `packed` is one build; `grown` has a build, appends, and before
+    the last a build of all; `expired` is left with its last two versions; `begun` is not finished.
+    """
+    made = tmp_path_factory.mktemp("made")
+    for day in range(DAYS + 1):
+        texts: list[Any] = [{"text": f"text {number} of day {day}"} for number in range(RECORDS - 1)]
+        write_jsonl(made / f"day-{day}.jsonl", [*texts, {"text": 5}])
+    (made / "formatter.py").write_text(FORMATTER)
+    inputs = ",".join(f"{made}/day-{day}.jsonl" for day in range(DAYS))
+    packed = [*PACKED, f"--formatter={made}/formatter.py:same", f"--output={made}/packed"]
+    assert chatmill("build", *packed, f"--input={inputs}") == 0
+    for day in range(DAYS):
+        if day == DAYS - 1:
+            before = inputs.rpartition(",")[0]
+            assert chatmill("build", *PLAIN, "--overwrite", f"--input={before}", f"--output={made}/grown") == 0
+        kind = ["--append"] if day else []
+        assert chatmill("build", *PLAIN, *kind, f"--input={made}/day-{day}.jsonl", f"--output={made}/grown") == 0
+    shutil.copytree(made / "grown", made / "expired")
+    assert chatmill("expire", made / "expired", "--older_than=0s", "--keep=2") == 0
+    assert chatmill(*command_of("resume", made / "begun", made), "--max_reject_fraction=0") == 1
+    return made
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str]) -> Run:
+    def run(*command: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = main([*map(str, command)])  # without the laws, which would find the damage
+        return code, *capfd.readouterr()
+
+    return run
+
+
+def command_of(name: str, output: Path, made: Path) -> list[object]:
+    """A command on a dataset. What it writes elsewhere is next to the dataset."""
+    build = ["build", *PLAIN, f"--output={output}", f"--input={made}/day-{DAYS}.jsonl"]
+    return {
+        "stats": ["stats", output, "--json"],
+        "snapshots": ["snapshots", output, "--json"],
+        "inspect": ["inspect", output, "--sample=9"],
+        "rejects": ["inspect", output, "--reject=0"],
+        "diff": ["diff", output, made / "expired", "--json"],
+        "input": ["build", *PLAIN, f"--input={output}", f"--output={output.parent}/read"],
+        "resume": build,
+        "append": [*build, "--append"],
+        "overwrite": [*build, "--overwrite"],
+        "expire": ["expire", output, "--older_than=0s"],
+    }[name]
+
+
+READS = ("stats", "snapshots", "inspect", "rejects", "diff", "input")
+WRITES = ("append", "overwrite", "expire")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# What can happen to a file. Each returns the files that are not as they were.
+
+
+def remove(path: Path, other: Path) -> list[Path]:
+    path.unlink()
+    return [path]
+
+
+def truncate(path: Path, other: Path) -> list[Path]:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    return [path]
+
+
+def empty(path: Path, other: Path) -> list[Path]:
+    path.write_bytes(b"")
+    return [path]
+
+
+def flip(path: Path, other: Path) -> list[Path]:
+    content = bytearray(path.read_bytes() or b"\0")
+    content[len(content) * 2 // 5] ^= 4
+    path.write_bytes(content)
+    return [path]
+
+
+def lose_end(path: Path, other: Path) -> list[Path]:
+    """Of its size nothing changes, as after a crash."""
+    path.write_bytes(path.read_bytes()[:-4] + bytes(4))
+    return [path]
+
+
+def exchange(path: Path, other: Path) -> list[Path]:
+    content = path.read_bytes()
+    path.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+    return [path, other]
+
+
+def copy(path: Path, other: Path) -> list[Path]:
+    """Under a name that another one of its kind would have."""
+    number = re.search(r"\d+(?=-000\.|\.json)", path.name)
+    begin, end = number.span() if number else (0, 0)
+    name = f"{path.name[:begin]}{int(number[0]) + 77 if number else 'copy of ':0{end - begin}}{path.name[end:]}"
+    shutil.copy(path, path.with_name(name))
+    return [path.with_name(name)]
+
+
+def link_to_nothing(path: Path, other: Path) -> list[Path]:
+    path.unlink()
+    path.symlink_to("nowhere")
+    return [path]
+
+
+HARMS = (remove, truncate, empty, flip, lose_end, exchange, copy, link_to_nothing)
+DAMAGED = "it was changed or damaged: its sha256 is|it has [0-9,]+ bytes; [0-9,]+ were written"
+# What verify says of a file of rows, rejects or the ledger.
+OF_PUBLISHED = {
+    "remove": "the file is missing",
+    "copy": "the manifest does not name this file",
+    "flip": "it was changed or damaged: its sha256 is",
+    "lose_end": "it was changed or damaged: its sha256 is",
+}
+
+
+def harmed(made: Path, dataset: str, folder: Path, name: str, harm: Any) -> tuple[Path, list[str]]:
+    """A copy of a dataset with a harm, and the names of the files that are not as they were."""
+    output = Path(shutil.copytree(made / dataset, folder / "out"))
+    parts = name.rpartition("/")[0]
+    alike = sorted(each for each in contents(output) if each.rpartition("/")[0] == parts)
+    other = alike[(alike.index(name) + 1) % len(alike)]
+    before = contents(output)
+    changed = [str(path.relative_to(output)) for path in harm(output / name, output / other)]
+    return output, [each for each in changed if before.get(each) != contents(output).get(each)]
+
+
+def said_by_verify(name: str, harm: str, version: int) -> dict[str, str]:
+    """What verify says of a file that was harmed."""
+    if name.startswith(PUBLISHED):
+        return {name: OF_PUBLISHED.get(harm, DAMAGED)}
+    if name.startswith(f"{STATE}tokenizers/"):
+        is_read = harm != "copy" or name.endswith(".jinja")
+        return {name.rpartition("/")[0]: "."} if is_read else {}
+    if name.startswith(f"{STATE}formatters/"):
+        return {} if harm == "copy" else {name: "its sha256 is (missing|[0-9a-f]{64}); the job was run with"}
+    if harm == "copy" or name == "report.html":
+        return {}
+    is_missing = harm in ("remove", "link_to_nothing")
+    return {name: "it is missing; " if is_missing else f"it is not that of version {version}; "}
+
+
+@pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
+@pytest.mark.parametrize("dataset", ["packed", "expired"])
+def test_verify_names_exactly_what_was_harmed(made, tmp_path, run, dataset, harm):
+    version = Dataset(str(made / dataset)).version
+    wrong = []
+    for number, name in enumerate(name for name in contents(made / dataset) if not name.startswith(LOG)):
+        output, changed = harmed(made, dataset, tmp_path / str(number), name, harm)
+        code, out, err = run("verify", output, "--json")
+        found = {fault["path"]: fault["problem"] for fault in json.loads(out)["faults"]}
+        expected = {
+            path: said for each in changed for path, said in said_by_verify(each, harm.__name__, version).items()
+        }
+        is_as_expected = found.keys() == expected.keys() and code == bool(found) and not err
+        if not is_as_expected or not all(re.match(said, found[path]) for path, said in expected.items()):
+            wrong.append((name, changed, found, err))
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+# The other commands.
+
+
+def assert_named(changed: Sequence[str], ended: tuple[int, str, str], codes: Sequence[int] = (1, 2)) -> None:
+    """Assert that a command ended with one line that names what was changed, its increment, or the log."""
+    code, _, err = ended
+    assert code in codes and err.count("\n") == 1 and "Traceback" not in err and "unexpected error" not in err, ended
+    parts = {part for name in changed for part in (name.rpartition("/")[2], *re.findall("[0-9a-f]{16}", name))}
+    parts |= {"_chatmill/log" for name in changed if name.startswith(LOG)}
+    assert any(part and part in err for part in parts), (changed, err)
+
+
+def log_of(folder: Path) -> list[str]:
+    return sorted(name for name in contents(folder) if name.startswith(LOG))
+
+
+@pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
+def test_log_that_is_not_whole_is_named_by_each_command_and_nothing_is_changed(made, tmp_path, run, harm):
+    """No version of `grown` has expired, so that each of its entries is needed."""
+    commands = ["verify", *(name for name in (*READS, *WRITES) if name not in ("input", "overwrite"))]
+    for number, name in enumerate(log_of(made / "grown")):
+        output, changed = harmed(made, "grown", tmp_path / str(number), name, harm)
+        before = contents(output)
+        for command in commands if number == harm.__name__ == "remove" else commands[number % 2 :: 2]:
+            ended = run(*(["verify", output] if command == "verify" else command_of(command, output, made)))
+            if command == "verify":
+                ended = ended[0], "", ended[1].partition("\n")[0] + "\n"
+            assert_named(changed, ended)
+            assert contents(output) == before, (name, command)
+
+
+def chosen(folder: Path) -> list[str]:
+    """The first file of each part of a dataset, all of the log, and those that are derived from it."""
+    names = sorted(contents(folder))
+    of_parts = {name.rpartition("/")[0]: name for name in reversed(names) if "/" in name}
+    return [name for name in names if "/" not in name or name.startswith(LOG) or name in of_parts.values()]
+
+
+def shown(run: Run, made: Path, output: Path, command: str) -> tuple[tuple[int, str, str], Any]:
+    """How a command that reads ended, and what it printed or how many rows it wrote."""
+    ended = run(*command_of(command, output, made))
+    if command == "input" and not ended[0]:
+        assert broken_laws(output.parent / "read") == []
+        return ended, Dataset(f"{output.parent}/read").manifest["rows"]
+    return ended, ended[1].replace(str(output), "OUT")
+
+
+@pytest.mark.parametrize("command", READS)
+def test_command_that_reads_names_what_is_damaged_or_shows_what_is_right(made, tmp_path, run, command):
+    sound = Path(shutil.copytree(made / "expired", tmp_path / "sound" / "out"))
+    ended, right = shown(run, made, sound, command)
+    assert ended[0] == 0, ended
+    for name in chosen(sound):
+        for harm in HARMS if command != "input" else HARMS[:3]:
+            if command == "input" and not name.startswith(("data/", "manifest", LOG)):
+                continue
+            if command == "rejects" and name.startswith("rejects/"):
+                continue  # those of both increments are listed together
+            output, changed = harmed(made, "expired", tmp_path / name / harm.__name__, name, harm)
+            ended, found = shown(run, made, output, command)
+            if ended[0]:
+                assert_named(changed, ended)
+            else:
+                assert found == right, (name, harm)
+            shutil.rmtree(output.parent)
+
+
+@pytest.mark.parametrize("command", WRITES)
+def test_command_that_writes_names_what_is_damaged_or_loses_no_record(made, tmp_path, run, command):
+    for name in chosen(made / "expired"):
+        for harm in (remove, truncate) if name.startswith(LOG) else (remove,):
+            output, changed = harmed(made, "expired", tmp_path / name / harm.__name__, name, harm)
+            before = contents(output)
+            ended = run(*command_of(command, output, made))
+            if ended[0]:
+                assert_named(changed, ended)
+                after = contents(output)  # an append may be committed, and then have a row to show that is damaged
+                assert all(after[each] == before[each] for each in before if "/" in each), (name, harm, ended)
+                continue
+            for each in changed if command != "overwrite" else []:
+                if each.startswith((*PUBLISHED, STATE)):
+                    (output / each).parent.mkdir(exist_ok=True)
+                    shutil.copy(made / "expired" / each, output / each)
+            days = {"append": DAYS + 1, "overwrite": 1, "expire": DAYS}[command]
+            assert manifest_of(output)["records"]["read"] == RECORDS * days
+            assert json.loads(run("verify", output, "--json")[1])["faults"] == [], (name, harm)
+
+
+# What is in an entry of the log, or in a manifest.
+
+
+def in_json(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    content = json.loads(path.read_bytes())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+NOBODY = "0" * 64
+# Which entry, the change, which entry is refused then, and why.
+EDITS: list[tuple[int, Callable[[dict[str, Any]], Any], int, str]] = [
+    (2, lambda entry: entry["add"]["sums"].update(rows=1), 3, "it does not follow the version 2"),
+    (1, lambda entry: None, 2, "it does not follow the version 1"),  # another form of the same
+    (4, lambda entry: entry.update(previous=NOBODY), 4, "it does not follow the version 3"),
+    (1, lambda entry: entry.update(previous=NOBODY), 1, "it does not follow the version 0"),
+    (4, lambda entry: entry.update(version=3), 4, "it is version 3; expected 4"),
+    (4, lambda entry: entry.update(remove=["0" * 16]), 4, "its increments are not those that follow version 3"),
+    (4, lambda entry: entry.pop("add"), 4, "add"),
+]
+EDITS += [
+    (4, lambda entry, id=id: entry["add"].update(id=id), 4, repr(id))
+    for id in ("alice", "..", "../../a", "/home/a", "0123456789ABCDEF")
+]
+EDITS += [
+    (4, lambda entry, path=path: entry["add"]["files"]["shards"][0].update(path=path), 4, "")
+    for path in ("data/../../alice.parquet", "/etc/passwd", "alice/train-000000-000.parquet", 7)
+]
+
+
+@pytest.mark.parametrize(("version", "change", "refused", "why"), EDITS)
+def test_entry_that_no_build_wrote_is_refused(made, tmp_path, run, version, change, refused, why):
+    output = Path(shutil.copytree(made / "grown", tmp_path / "out"))
+    in_json(output / LOG / f"{version:08d}.json", change)
+    (output / STATE / "increments" / "alice").mkdir(parents=True)
+    (output / STATE / "increments" / "alice" / "thesis.txt").touch()
+    before = contents(output)
+    for command in ("inspect", *WRITES):
+        code, _, err = run(*command_of(command, output, made))
+        assert (code, err.count("\n")) == (1, 1), (command, err)
+        assert f"{refused:08d}.json: it is damaged (" in err and why in err, (command, err)
+    assert contents(output) == before
+
+
+def without_log(change: Callable[[Path], Any]) -> Callable[[Path], Any]:
+    def changed(output: Path) -> None:
+        shutil.rmtree(output / LOG)
+        change(output)
+
+    return changed
+
+
+def of_manifest(**values: Any) -> Callable[[Path], None]:
+    return lambda output: in_json(output / "manifest.json", lambda manifest: manifest.update(values))
+
+
+NOT_WHOLE: list[tuple[str, Callable[[Path], Any], str]] = [
+    ("inspect", without_log(lambda output: shutil.rmtree(output / STATE)), "there is no tokenizer"),
+    ("inspect", without_log(lambda output: shutil.rmtree(output / "data")), ".parquet: the file is missing"),
+    ("stats", without_log(lambda output: (output / "_SUCCESS").unlink()), "it is not finished"),
+    ("stats", without_log(lambda output: (output / "manifest.json").write_text("{}")), "not the manifest of a dataset"),
+    ("stats", without_log(of_manifest(format=9)), "it has the format 9, and this version of Chatmill has 2"),
+    ("resume", of_manifest(format=1), "it has the format 1, and this version of Chatmill has 2"),
+    ("append", lambda output: shutil.rmtree(output / LOG), "its log is missing"),
+]
+
+
+@pytest.mark.parametrize(("command", "change", "says"), NOT_WHOLE)
+def test_dataset_of_which_a_part_is_gone_is_refused_in_one_line(made, tmp_path, run, command, change, says):
+    output = Path(shutil.copytree(made / "packed", tmp_path / "out"))
+    change(output)
+    code, _, err = run(*command_of(command, output, made))
+    assert code in (1, 2) and err.count("\n") == 1 and says in err, err
+
+
+def test_version_without_a_shard_that_is_there_and_a_log_that_is_gone_are_named(made, tmp_path, run):
+    output = Path(shutil.copytree(made / "packed", tmp_path / "out"))
+    entry = output / LOG / "00000001.json"
+    in_json(entry, lambda entry: entry["add"]["files"]["shards"].pop(1))
+    problems = dict(fault.values() for fault in json.loads(run("verify", output, "--json")[1])["faults"])
+    [shard] = [path for path, problem in problems.items() if "the manifest does not name this file" in problem]
+    assert shard in manifest_of(output)["shards"][1]["path"] and "manifest.json" in problems
+    shutil.rmtree(output / LOG)
+    problems = dict(fault.values() for fault in json.loads(run("verify", output, "--json")[1])["faults"])
+    assert problems == {"_chatmill/log": "it is missing, and other files of _chatmill/ are there"}
+
+
+# Links, and files of somebody else.
+
+LINKS = ("data", "rejects", "tfrecord", "_chatmill", *(f"_chatmill/{part}" for part in (
+    "increments", "log", "tokenizers", "formatters"
+)))  # fmt: skip
+ID = "0123456789abcdef"
+
+
+@pytest.mark.parametrize("command", [*WRITES, "resume"])
+@pytest.mark.parametrize("link", LINKS)
+def test_nothing_is_changed_through_a_link(made, tmp_path, run, link, command):
+    output = Path(shutil.copytree(made / ("begun" if command == "resume" else "grown"), tmp_path / "out"))
+    elsewhere = tmp_path / "elsewhere"
+    if (output / link).exists():
+        (output / link).rename(elsewhere)
+    for name in ("1.json", "train-000000-000.parquet", "notes.txt", f"{ID}/job.json", "alice/thesis.txt"):
+        (elsewhere / name).parent.mkdir(parents=True, exist_ok=True)
+        (elsewhere / name).write_text("of somebody else")
+    (output / link).symlink_to(elsewhere)
+    before, here = contents(elsewhere), contents(output)
+
+    code, _, err = run(*command_of(command, output, made))
+
+    assert contents(elsewhere) == before and contents(output) == here
+    assert code in (1, 2) and "Traceback" not in err and str(output / link) in err
+
+
+def test_dataset_that_is_itself_behind_a_link_grows(made, tmp_path):
+    shutil.copytree(made / "grown", tmp_path / "there")
+    (tmp_path / "out").symlink_to(tmp_path / "there")
+    for command in WRITES:
+        assert chatmill(*command_of(command, tmp_path / "out", made)) == 0
+    assert chatmill("verify", tmp_path / "out") == 0
+
+
+def test_shard_that_is_a_link_to_a_file_is_read_and_what_it_leads_to_stays(made, tmp_path):
+    output = Path(shutil.copytree(made / "grown", tmp_path / "out"))
+    shard = next((output / "data").rglob("*.parquet"))
+    shard.rename(tmp_path / "shard")
+    shard.symlink_to(tmp_path / "shard")
+    content = (tmp_path / "shard").read_bytes()
+    for command in WRITES:
+        assert chatmill(*command_of(command, output, made)) == 0
+    assert chatmill("verify", output) == 0
+    assert (tmp_path / "shard").read_bytes() == content
+
+
+def test_files_of_somebody_else_stay_where_a_job_writes_its_own(made, tmp_path):
+    output = Path(shutil.copytree(made / "grown", tmp_path / "out"))
+    own = [output / "data" / "notes.txt", output / "_chatmill" / "notes.json"]
+    own.append(output / "_chatmill" / "increments" / "alice" / "thesis.txt")
+    for path in own:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("of somebody else")
+    for command in WRITES:
+        assert chatmill(*command_of(command, output, made)) == 0
+    assert [path.read_text() for path in own] == ["of somebody else"] * 3
+
+
+def test_overwrite_removes_nothing_and_expire_only_what_builds_wrote(made, tmp_path):
+    output = Path(shutil.copytree(made / "grown", tmp_path / "out"))
+    increment = next((output / "data").iterdir()).name.split("-")[1]
+    shard = f"train-{ID}-000000-000.parquet"
+    names = ["data/train.parquet", "data/train-0-1.parquet", "data/train-000000-000.parquet", f"data/mine/{shard}"]
+    names += [f"data/{increment}", f"data/{shard}-of-00001", "data/train-00007-of-00009.parquet"]
+    names += [f"rejects/{shard}", f"rejects/mine-{ID}-000000-000.parquet", "tfrecord/notes", "ledger/notes"]
+    written = [f"data/{shard}", f"data/train-{increment}-000009-000r.parquet"]
+    written += [f"ledger/ledger-{ID}-000000-000.parquet", f"tfrecord/validation-{ID}-000000-000.tfrecord.gz"]
+    of_a_killed_process = f"data/{shard}.{ID}{ID}"
+    for name in (*names, *written, of_a_killed_process):
+        (output / name).parent.mkdir(parents=True, exist_ok=True)
+        (output / name).write_text("of somebody else")
+    days = time.time() - 2 * 86_400
+    os.utime(output / of_a_killed_process, (days, days))
+    before = published(output)
+
+    assert chatmill(*command_of("overwrite", output, made)) == 0
+
+    del before[of_a_killed_process]
+    assert before.items() < published(output).items()
+    assert not (output / of_a_killed_process).exists()
+
+    assert chatmill(*command_of("expire", output, made)) == 0
+
+    manifest = json.loads((output / "manifest.json").read_bytes())
+    named = {*(shard["path"] for shard in manifest["shards"]), *manifest["rejects"]}
+    assert published(output).keys() == named | {file["path"] for file in manifest["ledger"]} | {*names}
+    assert {(output / name).read_text() for name in names} == {"of somebody else"}
+
+
+def published(output: Path) -> dict[str, bytes]:
+    return {name: content for name, content in contents(output).items() if name.startswith(PUBLISHED)}
