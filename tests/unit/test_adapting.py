@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
 
-from support.chats import assistant, examples_of, render_config, user
+from support.chats import assistant, user
+from support.datasets import manifest_of, write_jsonl
+from support.marked import marked_rows
+from support.paths import TOKENIZER
 from support.templates import CHATML
-from transforms import Conversation
-from transforms.steps.render import Renderer
 
 CHAT = [user("Hi"), assistant("Hello")]
 TOOL = '{"type": "function", "function": {"name": "find", "parameters": {}}}'
@@ -17,10 +19,20 @@ WITH_TOOLS = "{%- if tools -%}{{- tools | tojson -}}{%- endif -%}" + CHATML
 NO_DEVELOPER = "{%- if messages[0].role == 'developer' -%}{{- raise_exception('unknown role') -}}{%- endif -%}" + CHATML
 
 
-def rendered(content: Any, template: str) -> tuple[str, dict[str, int]]:
-    texts = Renderer(render_config(template))(examples_of(content))
-    [text] = texts.texts
-    return text.text, texts.outcomes.notes
+@pytest.fixture
+def rendered(build, tmp_path):
+    def run(messages: list[dict[str, Any]], template: str, **columns: Any) -> tuple[str, dict[str, int]]:
+        """The text of a record, and the notes of a dataset of it."""
+        (tmp_path / "template.jinja").write_text(template)
+        corpus = write_jsonl(tmp_path / "a.jsonl", [{"id": "1", "messages": messages, **columns}])
+        output = tmp_path / f"out-{len(os.listdir(tmp_path))}"
+        options = {"input": corpus, "output": output, "tokenizer": TOKENIZER, "keep_columns": "id"}
+        options |= {"chat_template": tmp_path / "template.jinja", "special_tokens_in_content": "allow"}
+        assert build(*(f"--{name}={value}" for name, value in options.items())).code == 0
+        text = marked_rows(output)["1"].replace("⟦", "").replace("⟧", "")
+        return text, manifest_of(output)["notes"]
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -28,7 +40,7 @@ def rendered(content: Any, template: str) -> tuple[str, dict[str, int]]:
     [(NO_DEVELOPER, "system", {"developer_as_system": 1}), (CHATML, "developer", {})],
     ids=["refused", "printed"],
 )
-def test_a_developer_is_the_system_only_where_the_template_has_no_developer(template, role, notes):
+def test_a_developer_is_the_system_only_where_the_template_has_no_developer(template, role, notes, rendered):
     found, counted = rendered([{"role": "developer", "content": "Be brief."}, *CHAT], template)
     assert f"{role}\nBe brief." in found
     assert {name: count for name, count in counted.items() if name.startswith("developer")} == notes
@@ -37,14 +49,14 @@ def test_a_developer_is_the_system_only_where_the_template_has_no_developer(temp
 @pytest.mark.parametrize(
     ("template", "notes"), [(CHATML, 1), ("{%- if enable_thinking -%}{%- endif -%}" + CHATML, 0)], ids=["no", "yes"]
 )
-def test_whether_to_reason_is_counted_where_the_template_does_not_read_it(template, notes):
-    _, counted = rendered(Conversation(CHAT, None, {"enable_thinking": False}), template)
+def test_whether_to_reason_is_counted_where_the_template_does_not_read_it(template, notes, rendered):
+    _, counted = rendered(CHAT, template, chat_template_kwargs={"enable_thinking": False})
     assert counted.get("enable_thinking_not_read", 0) == notes
 
 
-def test_xml_tools_are_tools_where_the_template_does_not_read_them():
-    content = Conversation(CHAT, None, {"xml_tools": [TOOL]})
-    text, counted = rendered(content, WITH_TOOLS)
+def test_xml_tools_are_tools_where_the_template_does_not_read_them(rendered):
+    columns = {"chat_template_kwargs": {"xml_tools": [TOOL]}}
+    text, counted = rendered(CHAT, WITH_TOOLS, **columns)
     assert '"name": "find"' in text and counted["xml_tools_as_tools"] == 1
-    text, counted = rendered(content, "{%- for tool in xml_tools -%}{{- tool -}}{%- endfor -%}" + WITH_TOOLS)
+    text, counted = rendered(CHAT, "{%- for tool in xml_tools -%}{{- tool -}}{%- endfor -%}" + WITH_TOOLS, **columns)
     assert text.startswith(TOOL) and "xml_tools_as_tools" not in counted

@@ -58,7 +58,6 @@ support/styles.py
 support/templates.py
 support/traces.py
 trainers/test_recipes.py
-unit/test_adapting.py
 unit/test_architecture.py
 unit/test_beam_contract.py
 unit/test_bombs.py
@@ -88,7 +87,6 @@ unit/test_generated.py
 unit/test_hints.py
 unit/test_hub_choice.py
 unit/test_identity.py
-unit/test_ids.py
 unit/test_json_by_id.py
 unit/test_json_forms.py
 unit/test_label.py
@@ -99,7 +97,6 @@ unit/test_markers.py
 unit/test_message_properties.py
 unit/test_mix.py
 unit/test_newer.py
-unit/test_notes.py
 unit/test_omissions.py
 unit/test_outcomes.py
 unit/test_pack.py
@@ -133,7 +130,6 @@ unit/test_temporary.py
 unit/test_token_rows.py
 unit/test_tokenize.py
 unit/test_tokenizer_folder.py
-unit/test_tool_calls.py
 unit/test_trace_cache.py
 unit/test_traces.py
 unit/test_transformers_jinja.py

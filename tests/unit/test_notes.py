@@ -1,25 +1,22 @@
-"""Notes of reading: counted for each record, with the first record that has something to show."""
+"""Notes of records: counted, with the first record that has something to show."""
 
 from __future__ import annotations
 
-from transforms import PlainText, Slice, Split
-from transforms.inputs import schemas
-from transforms.model.batches import Records
-from transforms.model.examples import Record
-from transforms.model.outcomes import Outcomes
-from transforms.steps.parse import Parser
+from support.datasets import manifest_of
+from support.paths import TOKENIZER
 
 
-def test_notes_of_a_reader_are_counted_and_the_first_that_was_found_is_shown(monkeypatch):
-    monkeypatch.setitem(schemas._READERS, "text", None)  # so that it is restored
-
-    @schemas.schema("text", ["text"])
-    def read(record, reading):
-        reading.notes["short_texts"] = f"{len(record['text'])} characters" if record["text"] != "?" else None
-        return PlainText(record["text"])
-
-    records = [Record(10 * i, {"text": text}) for i, text in enumerate(("?", "two", "three", "?"))]
-    split = Split(0, (Slice("a.jsonl", "jsonl", None, 0, 1),))
-    batch = Parser(schema="text", keep_columns=["id"])(Records(split, 0, True, Outcomes(read=4), records))
-    assert batch.outcomes.notes == {"records_without_id": 4, "short_texts": 4}
-    assert batch.outcomes.first_examples == {"short_texts": (10, "3 characters")}
+def test_notes_are_counted_and_the_first_that_was_found_is_shown(build, tmp_path):
+    corpus = tmp_path / "texts.jsonl"
+    twice = [f'{{"text": "{name}", "{name}": 1, "{name}": 2}}' for name in ("one", "two", "three")]
+    corpus.write_text("\n".join(['{"text": "zero"}', *twice, ""]))
+    output = tmp_path / "out"
+    assert build(f"--input={corpus}", f"--tokenizer={TOKENIZER}", "--keep_columns=id", f"--output={output}").code == 0
+    manifest = manifest_of(output)
+    assert manifest["notes"] == {"duplicate_json_keys": 3, "records_without_id": 4}
+    first = manifest["first_examples"]["duplicate_json_keys"]
+    assert (first["position"], first["detail"]) == (
+        "byte 17",
+        "the record has 'one' twice in an object; the last one counts",
+    )
+    assert manifest["tokenized_by_reference"] == {"small_input": 4}

@@ -11,11 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from support.chats import render_config
 from support.paths import TOKENIZER
 from support.records import example_of, messages_of, notes_of, reject_of
-from transforms import Conversation, Example, ParameterError, ParseConversations
-from transforms.steps.render import Renderer
+from transforms import Conversation, ParameterError, ParseConversations, render
 
 USER = {"role": "user", "content": "Where is K-7?"}
 CALL = {"name": "track", "arguments": {"order": "K-7", "n": [1, 2.5, None]}}
@@ -123,7 +121,6 @@ PRINTS_CALLS = """
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
 """
 REFERENCE = AutoTokenizer.from_pretrained(TOKENIZER)
-RENDERER = Renderer(render_config(folder=TOKENIZER, chat_template=PRINTS_CALLS))
 
 
 @settings(max_examples=100)
@@ -137,7 +134,7 @@ def test_any_arguments_in_a_string_are_printed_as_transformers_prints_the_object
     assert repr(function["arguments"]) == repr(value) and math.isfinite(len(repr(value)))
     normal = [USER, {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": function}]}]
     expected = REFERENCE.apply_chat_template(normal, chat_template=PRINTS_CALLS, tokenize=False)
-    assert RENDERER.render(Example(0, parsed, {}, False, b"{}")).text == expected
+    assert render(chat, tokenizer=str(TOKENIZER), chat_template=PRINTS_CALLS).text == expected
 
 
 # Calls
