@@ -779,6 +779,22 @@ MUTANTS = [
     ),
     # The log, and appends.
     Mutant(
+        "shard_is_not_synced",
+        "transforms/storage/writing.py",
+        "                os.fsync(self._file.fileno())\n                os.replace(self._file.name, self._path)",
+        "                os.replace(self._file.name, self._path)",
+        "after a power cut a receipt names a shard that is empty",
+        "tests/integration/test_same_bytes.py::test_job_writes_the_same_bytes_in_each_way",
+    ),
+    Mutant(
+        "work_of_a_commit_stays",
+        "transforms/publish/derived.py",
+        "        remove(Folder(folder.output, id).work)",
+        "        pass",
+        "what a build that was killed after its commit had to remove is never removed",
+        "tests/integration/test_same_bytes.py::test_job_writes_the_same_bytes_in_each_way",
+    ),
+    Mutant(
         "history_is_not_checked",
         "transforms/catalog/log.py",
         "if entry.previous != snapshot.entry:",

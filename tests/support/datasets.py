@@ -20,7 +20,6 @@ import pytest
 
 from support.paths import ROOT
 from support.signals import with_default_signals
-from transforms.publish import increment_commit
 
 
 def build_in_process(*options: object, **popen_options: Any) -> subprocess.CompletedProcess[str]:
@@ -87,8 +86,14 @@ def digests(output: Path, *excluded: str) -> dict[str, str]:
 @contextmanager
 def stopped_before_the_commit() -> Iterator[None]:
     """Inside, a pipeline of this process ends with an error before its commit: its files and receipts are there."""
-    error = RuntimeError("stopped before the commit")
-    with patch.object(increment_commit, "_commit", side_effect=error), pytest.raises(Exception, match=str(error)):
+    error, link = RuntimeError("stopped before the commit"), os.link
+
+    def stopping(source: str, path: str, **options: Any) -> None:
+        if "/_chatmill/log/" in path:
+            raise error
+        link(source, path, **options)
+
+    with patch.object(os, "link", stopping), pytest.raises(Exception, match=str(error)):
         yield
 
 

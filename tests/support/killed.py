@@ -17,12 +17,12 @@ _KILLED = 137
 _PROGRAM = f"""
 import os, sys
 
-left = int(sys.argv[1])
+left, part = int(sys.argv[1]), sys.argv[2]
 
 def counted(change):
     def counting(*arguments, **options):
         global left
-        left -= 1
+        left -= part in str(arguments)
         if left == 0:
             os._exit({_KILLED})
         return change(*arguments, **options)
@@ -33,7 +33,7 @@ for name in ("link", "replace", "remove", "unlink", "rmdir"):
 
 from pipeline import main
 
-code = main(sys.argv[2:])
+code = main(sys.argv[3:])
 print("changes:", int(sys.argv[1]) - left)
 sys.exit(code)
 """
@@ -59,19 +59,27 @@ main(["build", *arguments, "--direct_num_workers=1"])
 
 def changes_of(*command: str) -> int:
     """Run a command. Return how many changes of the disk it made."""
-    return int(_run(1 << 30, command).rpartition("changes: ")[2])
+    done = _run(1 << 30, "", command)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout.rpartition("changes: ")[2])
 
 
-def kill_before(change: int, *command: str) -> None:
-    """Run a command, and kill it before one of its changes of the disk, counted from 1."""
-    _run(change, command, _KILLED)
+def kill_before(change: int, *command: str, of: str = "") -> bool:
+    """Run a command, and kill it before one of its changes of the disk, counted from 1.
+
+    of: only changes of paths that contain it are counted; the command may end before.
+
+    Returns:
+        Whether it was killed.
+    """
+    done = _run(change, of, command)
+    assert done.returncode == _KILLED or (of and not done.returncode), done.stderr
+    return done.returncode == _KILLED
 
 
-def _run(change: int, command: tuple[str, ...], code: int = 0) -> str:
-    program = [sys.executable, "-c", _PROGRAM, str(change), *command]
-    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stderr
-    return done.stdout
+def _run(change: int, of: str, command: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-c", _PROGRAM, str(change), of, *command]
+    return subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def kill_at(module: str, name: str, moment: str, *options: str) -> None:
@@ -82,8 +90,8 @@ def kill_at(module: str, name: str, moment: str, *options: str) -> None:
 
 
 def kill_before_the_commit(*options: str) -> None:
-    """Build a dataset, and kill the build when all is written, before it looks at the log for its commit."""
-    kill_at("transforms.publish.increment_commit", "_commit", "before", *options)
+    """Build a dataset by one worker, and kill the build when all is written, before its entry of the log."""
+    assert kill_before(1, "build", *options, "--direct_num_workers=1", of="/_chatmill/log/")
 
 
 def start_and_wait_for_receipts(

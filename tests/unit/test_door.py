@@ -48,7 +48,6 @@ runners/test_kubernetes.py
 runners/test_local.py
 runners/test_loopback.py
 support/chats.py
-support/datasets.py
 support/encodings.py
 support/fuzz.py
 support/harms.py
