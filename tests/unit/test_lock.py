@@ -15,45 +15,13 @@ from typing import Any
 import pytest
 
 from transforms import ParameterError, StoreError
-from transforms.storage import lock as lock_module
-from transforms.storage.lock import Lock, check_exclusive_create
+from transforms.storage.lock import Lock
 
-RACERS = 20
 FORK = get_context("fork")
 
 
 def lock_of(folder: Path) -> Lock:
     return Lock(str(folder / "_chatmill" / "lock"), "out")
-
-
-def race(folder: Path, start: Any, results: Any, end: Any) -> None:
-    lock = lock_of(folder)
-    start.wait()
-    try:
-        lock.take()
-    except ParameterError as error:
-        results.put((os.getpid(), error.problem))
-        return
-    results.put((os.getpid(), None))
-    end.wait()
-    lock.release()
-
-
-def test_of_twenty_that_try_at_once_one_holds_the_folder_and_the_others_learn_who(tmp_path):
-    start, results, end = FORK.Barrier(RACERS), FORK.Queue(), FORK.Event()
-    racers = [FORK.Process(target=race, args=(tmp_path, start, results, end)) for _ in range(RACERS)]
-    for racer in racers:
-        racer.start()
-    found = dict(results.get() for _ in racers)
-    end.set()
-    for racer in racers:
-        racer.join()
-    (owner,) = (pid for pid, problem in found.items() if problem is None)
-    others = {problem.partition(", since 2")[0] for problem in found.values() if problem}
-    # Who comes before it has written who it is does not learn that.
-    assert f"another run is writing to it: process {owner} on {platform.node()}" in others
-    assert len(others) <= 2 and list(found.values()).count(None) == 1
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_who_waits_holds_it_after_the_one_before_and_is_told_once_for_whom_it_waits(tmp_path):
@@ -132,17 +100,6 @@ def test_nothing_is_written_through_a_link_of_that_name(tmp_path):
     with pytest.raises(StoreError, match=r"lock: it cannot be written"):
         lock_of(tmp_path).take()
     assert (tmp_path / "precious").read_text() == "of somebody else"
-
-
-@pytest.mark.parametrize("how", ["cannot", "ignores"])
-def test_a_store_without_exclusive_create_is_refused(monkeypatch, how):
-    if how == "cannot":
-        monkeypatch.setattr(lock_module, "creates_exclusively", lambda _: False)
-    else:
-        monkeypatch.setattr(lock_module, "create", lambda *_: True)
-    for check in (Lock("memory://out/lock", "out").take, lambda: check_exclusive_create("memory://out/lock", "out")):
-        with pytest.raises(ParameterError, match="its store cannot create a file only if there is none"):
-            check()
 
 
 def test_a_store_has_no_lock(monkeypatch):

@@ -57,12 +57,6 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def test_a_stopped_process_ends_with_what_it_started():
-    code, message, _, is_running = stop()
-    assert (code, is_running) == (143, False)
-    assert message == "chatmill: stopped. Run the same command again, without --overwrite, to go on from here.\n"
-
-
 @pytest.mark.parametrize(
     ("cancel", "error"),
     [

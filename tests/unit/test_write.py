@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from support.paths import ROOT
 from support.tfrecords import Example, records_of, rows_of_tfrecord
 from transforms import Slice, Split, StoreError
-from transforms.catalog.layout import Folder, increment_of
+from transforms.catalog.layout import Folder
 from transforms.model.batches import Rows, RowSource, RowTable, Used
 from transforms.model.outcomes import Drop, Outcomes, Reject
 from transforms.model.receipts import FirstExample, Receipt, RejectsFile, Shard, name_of, read_receipts, write_receipt
@@ -35,7 +35,6 @@ from transforms.rows.columns import OUTPUT_COLUMNS
 from transforms.steps import write
 from transforms.steps.row_options import WriteOptions
 from transforms.steps.write import ShardWriter
-from transforms.storage.files import exists, read_bytes
 from transforms.storage.walking import names_below
 
 URL = "/corpus/chats.jsonl"
@@ -141,67 +140,6 @@ def joined(rows: list[list[SegmentOf]], which: int) -> list[list[int]]:
 # Parquet
 
 
-def test_unpacked_rows_are_written_as_ids_and_labels(tmp_path: Path):
-    table = written(tmp_path, batch_of(table_of(UNPACKED)))
-    assert table.to_pydict() == {"input_ids": joined(UNPACKED, 0), "labels": joined(UNPACKED, 1)}
-
-
-def test_packed_rows_are_written_with_the_lengths_of_their_segments(tmp_path: Path):
-    table = written(tmp_path, batch_of(table_of(PACKED), packing="bfd"))
-    assert table.to_pydict() == {
-        "input_ids": [[5, 6, 7, 8, 9], [10, 11, 12, 13], [1, 2, 3, 4]],
-        "labels": [[-100, 6, 7, -100, 9], [10, 11, -100, -100], [1, -100, 3, 4]],
-        "seq_lengths": [[3, 2], [4], [1, 1, 2]],
-    }
-
-
-def test_each_column_has_its_values_and_its_type(tmp_path: Path):
-    table = written(tmp_path, batch_of(table_of(PACKED), packing="bfd"), write_columns=OUTPUT_COLUMNS)
-    assert table.column_names == list(OUTPUT_COLUMNS)
-    assert table.to_pydict() == {
-        "input_ids": [[5, 6, 7, 8, 9], [10, 11, 12, 13], [1, 2, 3, 4]],
-        "labels": [[-100, 6, 7, -100, 9], [10, 11, -100, -100], [1, -100, 3, 4]],
-        "attention_mask": [[1, 1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]],
-        "position_ids": [[0, 1, 2, 0, 1], [0, 1, 2, 3], [0, 0, 0, 1]],
-        "seq_lengths": [[3, 2], [4], [1, 1, 2]],
-        "loss_mask": [[0, 1, 1, 0, 1], [1, 1, 0, 0], [1, 0, 1, 1]],
-        "part_lengths": [[3, 2], [4], [1, 1, 2]],
-        "part_kinds": [[0, 0], [0], [0, 0, 0]],
-        "part_messages": [[-1, -1], [-1], [-1, -1, -1]],
-    }
-    assert {field.name: field.type.value_type for field in table.schema} == {
-        "input_ids": pa.int32(),
-        "labels": pa.int32(),
-        "attention_mask": pa.int8(),
-        "position_ids": pa.int32(),
-        "seq_lengths": pa.int32(),
-        "loss_mask": pa.int8(),
-        "part_lengths": pa.int32(),
-        "part_kinds": pa.int8(),
-        "part_messages": pa.int32(),
-    }
-
-
-def test_the_chosen_columns_are_written_in_their_order_and_no_others(tmp_path: Path):
-    table = written(tmp_path, batch_of(table_of(PACKED), packing="bfd"), write_columns=("loss_mask", "input_ids"))
-    assert table.column_names == ["loss_mask", "input_ids"]
-
-
-def test_provenance_of_an_unpacked_row_is_the_position_of_its_record(tmp_path: Path):
-    table = written(tmp_path, batch_of(table_of(UNPACKED)), provenance=True)
-    assert table.column_names == ["input_ids", "labels", "source", "source_position"]
-    assert table["source"].to_pylist() == [URL, URL]
-    assert table["source_position"].to_pylist() == [0, 812]
-    assert (table.schema.field("source").type, table.schema.field("source_position").type) == (pa.string(), pa.int64())
-
-
-def test_provenance_of_a_packed_row_is_the_position_of_the_record_of_each_segment(tmp_path: Path):
-    table = written(tmp_path, batch_of(table_of(PACKED), packing="bfd"), provenance=True)
-    assert table["source"].to_pylist() == [[URL] * 2, [URL], [URL] * 3]
-    assert table["source_position"].to_pylist() == [[0, 812], [90], [5, 5, 6]]
-    assert table.schema.field("source_position").type.value_type == pa.int64()
-
-
 def test_each_record_of_a_split_of_several_files_is_found_in_its_own(tmp_path: Path):
     slices = (Slice("/a.jsonl", "jsonl", None, 0, 900), Slice("/b.csv", "csv", None, 0, 80))
     split = Split(7, slices)
@@ -222,14 +160,6 @@ def test_each_record_of_a_split_of_several_files_is_found_in_its_own(tmp_path: P
     assert receipt.first_rejects == {"invalid_json": FirstExample("/b.csv", "row 90", "it is not JSON")}
     (reject,) = pq.read_table(tmp_path / receipt.rejects.path).to_pylist()
     assert (reject["source"], reject["position"]) == ("/b.csv", 90)
-
-
-def test_kept_columns_are_written_after_the_tokens(tmp_path: Path):
-    kept = {"id": ["a", None], "topic": ["Rückgabe 📦", ""]}
-    table = written(tmp_path, batch_of(table_of(UNPACKED, kept)))
-    assert table.column_names == ["input_ids", "labels", "id", "topic"]
-    assert table.select(["id", "topic"]).to_pydict() == kept
-    assert table.schema.field("id").type == pa.string()
 
 
 def test_only_kept_columns_may_have_nulls(tmp_path: Path):
@@ -464,28 +394,6 @@ def flat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WriteOptions, "__post_init__", lambda self: None)
 
 
-def test_files_of_an_increment_have_their_final_names_in_folders_of_its_own_and_belong_to_it(tmp_path: Path):
-    writer = ShardWriter(str(tmp_path), output_format=("parquet", "tfrecord"))
-    outcomes = Outcomes(read=3, kept=2, rejects=(Reject(0, "bad", "it is", b""),))
-    ids = ("0a" * 8, "0b" * 8)
-
-    receipts = [writer(batch_of(table_of(UNPACKED), outcomes=outcomes, increment=id)) for id in ids]
-
-    for receipt, id in zip(receipts, ids, strict=True):
-        assert receipt.increment == id
-        assert [file.path for file in receipt.files()] == [
-            f"data/train-{id}-000007-000.parquet",
-            f"tfrecord/train-{id}-000007-000.tfrecord",
-            f"rejects/rejects-{id}-000007-000.parquet",
-            f"ledger/ledger-{id}-000007-000.parquet",
-        ]
-        assert all(increment_of(file.path) for file in receipt.files())
-        for file in receipt.files():
-            assert hashlib.sha256((tmp_path / file.path).read_bytes()).hexdigest() == file.sha256
-        assert read_receipts(receipts_in(tmp_path, id), 7, 1, id) == [receipt]
-    assert files_in(tmp_path) == sorted(file.path for receipt in receipts for file in receipt.files())
-
-
 @pytest.mark.usefixtures("flat")
 def test_format_of_two_files_counts_its_rows_once_and_gives_both_files_one_number(tmp_path: Path):
     receipt = ShardWriter(str(tmp_path), output_format=("flat", "parquet"))(batch_of(table_of(UNPACKED)))
@@ -547,45 +455,6 @@ def test_names_of_formats_are_known_without_importing_their_libraries():
 # Shards, rejects and receipts
 
 
-def test_receipt_names_the_files_and_counts_the_outcomes(tmp_path: Path):
-    outcomes = Outcomes(
-        read=9,
-        kept=3,
-        truncated=2,
-        drops=dropped(too_long=2, no_trained_tokens=1),
-        rejects=(Reject(4, "empty", "text is empty", b"{}"),),
-        notes={"prompt_tokens_not_a_prefix": 1},
-        trained_tokens_lost=17,
-        rendered_by_reference={"engine": 6},
-        tokenized_by_reference={"small_input": 8, "altered_by_normalizer": 1},
-    )
-    batch = batch_of(table_of(PACKED), table_of(UNPACKED), packing="bfd", outcomes=outcomes)
-
-    receipt = ShardWriter(str(tmp_path), output_format=("parquet", "tfrecord"))(batch)
-
-    assert (receipt.split, receipt.part, receipt.last) == (7, 0, True)
-    assert (receipt.read, receipt.kept, receipt.truncated, receipt.trained_tokens_lost) == (9, 3, 2, 17)
-    assert receipt.dropped == {"no_trained_tokens": 1, "too_long": 2}
-    assert receipt.rejected == {"empty": 1}
-    assert receipt.notes == {"prompt_tokens_not_a_prefix": 1}
-    assert receipt.rendered_by_reference == {"engine": 6}
-    assert receipt.tokenized_by_reference == {"altered_by_normalizer": 1, "small_input": 8}
-    assert [(shard.split, shard.format) for shard in receipt.shards] == [
-        ("train", "parquet"),
-        ("train", "tfrecord"),
-        ("validation", "parquet"),
-        ("validation", "tfrecord"),
-    ]
-    for shard in receipt.shards:
-        content = path_of(tmp_path, shard).read_bytes()
-        assert (shard.bytes, shard.sha256) == (len(content), hashlib.sha256(content).hexdigest())
-        trained = {"train": (3, 13, 8), "validation": (2, 7, 4)}[shard.split]
-        assert (shard.rows, shard.tokens, shard.trained_tokens) == trained
-        assert shard.path.rpartition("/")[2].startswith(f"{shard.split}-{INCREMENT}-000007-000.")
-    assert {*files_in(tmp_path)} == {file.path for file in receipt.files()}
-    assert len([*receipt.files()]) == len(receipt.shards) + 2
-
-
 def parts_of_a_split() -> list[Rows]:
     """Three parts, of which the second has no rows for training, and each rejects a record."""
     parts = []
@@ -633,22 +502,6 @@ def test_parts_of_a_split_are_one_shard(tmp_path: Path):
         assert (shard.bytes, shard.sha256) == (len(content), hashlib.sha256(content).hexdigest())
 
 
-@pytest.mark.parametrize("url", ["{folder}", "memory://{folder}"], ids=["disk", "store"])
-def test_shard_has_the_same_bytes_in_each_attempt_and_in_a_store(tmp_path: Path, url: str):
-    def digests(folder: str, *formats: str) -> list[str]:
-        *_, receipt = map(ShardWriter(folder, output_format=formats), parts_of_a_split())
-        stored = [read_bytes(f"{folder}/{name}") for name in files_in(folder)]
-        found = [shard.sha256 for shard in receipt.shards]
-        assert {*found} <= {hashlib.sha256(content).hexdigest() for content in stored}
-        assert read_receipts(receipts_in(folder), 7, 1, INCREMENT) == [receipt]
-        return found
-
-    of_stores = digests(url.format(folder=tmp_path), "parquet", "tfrecord")
-    assert of_stores == digests(str(tmp_path / "other"), "parquet", "tfrecord")
-    zipped = digests(url.format(folder=tmp_path / "zipped"), "parquet", "tfrecord.gz")
-    assert zipped == digests(str(tmp_path / "zipped too"), "parquet", "tfrecord.gz") != of_stores
-
-
 def test_long_split_is_several_shards_with_a_receipt_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(write, "_TOKENS_IN_SHARD", 27)
     write_part = ShardWriter(str(tmp_path))
@@ -667,15 +520,6 @@ def test_shard_that_cannot_be_written_is_a_store_error(tmp_path: Path):
     (tmp_path / "data").write_bytes(b"")
     with pytest.raises(StoreError, match=r"/data/train-.*-.*: it cannot be written \((File exists|Not a directory)\)"):
         ShardWriter(str(tmp_path))(parts_of_a_split()[0])
-
-
-def test_receipt_is_read_back_as_it_was_written(tmp_path: Path):
-    rejects = (Reject(4, "empty", "text is empty", b"{}"), Reject(2, "template", "er sagt »nein«", b"\xff"))
-    outcomes = Outcomes(
-        read=5, kept=2, drops=dropped(too_long=1), rejects=rejects, notes={"n": 3}, trained_tokens_lost=5
-    )
-    receipt = ShardWriter(str(tmp_path))(batch_of(table_of(UNPACKED), outcomes=outcomes))
-    assert read_receipts(receipts_in(tmp_path), 7, 1, INCREMENT) == [receipt]
 
 
 def receipt_of(split: int, part: int, last: bool, rejects: RejectsFile | None = None) -> Receipt:
@@ -778,19 +622,6 @@ def test_receipt_has_the_first_record_that_was_rejected_for_each_reason(tmp_path
     }
 
 
-def test_two_attempts_write_the_same_files(tmp_path: Path):
-    outcomes = Outcomes(read=5, kept=4, rejects=(Reject(1, "empty", "text is empty", b"{}"),))
-    batch = batch_of(table_of(UNPACKED), table_of(UNPACKED), outcomes=outcomes)
-    writer = ShardWriter(str(tmp_path), output_format=("parquet", "tfrecord.gz"))
-
-    first = writer(batch)
-    contents = {name: read_bytes(f"{tmp_path}/{name}") for name in names_below(str(tmp_path))}
-
-    assert writer(batch) == first
-    assert {name: read_bytes(f"{tmp_path}/{name}") for name in names_below(str(tmp_path))} == contents
-    assert len(contents) == len([*first.files()]) + 1 == 7
-
-
 def test_a_shard_that_is_written_again_is_never_missing_or_seen_in_part(tmp_path: Path):
     """By a worker that was taken for dead but is alive."""
     batch, writer = batch_of(table_of(UNPACKED)), ShardWriter(str(tmp_path))
@@ -812,24 +643,3 @@ def test_a_shard_that_is_written_again_is_never_missing_or_seen_in_part(tmp_path
     reader.join()
     assert {*read} == {content}
     assert [path.name for path in final.parent.iterdir()] == [final.name]
-
-
-def test_batch_without_rows_writes_a_receipt_and_no_shard(tmp_path: Path):
-    receipt = ShardWriter(str(tmp_path), output_format=("parquet", "tfrecord"))(batch_of(outcomes=Outcomes()))
-    assert (receipt.shards, receipt.rejects, receipt.ledger) == ([], None, None)
-    assert names_below(str(tmp_path)) == [f"_chatmill/increments/{INCREMENT}/receipts/0000007-00000.json"]
-
-
-def test_only_the_table_that_has_rows_is_written(tmp_path: Path):
-    receipt = ShardWriter(str(tmp_path))(batch_of(validation=table_of(UNPACKED)))
-    assert [shard.split for shard in receipt.shards] == ["validation"]
-
-
-def test_shards_and_receipts_go_to_a_folder_at_any_url():
-    folder = "memory://test_write/out"
-    receipt = ShardWriter(folder)(batch_of(table_of(UNPACKED)))
-    (shard,) = receipt.shards
-    content = read_bytes(f"{folder}/{shard.path}")
-    assert pq.read_table(pa.BufferReader(content))["labels"].to_pylist() == joined(UNPACKED, 1)
-    assert exists(f"{receipts_in(folder)}/0000007-00000.json")
-    assert read_receipts(receipts_in(folder), 7, 1, INCREMENT) == [receipt]
