@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
-import os
 import re
 import subprocess
 import sys
@@ -15,7 +15,9 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import apache_beam as beam
+import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from support.datasets import assert_statistics_add_up, digests, manifest_of, rows_of, stopped_before_the_commit, work_in
 from support.paths import CHATS, ROOT, TOKENIZER
@@ -36,9 +38,6 @@ from transforms import (
     UserError,
     WriteDataset,
 )
-from transforms.base.errors import CommittedMeanwhile
-from transforms.storage import lock as locks
-from transforms.storage.lock import Lock
 
 
 def documented_program() -> str:
@@ -380,17 +379,12 @@ def test_two_pipelines_do_not_write_one_dataset_to_one_output(finished, tmp_path
 
 
 def test_a_pipeline_is_refused_while_a_build_writes_to_its_output(tmp_path):
-    with (
-        Lock(str(tmp_path / "out" / "_chatmill" / "lock"), "out") as build,
-        multiprocessing.get_context("fork").Pool(1) as pool,
-    ):
-        build.take()
-        with pytest.raises(ParameterError, match=f" {os.getpid()} on "):
-            pool.apply(to_own_output, (tmp_path / "out",))
-
-
-def to_own_output(output: Path) -> None:
-    rows_from() | WriteDataset(str(output))
+    output = tmp_path / "out"
+    (output / "_chatmill").mkdir(parents=True)
+    with open(output / "_chatmill" / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as a build does
+        with pytest.raises(ParameterError, match="another run is writing to it"):
+            rows_from() | WriteDataset(str(output))
 
 
 def test_a_pipeline_fails_if_a_build_commits_first_and_its_work_stays(build, tmp_path):
@@ -398,9 +392,8 @@ def test_a_pipeline_fails_if_a_build_commits_first_and_its_work_stays(build, tmp
     pipeline = (rows_from() | WriteDataset(str(output), max_reject_fraction=0.05)).pipeline
     work = work_in(output)
     assert build(*options, "--output", output, "--overwrite", "--max_reject_fraction=0.5").code == 0
-    with pytest.raises(Exception, match="version 1 was committed meanwhile") as raised:
+    with pytest.raises(Exception, match="version 1 was committed meanwhile"):
         pipeline.run().wait_until_finish()
-    assert isinstance(raised.value, CommittedMeanwhile) or "CommittedMeanwhile" in str(raised.value)
     assert [*work.glob("receipts/*.json")]
     assert manifest_of(output)["snapshot"]["version"] == 1
 
@@ -412,7 +405,13 @@ def test_a_process_may_build_its_pipeline_again(tmp_path):
     assert manifest_of(tmp_path)["rows"] == len(rows_of(tmp_path)) > 0
 
 
-def test_a_store_without_exclusive_create_is_refused(monkeypatch):
-    monkeypatch.setattr(locks, "creates_exclusively", lambda _: False)
+class OtherStore(MemoryFileSystem):
+    """Of which nobody knows that it creates a file only if there is none."""
+
+    protocol = "otherstore"
+
+
+def test_a_store_without_exclusive_create_is_refused():
+    fsspec.register_implementation("otherstore", OtherStore, clobber=True)
     with pytest.raises(ParameterError, match=r"its store cannot create a file only if there is none"):
-        rows_from() | WriteDataset("memory://own/out")
+        rows_from() | WriteDataset("otherstore://own/out")
