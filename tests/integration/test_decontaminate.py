@@ -10,12 +10,10 @@ from typing import Any
 import fsspec
 import pytest
 
-from pipeline.job.evaluation_sets import read_evaluation_sets
 from support.command_line import chatmill
 from support.datasets import assert_statistics_add_up, ledger_of, manifest_of, rows_of, write_jsonl
 from support.laws import broken_laws
 from support.paths import TOKENIZER
-from transforms.contamination.evaluations import decode_evaluations
 
 QUESTION = "Mark has a garden with 10 yellow flowers, and he plants 80% more of those in purple. How many has he?"
 WORDS = "mark has a garden with 10 yellow flowers and he plants 80 more"
@@ -195,13 +193,14 @@ def test_evaluation_sets_of_several_stores_have_their_urls_and_of_one_folder_the
         (tmp_path / name).parent.mkdir()
         write_jsonl(tmp_path / f"{name}.jsonl", [{"question": QUESTION}])
     fsspec.filesystem("memory").pipe_file("/evals/z.jsonl", json.dumps({"question": QUESTION}).encode())
+    chats = write_jsonl(tmp_path / "chats.jsonl", [chat(QUESTION, "18")])
     of_disk = [f"{tmp_path}/a/x.jsonl", f"{tmp_path}/b/y.jsonl"]
-    places = [
-        [each.place for each in decode_evaluations(read_evaluation_sets(urls))]
-        for urls in (of_disk, [*of_disk, "memory://evals/z.jsonl"])
-    ]
-    assert places[0] == ["a/x.jsonl:0", "b/y.jsonl:0"]
-    assert places[1] == [f"{tmp_path}/a/x.jsonl:0", f"{tmp_path}/b/y.jsonl:0", "memory:///evals/z.jsonl:0"]
+    for number, (urls, place) in enumerate(
+        [(of_disk, "a/x.jsonl:0"), ([*of_disk, "memory://evals/z.jsonl"], f"{tmp_path}/a/x.jsonl:0")]
+    ):
+        options = ("--input", chats, "--tokenizer", TOKENIZER, "--output", tmp_path / f"out{number}")
+        assert chatmill("build", *options, "--direct_num_workers=1", "--decontaminate", ",".join(urls)) == 0
+        assert [line["detail"].partition(", ")[0] for line in ledger_of(tmp_path / f"out{number}")] == [place]
 
 
 def test_records_of_the_reason_are_those_with_a_match_and_no_duplicates(tmp_path, capfd):

@@ -18,7 +18,6 @@ BELOW_THE_DOOR = """
 conftest.py
 integration/test_append.py
 integration/test_build_traces.py
-integration/test_decontaminate.py
 integration/test_docs.py
 integration/test_duplicates.py
 integration/test_expire.py
