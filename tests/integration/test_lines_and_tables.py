@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -165,3 +166,43 @@ def test_nulls_that_are_left_out_of_the_arguments_of_calls_in_tables_are_counted
     begin = "<|im_start|>user\nBook it.<|im_end|>\n<|im_start|>assistant\n"
     call = '⟦<tool_call>\n{"name": "book", "arguments": {"at": 3}}\n</tool_call><|im_end|>\n⟧'
     assert rows == dict.fromkeys("0123", begin + call)
+
+
+MESSAGES = [{"role": "user", "content": "2+2?"}]
+COMPLETION = [{"role": "assistant", "content": "4."}]
+BLOCKS = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv"])
+def test_cells_that_are_the_json_of_messages_or_of_blocks_are_these(suffix, tmp_path):
+    """A table that has messages in one row and a text in another has both as texts."""
+    records = [
+        {"prompt": json.dumps(MESSAGES), "completion": json.dumps(COMPLETION)},
+        {"prompt": json.dumps(MESSAGES), "completion": "4."},
+        {"prompt": " " + json.dumps(MESSAGES), "completion": json.dumps(COMPLETION)},
+        {"system": json.dumps(BLOCKS), "messages": json.dumps([*MESSAGES, *COMPLETION])},
+        {"system": json.dumps(BLOCKS), "instruction": "2+2?", "output": "4."},
+        {"prompt": "2+2?", "completion": json.dumps(COMPLETION)},
+        {"prompt": "[2, 2]", "completion": "[4]"},
+    ]
+    if suffix != "csv":
+        records[3]["messages"] = [*MESSAGES, *COMPLETION]  # type: ignore[assignment]
+    (tmp_path / "in").mkdir()
+    for number, record in enumerate(records):
+        path, row = tmp_path / "in" / f"{number}.{suffix}", {"id": str(number), **record}
+        if suffix == "jsonl":
+            write_jsonl(path, [row])
+        elif suffix == "parquet":
+            pq.write_table(pa.Table.from_pylist([row]), path)
+        else:
+            with path.open("w", newline="") as file:
+                csv.writer(file).writerows([row.keys(), row.values()])
+    chat = "<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n⟦4.<|im_end|>\n⟧"
+    rows, _ = outcomes(tmp_path)
+    assert {id: row if isinstance(row, str) else row[0] for id, row in rows.items()} == {
+        **dict.fromkeys("012", chat),
+        "3": "bad_message",
+        "4": "bad_message",
+        "5": "bad_prompt_completion",
+        "6": "[2, 2]⟦[4]<|im_end|>⟧",
+    }

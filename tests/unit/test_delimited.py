@@ -182,10 +182,12 @@ def test_cells_with_the_json_of_messages_and_tools_are_a_conversation(tmp_path):
     assert [message["content"] for message in named.messages] == ["Hi", "Yes"]
 
 
-def test_a_prompt_and_a_completion_are_messages_only_if_both_are(tmp_path):
+def test_a_prompt_and_a_completion_are_messages_if_they_are_the_json_of_some(tmp_path):
     both = content_of(tmp_path / "a.csv", {"prompt": ASKED, "completion": ANSWERED})
     assert both == Conversation(TURNS, completion_start=1)
-    for prompt, completion in [(ASKED, "fine"), ("[1, 2]", "[3]"), ('{"a": 1}', '{"b": 2}'), ("[]", ANSWERED)]:
+    asked = content_of(tmp_path / "a.csv", {"prompt": ASKED, "completion": "fine"})
+    assert asked == Conversation([TURNS[0], {"role": "assistant", "content": "fine"}], completion_start=1)
+    for prompt, completion in [("[1, 2]", "[3]"), ('{"a": 1}', '{"b": 2}'), ("[]", "fine")]:
         content = content_of(tmp_path / "a.csv", {"prompt": prompt, "completion": completion})
         assert content == PromptCompletion(prompt, completion)
 
@@ -199,11 +201,10 @@ def test_tokenized_rows_of_cells_are_decoded(tmp_path):
     assert (row.input_ids.tolist(), row.trained.tolist()) == ([5, 6], [False, True])
 
 
-def test_a_string_of_json_lines_stays_a_prompt_and_messages_in_a_string_are_read():
-
+def test_messages_in_a_string_of_json_lines_are_read():
     lines = [{"prompt": ASKED, "completion": ANSWERED}, {"messages": json.dumps(TURNS)}]
     first, second = (parse(json.dumps(line).encode())[0].content for line in lines)
-    assert first == PromptCompletion(ASKED, ANSWERED)
+    assert first == Conversation(TURNS, completion_start=1)
     assert second == Conversation(TURNS)
 
 

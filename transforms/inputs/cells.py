@@ -18,37 +18,32 @@ _LISTS = (
     *("messages", "conversations", "history", "input_ids", "labels", "loss_weights", *OF_PACKED_ROWS),
     *(*MASKS, *MEDIA_COLUMNS),
 )
-# Columns that have texts or messages, all of them the same.
-_ANSWERS = (("prompt", "completion"), ("chosen", "rejected"))
+# Columns that have texts or messages.
+_ANSWERS = ("prompt", "completion", "chosen", "rejected")
 _BOOLEANS = {"true": True, "false": False, "0": 0, "1": 1, "-1": -1}
 
 
 def with_lists(record: Mapping[str, Any], reading: Reading) -> Mapping[str, Any]:
-    """Decode the columns of a record that are the JSON of a list, as tables have them, if they cannot be a text."""
+    """Decode the columns of a record that are the JSON of a list, as tables have them, if they cannot be a text.
+
+    Answers, and their prompts, are texts unless they are the JSON of messages; a system message, of text blocks.
+    """
     lists: dict[str, Any] = {}
+    for name in _ANSWERS:
+        if isinstance(record.get(name), str) and _are_messages(turns := _list(record[name])):
+            lists[name] = turns
+    if (blocks := _list(record.get("system"))) and all(isinstance(each, dict) and "text" in each for each in blocks):
+        lists["system"] = blocks
     for name in _LISTS:
         if isinstance(cell := record.get(name), str) and _list(cell) is not None:
             lists[name] = decode_json(cell, "bad_value", name, reading)  # which notes duplicate keys
     return {**record, **lists} if lists else record
 
 
-def with_answers(record: dict[str, Any]) -> dict[str, Any]:
-    """Decode the columns of a record of untyped cells that may be text, if it is certain that they are not.
-
-    A prompt and its completion become messages if both are the JSON of lists of messages; so do a chosen and a rejected
-    answer, and their prompt. A label becomes a boolean or a number.
-    """
-    decoded: dict[str, Any] = {}
-    for names in _ANSWERS:
-        found = {name: _list(record.get(name)) for name in names}
-        if all(_are_messages(turns) for turns in found.values()):
-            decoded |= found
-            if "prompt" in record and _are_messages(prompt := _list(record["prompt"])):
-                decoded["prompt"] = prompt
-    for name in LABELS:
-        label = str(record.get(name)).lower()
-        if label in _BOOLEANS:
-            decoded[name] = _BOOLEANS[label]
+def with_labels(record: dict[str, Any]) -> dict[str, Any]:
+    """Decode the labels of a record of untyped cells: each becomes a boolean or a number."""
+    labels = {name: str(record.get(name)).lower() for name in LABELS}
+    decoded = {name: _BOOLEANS[label] for name, label in labels.items() if label in _BOOLEANS}
     return {**record, **decoded} if decoded else record
 
 

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, TypeAlias
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from transforms.inputs.cells import with_answers
+from transforms.inputs.cells import with_labels
 from transforms.inputs.formats import Part, too_long
 from transforms.model.examples import Record
 from transforms.model.outcomes import Reject
@@ -173,7 +173,7 @@ def _names(header: _Row) -> list[str]:
 
 def _record(names: Sequence[str], row: _Row) -> dict[str, Any]:
     """Make the record of a row. Raises UnicodeDecodeError."""
-    return with_answers({name: _text(cell) for name, cell in zip(names, row, strict=True) if cell is not None})
+    return with_labels({name: _text(cell) for name, cell in zip(names, row, strict=True) if cell is not None})
 
 
 def _text(cell: str) -> str:

@@ -123,6 +123,7 @@ def _conversation_maker(column: str, role_of: Mapping[str, str], keeps_order: bo
         if record.system:
             if "system" in roles or "developer" in roles:
                 raise ValueError("the record has two system messages")
+            _check_is_text(record.system)
             roles, texts = ("system", *roles), [record.system, *texts]
         return _conversation((roles, texts, source, None), record)
 
@@ -213,10 +214,19 @@ def _plain_text(record: Any, raw: bytes, names: Mapping[str, str]) -> PlainText:
 def _prompt_completion(record: Any, raw: bytes, names: Mapping[str, str]) -> PromptCompletion:
     if not record.prompt and not record.completion:
         raise ValueError("both are empty")
+    _check_is_text(record.prompt, record.completion)
     return PromptCompletion(record.prompt, record.completion)
 
 
+def _check_is_text(*texts: str | None) -> None:
+    """Raise ValueError if a text may be the JSON of a list."""
+    for text in texts:
+        if text and (text[0] == "[" or (text[0].isspace() and text.lstrip().startswith("["))):
+            raise ValueError("it may be the JSON of a list")
+
+
 def _chat(record: Any, raw: bytes, names: Mapping[str, str]) -> Conversation:
+    _check_is_text(record.prompt, record.completion)
     dialog = _dialog(record.system, (), record.prompt, record.completion)
     return Conversation(dialog, completion_start=len(dialog[0]) - 1)
 
@@ -236,6 +246,7 @@ def _answer_maker(*columns: str) -> Maker:
 def _dialog(
     system: str | None, history: Sequence[tuple[str, str]], question: str, answer: str
 ) -> tuple[tuple[str, ...], list[str], None, None]:
+    _check_is_text(system)
     texts = [*[text for pair in history for text in pair], question, answer]
     roles = ("user", "assistant") * (len(texts) // 2)
     return (("system", *roles), [system, *texts], None, None) if system else (roles, texts, None, None)
