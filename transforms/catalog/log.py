@@ -117,16 +117,14 @@ class Log:
         kind: Kind,
         add: Increment,
         base: int,
-        remove: Sequence[str] = (),
         job: dict[str, Any] | None = None,
     ) -> Snapshot:
         """Add an increment. Of several processes that commit at once, one has the next version.
 
         Args:
-            kind: what made the increment.
+            kind: what made the increment. A build takes the place of all that is there.
             add: the increment, whose files are complete.
             base: the version that it was planned on.
-            remove: the ids of the increments that it takes the place of. A build takes the place of all.
             job: of a build: the content of its job.json.
 
         Returns:
@@ -142,37 +140,16 @@ class Log:
             if self._has_committed(add.id, base, before):
                 self._write_checkpoint(before)
                 return before
-            if kind == "build":
-                remove = [each.id for each in before.increments]
-            if gone := [id for id in remove if not before.has(id)]:
-                raise Conflict(f"another commit removed the increment {gone[0]} meanwhile")
-            total = self._total(before, add, remove)
+            removed = tuple(each.id for each in before.increments) if kind == "build" else ()
+            total = None
+            if before.increments and not removed:
+                total = add_sums([before.total, add.sums], [source["name"] for source in add.sums["sources"]])
             add = msgspec.structs.replace(add, version=before.version + 1)
-            entry = Entry(add.version, before.entry, kind, add, tuple(remove), _now(), job, total)
+            entry = Entry(add.version, before.entry, kind, add, removed, _now(), job, total)
             if written := self._files.create(entry):
                 self._known = snapshot = before.after(*written)
                 self._write_checkpoint(snapshot)
                 return snapshot
-
-    def sums(self, increments: Sequence[Increment]) -> list[dict[str, Any]]:
-        """Return the sums of increments of a snapshot that is kept: of each what `sums_of_receipts` gave.
-
-        Raises:
-            InputError, StoreError: as for `newest`.
-        """
-        return self._looking(lambda kept: self._files.sums([each.version for each in increments], kept))
-
-    def _total(self, before: Snapshot, add: Increment, remove: Sequence[str]) -> dict[str, Any] | None:
-        """The sums after a commit; None if they are those of what it adds. What is removed cannot be subtracted."""
-        after = before.increments_with(add, remove)
-        if after == (add,):
-            return None
-        if remove:
-            others = iter(self.sums([each for each in after if each is not add]))
-            parts = [add.sums if each is add else next(others) for each in after]
-        else:
-            parts = [before.total, add.sums]
-        return add_sums(parts, [source["name"] for source in add.sums["sources"]])
 
     def _has_committed(self, id: str, base: int, before: Snapshot) -> bool:
         """Whether an increment was committed, also if another one has taken its place since. Raises Conflict."""
@@ -205,12 +182,8 @@ class Log:
         if not old:
             return
         snapshot = self.snapshot(version)
-        there = {each.version for each in snapshot.increments}
-        for entry, _ in self._files.entries(sorted(there & {each for each in kept.entries if each < version})):
-            write_atomically(self._files.url(entry.version, ".sums"), msgspec.json.encode(entry.add.sums))
         if version not in kept.checkpoints:
             write_atomically(self._files.url(version, ".checkpoint"), msgspec.json.encode(snapshot))
-        old += [self._files.url(each, ".sums") for each in kept.sums if each not in there]
         for url in old:
             remove(url)
 
@@ -235,10 +208,11 @@ class Log:
         for entry, sha256 in self._files.entries(range(snapshot.version + 1, versions[-1] + 1)):
             if entry.previous != snapshot.entry:
                 raise damaged(self._files.url(entry.version), f"it does not follow the version {snapshot.version}")
-            if entry.add.id in ids or not ids.issuperset(entry.remove):
+            is_build = entry.kind == "build"
+            if entry.add.id in ids or {*entry.remove} != (ids if is_build else set()):
                 problem = f"its increments are not those that follow version {snapshot.version}"
                 raise damaged(self._files.url(entry.version), problem)
-            ids = ids.difference(entry.remove) if entry.remove else ids
+            ids = set() if is_build else ids
             ids.add(entry.add.id)
             snapshot = snapshot.after(entry, sha256)
             if entry.version >= versions[0]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from transforms.base.errors import InputError, UserError
-from transforms.catalog.checked import CheckedEntry, CheckedSnapshot, CheckedSums
+from transforms.catalog.checked import CheckedEntry, CheckedSnapshot
 from transforms.catalog.layout import Folder, increment_of, is_increment
 from transforms.catalog.manifest import FORMAT
 from transforms.catalog.snapshot import Entry, Increment, Snapshot
@@ -23,7 +23,7 @@ from transforms.storage.walking import names_in
 from transforms.storage.writing import create
 
 _READ_AT_ONCE = 16
-_NAME = re.compile(r"(\d{8,})(\.checkpoint|\.sums)?\.json")
+_NAME = re.compile(r"(\d{8,})(\.checkpoint)?\.json")
 
 _T = TypeVar("_T")
 
@@ -43,18 +43,15 @@ _decode_derived = msgspec.json.Decoder(_Derived).decode
 # Each file is decoded twice: to find out whether all of it has the types that commands rely on, and as it is used.
 _DECODERS: dict[Any, tuple[Callable[[bytes], Any], Callable[[bytes], Any]]] = {
     kind: (msgspec.json.Decoder(kind).decode, msgspec.json.Decoder(checked).decode)
-    for kind, checked in ((Entry, CheckedEntry), (Snapshot, CheckedSnapshot), (dict, CheckedSums))
+    for kind, checked in ((Entry, CheckedEntry), (Snapshot, CheckedSnapshot))
 }
 
 
 class Kept(NamedTuple):
-    """What the log holds, ascending: the versions of its entries, of its checkpoints, and of the sums of entries that
-    have expired, of which an increment is still there.
-    """
+    """What the log holds, ascending: the versions of its entries, and of its checkpoints."""
 
     entries: tuple[int, ...]
     checkpoints: tuple[int, ...]
-    sums: tuple[int, ...]
 
     def base(self, version: int) -> int:
         """Return the version of the newest checkpoint up to a version; 0 if there is none."""
@@ -100,7 +97,7 @@ class LogFiles:
         self._folder = folder
 
     def url(self, version: int, suffix: str = "") -> str:
-        """Return the url of the entry of a version; with the suffix `.checkpoint` or `.sums` of these."""
+        """Return the url of the entry of a version; with the suffix `.checkpoint` of that."""
         return join(self._folder.log, f"{version:08d}{suffix}.json")
 
     def kept(self) -> Kept:
@@ -114,7 +111,7 @@ class LogFiles:
         before = None
         while True:
             derived = self._derived()
-            found: dict[str | None, list[int]] = {None: [], ".checkpoint": [], ".sums": []}
+            found: dict[str | None, list[int]] = {None: [], ".checkpoint": []}
             for name in names_in(self._folder.log):
                 if match := _NAME.fullmatch(name):
                     found[match[2]].append(int(match[1]))
@@ -149,23 +146,6 @@ class LogFiles:
         if not create(self.url(entry.version), content):
             return None
         return _DECODERS[Entry][0](content), hashlib.sha256(content).hexdigest()
-
-    def sums(self, versions: Iterable[int], kept: Kept) -> list[dict[str, Any]]:
-        """Read the sums of what the entries of versions have added, also if they have expired. Raises as entries does.
-
-        Args:
-            versions: of the commits that added increments.
-            kept: what the log holds.
-        """
-
-        def read(version: int) -> dict[str, Any]:
-            if version in there:
-                return self._entry(version)[0].add.sums
-            return _decoded(self.url(version, ".sums"), dict)[0]
-
-        there = {*kept.entries}
-        with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
-            return [*pool.map(read, versions)]
 
     def _entry(self, version: int) -> tuple[Entry, str]:
         url = self.url(version)

@@ -97,7 +97,7 @@ class Entry(msgspec.Struct, frozen=True):
         previous: the sha256 of the entry of the version before; empty for the first one.
         kind: what made the increment.
         add: the increment.
-        remove: the ids of the increments that it takes the place of.
+        remove: of a build: the ids of the increments that it takes the place of, which are all of the version before.
         time: of the commit, for people and for `expire`.
         job: of a build: the content of its job.json, which all that is appended has in common. None otherwise.
         total: the sums of the dataset, so that nobody needs those of all increments; None if they are those of `add`.
@@ -118,7 +118,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     Attributes:
         version: of the commit; 0 if there was none.
-        increments: in order; one that replaced others is where the first of them was.
+        increments: in the order of their commits.
         job: of the build that it began with.
         entry: the sha256 of the entry of the version.
         total: the sums of the increments.
@@ -132,18 +132,10 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     def after(self, entry: Entry, sha256: str) -> Snapshot:
         """Return the snapshot after one more commit. sha256: of the entry."""
-        increments = self.increments_with(entry.add.in_brief(), entry.remove)
+        increments = () if entry.kind == "build" else self.increments
         job = self.job if entry.job is None else entry.job
-        return Snapshot(entry.version, increments, job, sha256, entry.total or entry.add.sums)
-
-    def increments_with(self, add: Increment, remove: Sequence[str]) -> tuple[Increment, ...]:
-        """Return the increments after a commit, in order. remove: the ids of those that `add` takes the place of."""
-        if not remove:
-            return (*self.increments, add)
-        removed = {*remove}
-        first = next(place for place, each in enumerate(self.increments) if each.id in removed)
-        kept = [each for each in self.increments[first:] if each.id not in removed]
-        return (*self.increments[:first], add, *kept)
+        total = entry.total or entry.add.sums
+        return Snapshot(entry.version, (*increments, entry.add.in_brief()), job, sha256, total)
 
     def has(self, id: str) -> bool:
         """Return whether an increment is in it."""
