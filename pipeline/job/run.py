@@ -145,7 +145,7 @@ def run_job(
             handle_signals(None if continuing else cancel, continuing and f"{continuing} continues.")
             logging.getLogger("apache_beam.runners.dataflow").setLevel(logging.INFO)  # the job's id and its progress
             result.wait_until_finish()
-            return "done", ""
+    return "done", ""
 
 
 @functools.cache
