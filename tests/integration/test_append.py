@@ -266,6 +266,20 @@ def test_on_a_disk_without_locks_a_build_of_which_another_one_finished_the_work_
     assert build(*command).code == 0 and not (output / "_chatmill" / "increments").exists()
 
 
+def test_on_a_disk_without_locks_a_folder_that_another_build_removes_while_it_is_empty_is_made_again(
+    build, corpus, tmp_path
+):
+    output = tmp_path / "out"
+    arrive(corpus, 1, 9)
+    overwrite = ["--overwrite", *append_to(output, corpus)[1:], "--direct_num_workers=1"]
+    assert build(*overwrite).code == 0
+    first = forks.stop(f"mkdir {output}/_chatmill/increments/", "build", *overwrite)
+    assert isinstance(first, forks.Stopped), first
+    assert build(*overwrite, "--seed=1").code == 0
+    ended = first.go_on()
+    assert ended.code == 3 and "version 2 was committed meanwhile" in ended.printed
+
+
 @pytest.mark.parametrize("how", ["--overwrite", "--append"])
 def test_on_a_disk_without_locks_who_commits_second_fails_with_3_and_its_work_stays(build, corpus, tmp_path, how):
     output = tmp_path / "out"

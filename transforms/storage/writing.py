@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, BinaryIO
 
 from fsspec.implementations.local import LocalFileSystem
 
@@ -56,9 +56,8 @@ def _attempt_at(path: str) -> str:
 def _attempt(path: str, content: bytes) -> Iterator[str]:
     """Write a file next to a path, yield its name, and remove it in the end if it still has this name."""
     attempt = _attempt_at(path)
-    make_folder(posixpath.dirname(path))
     try:
-        with open(attempt, "wb") as file:
+        with _open_new(attempt) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -66,6 +65,16 @@ def _attempt(path: str, content: bytes) -> Iterator[str]:
     finally:
         with suppress(OSError):
             os.remove(attempt)
+
+
+def _open_new(path: str) -> BinaryIO:
+    """Open a file for writing, in a folder that is made, also if another process removes this while it is empty."""
+    for _ in range(2):
+        with suppress(FileNotFoundError):
+            make_folder(posixpath.dirname(path))
+            return open(path, "wb")
+    make_folder(posixpath.dirname(path))
+    return open(path, "wb")
 
 
 # Stores whose clients create an object only if there is none. fsspec's default for others first looks, and then writes.
@@ -165,8 +174,7 @@ class NewFile(io.RawIOBase):
         self._file: Any
         with _disk_errors(url):
             if self._is_local:
-                make_folder(posixpath.dirname(path))
-                self._file = open(_attempt_at(path), "wb")  # noqa: SIM115
+                self._file = _open_new(_attempt_at(path))
             else:
                 self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115
 
