@@ -187,6 +187,15 @@ def test_what_was_damaged_before_a_run_resumes_is_built_again(build, caplog, sto
     assert not victim.exists() or victim.read_bytes() == b"victim"
 
 
+def test_a_receipt_that_counts_what_its_ledger_does_not_stops_the_commit(build, stopped):
+    output, _ = stopped
+    more = {"trained_tokens_lost": 1}
+    edit_receipt(output, work_in(output).name, lambda receipt: receipt.update(more))
+    ended = build(*SMALL_JOB, f"--output={output}")
+    assert ended.code == 1 and "split 0: ledger/ has " in ended.err
+    assert not (output / "_SUCCESS").exists()
+
+
 SMALL_JOB = [
     f"--input={CHATS}",
     "--as_chat=true",

@@ -1,0 +1,68 @@
+"""The ledger: records that are not plainly kept, each with its outcome, its reason and its segments.
+
+That its lines name all segments, and that their sums are those of the manifest, is a law (tests/support/laws.py).
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any
+
+import pytest
+
+from support.chats import assistant, user
+from support.datasets import ledger_of, write_jsonl
+from support.paths import TOKENIZER
+from support.templates import DROPS_REASONING
+
+FORMATTER = """
+def several(record):
+    if record.get("several"):
+        return [{"messages": messages} for messages in record["several"]]
+    return record if record.get("messages") else None
+"""
+
+
+def thinking(content: str) -> dict[str, Any]:
+    return assistant(content, reasoning_content="because")
+
+
+RECORDS: list[Any] = [
+    {"id": "plain", "messages": [user("Hi"), assistant("Hello there")]},
+    {"id": "long", "messages": [user("Tell me a story"), assistant("Once upon a time " * 12)]},
+    {"id": "long prompt", "messages": [user("Once upon a time " * 12), assistant("Yes")]},
+    {"id": "untrained", "messages": [user("Hi"), assistant("Hello", train=False)]},
+    {"id": "role", "messages": [{"role": "narrator", "content": "x"}]},
+    ["not an object"],
+    {"id": "none", "messages": []},
+    {"id": "several", "several": [[user("a"), assistant("b")], [user("c"), assistant("d " * 70)]]},
+    {"id": "contexts", "messages": [user("a"), thinking("b"), user("c"), thinking("d")]},
+    {"id": "plain too", "messages": [user("How are you?"), assistant("Well")]},
+]
+
+
+@pytest.mark.parametrize("packing", ["none", "bfd"])
+def test_a_record_has_one_outcome_and_a_reason(build, tmp_path, packing):
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", RECORDS)
+    (tmp_path / "formatter.py").write_text(FORMATTER)
+    (tmp_path / "template.jinja").write_text(DROPS_REASONING)
+    options = [f"--formatter={tmp_path}/formatter.py:several", f"--chat_template={tmp_path}/template.jinja"]
+    options += ["--keep_columns=id", "--parity=expand", "--unprinted=report", "--max_reject_fraction=1"]
+    cut = ["--max_length=48", "--truncation=keep_start", f"--packing={packing}"]
+    ended = build(f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", *options, *cut)
+    assert ended.code == 0, ended.err
+    lengths = map(len, corpus.read_bytes().splitlines(keepends=True))
+    names = dict(zip(accumulate(lengths, initial=0), RECORDS, strict=False))
+    lines = ledger_of(tmp_path / "out")
+    found = [(names[line["position"]], line["outcome"], line["reason"], line["example"]) for line in lines]
+    assert [(record["id"] if isinstance(record, dict) else None, *of) for record, *of in found] == [
+        ("long", "truncated", None, 0),
+        ("long prompt", "dropped", "no_trained_tokens_left", 0),
+        ("untrained", "dropped", "no_trained_tokens", 0),
+        ("role", "rejected", "unknown_role", 0),
+        (None, "rejected", "not_an_object", 0),
+        ("none", "dropped", "filtered", 0),
+        ("several", "truncated", None, 0),
+        ("several", "truncated", None, 1),
+    ]
+    assert {line["reason"] for line in lines if line["detail"]} == {"unknown_role", "not_an_object"}
