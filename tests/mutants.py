@@ -777,6 +777,39 @@ MUTANTS = [
         "a damaged file of rejects is committed",
         "tests/integration/test_runs.py::test_what_was_damaged_before_a_run_resumes_is_built_again",
     ),
+    # Damage, and user errors.
+    Mutant(
+        "verify_reads_no_checksum",
+        "transforms/audit/verification.py",
+        'elif sha256 != file["sha256"]:',
+        'elif sha256 == "":',
+        "verify finds no file of the right size with other bytes",
+        "tests/integration/test_damage.py::test_verify_names_exactly_what_was_harmed",
+    ),
+    Mutant(
+        "verify_finds_no_more_files",
+        "transforms/audit/verification.py",
+        'part != "_chatmill" and name not in named:',
+        'part == "_chatmill" and name not in named:',
+        "verify does not find a file that the manifest does not name",
+        "tests/integration/test_damage.py::test_verify_names_exactly_what_was_harmed",
+    ),
+    Mutant(
+        "links_are_written_through",
+        "transforms/catalog/layout.py",
+        "if link := next(filter(None,",
+        "if link := next(filter(lambda _: False,",
+        "a dataset is written through a link that leads out of it",
+        "tests/integration/test_damage.py::test_nothing_is_changed_through_a_link",
+    ),
+    Mutant(
+        "user_error_in_two_lines",
+        "pipeline/cli/console.py",
+        '" ".join(shown.splitlines())',
+        "shown",
+        "a value with a line break is shown in two lines",
+        "tests/integration/test_user_errors.py::test_a_user_error_is_one_line_and_writes_nothing",
+    ),
     # The log, and appends.
     Mutant(
         "shard_is_not_synced",

@@ -150,13 +150,16 @@ def link_to_nothing(path: Path, other: Path) -> list[Path]:
 
 
 HARMS = (remove, truncate, empty, flip, lose_end, exchange, copy, link_to_nothing)
-DAMAGED = "it was changed or damaged: its sha256 is|it has [0-9,]+ bytes; [0-9,]+ were written"
-# What verify says of a file of rows, rejects or the ledger.
+CHANGED, CUT = "it was changed or damaged: its sha256 is", "it has [0-9,]+ bytes; [0-9,]+ were written"
+# What verify says of a file of rows or the ledger. How large rejects were is nowhere.
 OF_PUBLISHED = {
+    "truncate": CUT,
+    "empty": CUT,
+    "link_to_nothing": "it has 0 bytes; ",
     "remove": "the file is missing",
     "copy": "the manifest does not name this file",
-    "flip": "it was changed or damaged: its sha256 is",
-    "lose_end": "it was changed or damaged: its sha256 is",
+    "flip": CHANGED,
+    "lose_end": CHANGED,
 }
 
 
@@ -174,7 +177,8 @@ def harmed(made: Path, dataset: str, folder: Path, name: str, harm: Any) -> tupl
 def said_by_verify(name: str, harm: str, version: int) -> dict[str, str]:
     """What verify says of a file that was harmed."""
     if name.startswith(PUBLISHED):
-        return {name: OF_PUBLISHED.get(harm, DAMAGED)}
+        said = OF_PUBLISHED.get(harm, f"{CHANGED}|{CUT}")
+        return {name: CHANGED if name.startswith("rejects/") and "bytes" in said else said}
     if name.startswith(f"{STATE}tokenizers/"):
         is_read = harm != "copy" or name.endswith(".jinja")
         return {name.rpartition("/")[0]: "."} if is_read else {}
@@ -377,6 +381,13 @@ def test_version_without_a_shard_that_is_there_and_a_log_that_is_gone_are_named(
     shutil.rmtree(output / LOG)
     problems = dict(fault.values() for fault in json.loads(run("verify", output, "--json")[1])["faults"])
     assert problems == {"_chatmill/log": "it is missing, and other files of _chatmill/ are there"}
+
+
+def test_an_append_that_is_not_finished_is_no_damage(made, tmp_path, run):
+    output = Path(shutil.copytree(made / "grown", tmp_path / "out"))
+    assert run(*command_of("append", output, made), "--max_reject_fraction=0")[0] == 1
+    for version in ("", *(f"@{number + 1}" for number in range(DAYS))):
+        assert json.loads(run("verify", f"{output}{version}", "--json")[1])["faults"] == []
 
 
 # Links, and files of somebody else.
