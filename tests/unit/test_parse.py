@@ -603,7 +603,7 @@ def test_which_records_are_for_validation_never_changes():
     known: dict[str, dict[str, Any]] = {
         "vvvvtttvtvvvtvtt": {"messages": hello},
         "vtvvtvtvttvttttv": {"messages": nihao},
-        "vtttvvtttttttvtv": {"messages": called},
+        "tvvvvttttvttvttt": {"messages": called},
         "ttvvvtvvvtvtvtvv": {"instruction": "Add.", "input": "1 + 1", "output": "2"},
         "ttvttttvtvttttvv": {"conversations": conversation},
         "tvtvtttvvtvtttvt": {"prompt": "Q: 2 + 2?\nA:", "completion": " 4"},
@@ -619,7 +619,10 @@ def same_conversations(number: int) -> list[dict[str, Any]]:
     """Records with the same content under other schemas and names."""
     question, answer = f"Question {number}", f"Answer {number}"
     user, assistant = {"role": "user", "content": question}, {"role": "assistant", "content": answer}
+    parts = [{"type": "text", "text": text} for text in ("Question", f" {number}")]
     return [
+        {"messages": [{"role": "user", "content": parts}, assistant]},
+        {"messages": [user, assistant | {"content": [{"type": "text", "text": answer}]}]},
         {"messages": [user, assistant]},
         {"id": number, "messages": [user, assistant], "tools": TOOLS, "source": "a"},
         {"messages": [{"content": question, "role": "user"}, assistant | {"weight": 1}], "id": f"copy-{number}"},
@@ -644,6 +647,7 @@ def same_calls(number: int) -> list[dict[str, Any]]:
     value = json.dumps({"arguments": {"nested": {"b": 2, "a": 1}, "order": number}, "name": "track"})
     return [
         *({"messages": [user, turn]} for turn in turns),
+        *({"messages": [user, turns[0] | {"content": content}]} for content in (None, [])),
         {
             "conversations": [
                 {"from": "human", "value": f"Question {number}"},

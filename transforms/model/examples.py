@@ -297,13 +297,20 @@ def are_text_parts(content: Any) -> bool:
 
 
 def said(conversation: Conversation) -> Said:
-    """Return what the messages of a conversation say, without the ids of calls, which differ between duplicates."""
+    """Return what the messages of a conversation say: what duplicates have in common.
+
+    These differ in the ids of calls, and in whether a content is a text, parts of text, or, if it is empty, null.
+    """
     if found := conversation.plain:
         return *found, None
     messages = conversation.messages
     calls = [_calls(message) for message in messages]
-    contents = [message.get("content") for message in messages]
+    contents = [_content(message.get("content")) for message in messages]
     return [message["role"] for message in messages], contents, calls if any(calls) else None
+
+
+def _content(content: Any) -> Any:
+    return "".join(part["text"] for part in content) if are_text_parts(content) else content or ""
 
 
 def _calls(message: dict[str, Any]) -> list[Any] | None:
