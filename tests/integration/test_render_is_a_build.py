@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from support.cases import framed
 from support.chats import assistant, system, user
 from support.datasets import rejects_of, rows_of, write_jsonl
-from support.generated import generate
 from support.paths import TOKENIZER
 from support.records import malformed
 from support.templates import CHATML, DROPS_REASONING, MARKED, templates_of_models
@@ -49,7 +49,7 @@ def records() -> list[dict[str, Any]]:
     forms = [form for form in forms if isinstance(form, dict) and form.keys() <= COLUMNS and "messages" in form]
     mutated = [record for form in forms for record in malformed(form)]
     mutated = [record for record in mutated if record.keys() <= COLUMNS and "messages" in record]
-    return [*ODD, *forms, *(generate(seed).record for seed in range(80)), *mutated]
+    return [*ODD, *forms, *(framed(seed).record for seed in range(80)), *mutated]
 
 
 def rendered(record: dict[str, Any], template: str, **options: Any) -> tuple[Any, ...]:

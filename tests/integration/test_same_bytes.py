@@ -28,6 +28,7 @@ from typing import Any
 import psutil
 import pytest
 
+from support.cases import framed
 from support.chats import assistant, user
 from support.command_line import chatmill
 from support.datasets import (
@@ -41,7 +42,6 @@ from support.datasets import (
 )  # fmt: skip
 from support.disk import Disk, lost_shards, sha256
 from support.flink import FLINK, Cluster, install_flink, running_cluster
-from support.generated import generate
 from support.killed import changes_of, kill_before, start_and_wait_for_receipts
 from support.laws import broken_laws
 from support.paths import CHATS, ROOT, TOKENIZER
@@ -89,7 +89,7 @@ def records() -> list[dict[str, Any]]:
         if draw.random() < 0.2:
             messages += [user(draw.choice(CONTENTS)), assistant(draw.choice(CONTENTS), reasoning_content="so")]
         made.append({"messages": messages, "tools": [TOOL]})
-        made.append(generate(number).record if number % 2 else {"messages": [user(question), assistant(answer)]})
+        made.append(framed(number).record if number % 2 else {"messages": [user(question), assistant(answer)]})
     return [{"id": f"{number}", **record} for number, record in enumerate(made)]
 
 

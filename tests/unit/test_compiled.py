@@ -7,12 +7,11 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.chats import assistant, user, without_signature
 from support.paths import CHATS, TOKENIZER
-from support.styles import CONVERSATIONS, STYLES
 from support.templates import (
     CHATML,
     DROPS_REASONING,
@@ -263,21 +262,6 @@ def test_masks_equal_the_reference(template, loss_on):
             assert found[2] == omissions_of(rendering)
 
     law()
-
-
-@pytest.mark.slow
-@settings(max_examples=600, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-@given(STYLES, st.lists(CONVERSATIONS, min_size=2, max_size=2))
-def test_masks_under_generated_templates_equal_the_reference(style, drawn):
-    template = template_of(style.source())
-    cache, turns = cache_of(template), TurnFinder(template)
-    for messages in drawn:
-        conversation = Conversation(messages)
-        found = without_signature(cache.render_with_spans(conversation, "assistant"))
-        if is_compiled(found):
-            rendering = template.rendering(conversation)
-            assert found[:2] == (rendering.text, turns.trained_spans(rendering))
-            assert found[2] == omissions_of(rendering)
 
 
 def test_completion_begins_at_the_same_position_as_in_the_reference():

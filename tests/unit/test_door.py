@@ -39,11 +39,10 @@ runners/test_kubernetes.py
 runners/test_loopback.py
 support/chats.py
 support/encodings.py
-support/fuzz.py
+support/engines.py
 support/harms.py
 support/increments.py
 support/killed.py
-support/styles.py
 support/templates.py
 support/traces.py
 trainers/test_recipes.py
@@ -72,7 +71,6 @@ unit/test_fast_template.py
 unit/test_fork_server.py
 unit/test_fuzz.py
 unit/test_fuzz_finds.py
-unit/test_generated.py
 unit/test_hints.py
 unit/test_hub_choice.py
 unit/test_identity.py
@@ -107,7 +105,6 @@ unit/test_several_examples.py
 unit/test_shapes.py
 unit/test_sources.py
 unit/test_span_ends.py
-unit/test_spans.py
 unit/test_special_tokens.py
 unit/test_spot_checks.py
 unit/test_statistics.py

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.cases import framed
 from support.chats import SPLIT, assistant, examples_of, render_config, user
-from support.generated import generate
 from support.paths import TOKENIZER
 from support.templates import CHATML, DROPS_REASONING, models_and_odd
 from transforms import Conversation, Examples
@@ -79,7 +79,7 @@ def of_any_engine(texts: Texts) -> Any:
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_generated_conversations_are_rendered_as_by_the_reference(name: str):
-    records = [Record(seed, json.dumps(generate(seed).record).encode()) for seed in range(1000, 1030)]
+    records = [Record(seed, json.dumps(framed(seed).record).encode()) for seed in range(1000, 1030)]
     examples = Parser()(Records(SPLIT, 0, True, Outcomes(read=len(records)), records))
     template = TEMPLATES[name]
     for options in ({}, {"unprinted": "report"}, {"unprinted": "report", "eot_tokens": ("<|im_end|>",)}):

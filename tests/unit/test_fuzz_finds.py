@@ -1,4 +1,4 @@
-"""Defects that were in rendering and masks are put back one by one, and `support.fuzz` finds each (TEST_SLOW=1)."""
+"""Defects that were in rendering and masks are put back one by one, and the property of templates finds each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.fuzz import Case, failure_of
+from support.cases import Case
+from support.engines import failure_of
 from transforms import RecordError
 from transforms.chat.rendering import omissions
 from transforms.chat.rendering.content_forms import PrintedContent, find_content_forms
@@ -140,7 +141,7 @@ def tokens_by_an_inexact_expression(patch: Patch) -> None:
     patch.setattr(IdEncoder, "encode", encoded)
 
 
-_ENGINES_DIFFER = r"record \d+: (fast|auto)|counts|differs from the reference"
+_ENGINES_DIFFER = r"record \d+: (fast|auto)|counts|a compiled template differs"
 # For each defect the patches that put it back, the last of which is it; and what the fuzzer says.
 DEFECTS: dict[str, tuple[Sequence[Callable[[Patch], None]], str]] = {
     "false_rejects": ([false_rejects], _ENGINES_DIFFER),
@@ -162,17 +163,16 @@ def test_a_defect_that_is_put_back_is_found(name: str, monkeypatch: Patch):
     for seed in count():
         assert time.monotonic() < end, f"not found in {seed:,} templates"
         case = Case(seed)
-        given = case.features, case.options, case.records
         with monkeypatch.context() as context:
             for patch in patches:
                 patch(context)
-            failure = failure_of(*given, each_alone=False)
+            failure = failure_of(case)
         if failure is None:
             continue
         with monkeypatch.context() as context:
             for patch in patches[:-1]:
                 patch(context)
-            if failure_of(*given, each_alone=False) is None:
+            if failure_of(case) is None:
                 break
     assert re.search(described, failure), failure
     print(f"{name}: seed {seed}: {failure}")

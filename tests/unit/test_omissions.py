@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-import random
+from collections.abc import Iterator
 from datetime import datetime
-from itertools import count
 from typing import Any
 
 import pytest
 
 import transforms.chat.rendering.template as template_module
+from support.cases import REASONING, Marked, framed, words_in
 from support.chats import SPLIT, assistant, render_config, user, without_signature
 from support.paths import TOKENIZER
 from support.templates import CHATML, DROPS_REASONING, MARKED, odd_templates, templates_of_models
@@ -41,7 +40,7 @@ PRINTS = {
     "{{- all | upper | lower -}}",
     "in_a_macro": "{%- macro said(m) -%}{{ '%s: %s' % (m.role, m.content) }}{%- endmacro -%}"
     "{%- for m in messages -%}{{- said(m) | indent(2) -}}{%- endfor -%}",
-    "by_number": "{%- for i in range(messages | length) -%}{{- messages[i].content.split('|')[0] -}}{%- endfor -%}",
+    "by_number": "{%- for i in range(messages | length) -%}{{- messages[i].content.split('~')[0] -}}{%- endfor -%}",
     "as_json": "{{- messages | tojson(indent=2) -}}{{- tools | tojson | safe -}}",
     "as_python": "{%- for m in messages -%}{{- m -}}{%- endfor -%}{{- tools -}}",
     "joined": "{{- messages | map(attribute='content') | join('\\n') -}}",
@@ -64,97 +63,45 @@ def template_of(source: str) -> ChatTemplate:
     return ChatTemplate(load_tokenizer(str(TOKENIZER)), source, arguments, datetime(2024, 7, 26))
 
 
-@dataclasses.dataclass
-class Generated:
-    """A conversation, and the names of its pieces in their order, each with its words."""
-
-    conversation: Conversation
-    contents: list[tuple[str, list[str]]]
-    reasoning: list[tuple[str, list[str]]]
+ORDINALS = ("first", "second")
 
 
-def generated(seed: int, parts: bool) -> Generated:
-    """Return a conversation in which no word is a part of another."""
-    draw = random.Random(seed)
-    numbers = count(1)
-
-    def word() -> str:
-        return f"q{next(numbers):04d}z"
-
-    contents: list[tuple[str, list[str]]] = []
-    reasoning: list[tuple[str, list[str]]] = []
-    messages: list[dict[str, Any]] = []
-
-    def add(role: str, text: str, words: list[str], **fields: Any) -> int:
-        messages.append({"role": role, "content": text, **fields})
-        if words:
-            contents.append((f"the content of messages[{len(messages) - 1}] ({role})", words))
-        return len(messages) - 1
-
-    def add_plain(role: str) -> None:
-        said = word()
-        add(role, draw.choice([said, f" {said} \n", f'"{said}" <b>\nü', f"</{said}>"]), [said])
-
-    if draw.random() < 0.4:
-        add_plain("system")
-    for _ in range(draw.randint(1, 3)):
-        if parts and draw.random() < 0.3:
-            number, words = len(messages), [word(), word()]
-            add("user", [{"type": "text", "text": said} for said in words], [])  # type: ignore[arg-type]
-            contents += [
-                (f"the {o} part of messages[{number}] (user)", [w])
-                for o, w in zip(("first", "second"), words, strict=True)
-            ]
-        else:
-            add_plain("user")
-        fields: dict[str, Any] = {}
-        if draw.random() < 0.3:
-            fields["reasoning_content"] = word()
-            reasoning.append((f"the reasoning_content of messages[{len(messages)}]", [fields["reasoning_content"]]))
-        if draw.random() < 0.5:
-            said = word()
-            add("assistant", said, [said], **fields)
-            continue
-        said = draw.choice(["", word()])
-        calls, names = [], []
-        for _ in range(draw.choice([1, 1, 2])):
-            name, key, value, other = word(), word(), word(), word()
-            values = draw.choice([[value], [draw.randint(0, 9)], [value, {other: [value]}], []])
-            keys = [key, word()][: len(values)]
-            function = {"name": name, "arguments": dict(zip(keys, values, strict=True))}
-            calls.append({"id": f"call{len(calls)}0000", "type": "function", "function": function})
-            names.append((name, [(k, [k, value] if v == value or isinstance(v, dict) else [k]) for k, v in
-                                 zip(keys, values, strict=True)]))  # fmt: skip
-        number = add("assistant", said, [said] if said else [], tool_calls=calls, **fields)
-        for at, (name, arguments) in enumerate(names):
-            ordinal = f"{('first', 'second')[at]} " * (len(names) > 1)
-            call = f"the {ordinal}tool call of messages[{number}]"
-            contents.append((call, [name]))
-            contents += [(f"the argument {key} of {call}", words) for key, words in arguments]
-        for call in calls:
-            said = word()
-            add("tool", f'{{"{said}": 1}}', [said], tool_call_id=call["id"])
-    tools = None
-    if draw.random() < 0.4:
-        names = [word() for _ in range(2)]
-        tools = [
-            {"type": "function", "function": {"name": name, "description": "d", "parameters": {"type": "object",
-             "properties": {}}}} for name in names
-        ]  # fmt: skip
-        contents += [("the first tool", [names[0]]), ("the second tool", [names[1]])]
-    return Generated(Conversation(messages, tools), contents, reasoning)
+def pieces(made: Marked, shown: set[str]) -> Iterator[tuple[str, set[str]]]:
+    """The name of each content, call, argument and tool in their order, with its words; of parts, if one is shown."""
+    for number, message in enumerate(made.messages):
+        content, of = message["content"], f"messages[{number}]"
+        if isinstance(content, list) and len(content) > 1 and words_in(content) & shown:
+            for ordinal, part in zip(ORDINALS, content, strict=True):
+                if words_in(part):
+                    yield f"the {ordinal} part of {of} ({message['role']})", words_in(part)
+        elif words_in(content):
+            yield f"the content of {of} ({message['role']})", words_in(content)
+        calls = message.get("tool_calls", ())
+        for ordinal, call in zip(ORDINALS, calls, strict=False):
+            name, function = f"the {f'{ordinal} ' * (len(calls) > 1)}tool call of {of}", call["function"]
+            yield name, words_in(function["name"])
+            for key, value in function["arguments"].items():
+                yield f"the argument {key} of {name}", words_in(key) | words_in(value)
+    for ordinal, tool in zip(ORDINALS, made.tools or (), strict=False):
+        yield f"the {ordinal} tool", words_in(tool["function"]["name"])
 
 
-def absent(made: Generated, text: str) -> Omissions:
+def absent(made: Marked, text: str) -> Omissions:
     """Return what is not in a text, found by a search for the words."""
-    text = text.lower()
-    missing = [name for name, words in made.contents if not any(word in text for word in words)]
-    if made.conversation.tools and missing[-2:] == ["the first tool", "the second tool"]:
-        missing[-2:] = ["the tools"]
+    shown = words_in(text)
+    missing = [name for name, words in pieces(made, shown) if not words & shown]
+    tools = [name for name in missing if name.endswith(" tool")]
+    if tools and len(tools) == len(made.tools or ()):
+        missing[-len(tools) :] = ["the tools"]
     for call in [name for name in missing if "tool call" in name and not name.startswith("the argument")]:
         missing = [name for name in missing if not name.endswith(f"of {call}")]
-    reasoning = [name for name, words in made.reasoning if not any(word in text for word in words)]
-    answers = [n for n, message in enumerate(made.conversation.messages) if message["role"] != "tool"]
+    reasoning = [
+        f"the {key} of messages[{number}]"
+        for number, message in enumerate(made.messages)
+        for key in message.keys() & {*REASONING}
+        if not words_in(message[key]) & shown
+    ]
+    answers = [number for number, message in enumerate(made.messages) if message["role"] != "tool"]
     of_last = any(name.endswith(f"[{answers[-1]}]") for name in reasoning)
     return Omissions(tuple(missing), tuple(reasoning), of_last)
 
@@ -164,15 +111,18 @@ def test_what_is_found_is_what_a_search_for_unique_words_finds(name):
     template = template_of(PRINTS.get(name) or REAL[name])
     cache, compared, traced = TraceCache(template), 0, 0
     for seed in range(60):
-        made = generated(seed, parts=name != "looks_for_it")  # it reads strings only, so that parts are one content
+        made = framed(seed)
+        conversation = Conversation(made.messages, made.tools)
+        if name == "looks_for_it" and any(isinstance(message["content"], list) for message in made.messages):
+            continue  # it reads strings only, so that parts are one content
         try:
-            text = template.render(made.conversation)
+            text = template.render(conversation)
         except RecordError:  # roles that the template refuses
             continue
         expected = absent(made, text)
-        assert omissions_of(template.rendering(made.conversation)) == expected, (seed, text)
+        assert omissions_of(template.rendering(conversation)) == expected, (seed, text)
         cache.begin_batch(1)
-        found = without_signature(cache.render_with_spans(made.conversation, "all"))
+        found = without_signature(cache.render_with_spans(conversation, "all"))
         if not isinstance(found, SlowPath):
             assert found[2] == expected, (seed, text)
             traced += 1
@@ -274,7 +224,7 @@ def test_content_of_which_only_a_part_is_printed(content: str, expected: Omissio
 
 
 PRINTS_ONE = CHATML.replace("message.content", "message.content.replace(gone, '')")
-REASONING = [
+THOUGHTS = [
     "<think>So.</think>",
     "So.</think>",
     "<think>So.</think>\n<think>And so.</think> ",
@@ -299,14 +249,14 @@ TEXT = [
 @pytest.mark.parametrize("engine", ["auto", "reference"])
 @pytest.mark.parametrize(
     ("role", "content", "gone", "expected"),
-    [("assistant", f"{gone}Hello", gone, "reasoning_not_printed") for gone in REASONING]
-    + [("assistant", f"Hello{gone}", gone, "reasoning_not_printed") for gone in ("<think>So.", REASONING[0])]
+    [("assistant", f"{gone}Hello", gone, "reasoning_not_printed") for gone in THOUGHTS]
+    + [("assistant", f"Hello{gone}", gone, "reasoning_not_printed") for gone in ("<think>So.", THOUGHTS[0])]
     + [("assistant", "<think>So.</think>Hello", tag, None) for tag in ("<think>", "</think>")]
     + [("assistant", f"{gone}Hello", gone, "not_printed") for gone in TEXT if gone != "<think>"]
     + [("assistant", f"Hello{gone}", gone, "not_printed") for gone in TEXT if gone != "<think>"]
     + [("assistant", "Hello So.</think>", "So.</think>", "not_printed")]
     + [("assistant", "<think>So it is.</think>Hello", "<think>So", "not_printed")]
-    + [("user", f"{gone}Hello", gone, "not_printed") for gone in (*REASONING, *TEXT)],
+    + [("user", f"{gone}Hello", gone, "not_printed") for gone in (*THOUGHTS, *TEXT)],
 )
 def test_only_reasoning_of_the_assistant_may_be_left_out(role, content, gone, expected, engine):
     messages = [user("Hi"), assistant("Hello")]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
+from support.cases import framed
 from support.chats import assistant, examples_of, render_config, user
-from support.generated import generate
 from support.models import DEEPSEEK
 from support.paths import ROOT, TOKENIZER
 from support.templates import CHATML, MARKED, templates_of_models
@@ -172,7 +172,7 @@ def test_segments_divide_each_text_and_agree_with_the_labels(name: str):
              "special_tokens_in_content": "allow"}  # fmt: skip
     compared = 0
     for seed in range(25):
-        one = generate(seed)
+        one = framed(seed)
         try:
             made = render(one.messages, one.tools, **given)
         except RecordError:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.cases import framed
 from support.chats import assistant, examples_of, render_config, user
-from support.generated import generate
 from support.models import DEEPSEEK
 from support.paths import TOKENIZER
 from support.templates import CHATML, DROPS_REASONING, MARKED, models_and_odd, templates_of_models
@@ -82,7 +82,7 @@ def test_parts_add_up_to_what_is_trained_on_and_begin_after_the_generation_promp
         template = load_template(config)
         plain, parted = Renderer(config), Renderer(render_config(source, **given, part_columns=True))
         for seed in range(12):
-            one = generate(seed)
+            one = framed(seed)
             example = Example(0, Conversation(one.messages, one.tools), {}, False, b"")
             try:
                 expected = plain.render(example)

@@ -1,0 +1,597 @@
+# ruff: noqa: E501, UP031
+"""Chat templates made of features, and conversations whose words are marked.
+
+A word that only one text of a record has shows what a rendering prints of that text and trains on, without any
+knowledge of the template. Nothing of `transforms` is used.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+import json
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from support.paths import TOKENIZER
+from support.transformers_text import TransformersText
+
+NOW = datetime(2026, 11, 20, 12)
+RECORDS = 14
+
+# What templates do; the first of each is the default, to which a failing template is reduced. In `texts`, T is the text.
+FEATURES: dict[str, tuple[Any, ...]] = {
+    "markers": (
+        ("<|im_start|>", "\\n", "<|im_end|>\\n"),
+        ("<|", "|>", "<|end|>"),
+        ("[", "]", ""),
+        ("", ": ", "</s>"),
+        ("### ", ":\\n", "\\n\\n"),
+        ("<start_of_turn>", "\\n", "<end_of_turn>\\n"),
+    ),
+    "role": ("m.role", "('model' if m.role == 'assistant' else m.role)", "m.role|capitalize", "m['role']|upper"),
+    "content": (
+        "(m.content or '')",
+        "(m.content if m.content is string else (m.content or [])|map(attribute='text')|join(''))",
+        "(m.content if m.content is string else (m.content or [])|map(attribute='text')|join('\\n'))",
+        "(m.content|tojson if m.content is string else (m.content or [])|map(attribute='text')|join(''))",
+        "(m.content or [])|map(attribute='text')|join('')",
+    ),
+    "texts": (
+        "{{- T -}}",
+        "{{- T|trim -}}",
+        "{{- T|lower -}}",
+        "{{- T|upper -}}",
+        "{{- T|replace('\\n', ' / ') -}}",
+        "{{- T.replace('\"', '``') -}}",
+        "{{- T.lstrip('\\n') -}}",
+        "{{- T.rstrip() -}}",
+        "{{- T[:24] -}}",
+        "{{- T[-24:] -}}",
+        "{{- T.split('</think>')[-1] -}}",
+        "{{- (T.split('</think>')|last).lstrip() -}}",
+        "{{- T.split('<p>')[0] -}}",
+        "{{- T.split()|join(' ') -}}",
+        "{{- T.split('\\n')|join('\\n> ') -}}",
+        "{{- 'Final: ' ~ T.removeprefix('Final: ') -}}",
+        "{%- if T == 'yes' -%}yes{%- else -%}{{- T -}}{%- endif -%}",
+        "{%- if T.startswith('Final: ') -%}{{- T[7:] -}}{%- else -%}{{- T -}}{%- endif -%}",
+        "{%- if '</think>' in T -%}{{- T.split('</think>')[-1] -}}{%- else -%}{{- T -}}{%- endif -%}",
+        "{%- if T|length > 20 -%}long: {{ T -}}{%- else -%}{{- T -}}{%- endif -%}",
+        "{{- T|tojson -}}",
+        "{{- '%s' % T -}}",
+        "{{- T ~ '' -}}",
+        "{{- [T, T]|first -}}",
+        "{{- T|indent(2) -}}",
+        "{%- for line in T.split('\\n') -%}{{- line -}}{%- if not loop.last -%}{{- '\\n' -}}{%- endif -%}{%- endfor -%}",
+        "{%- if loop.index0 and messages[loop.index0 - 1].content == T -%}{{- messages[loop.index0 - 1].content -}}"
+        "{%- else -%}{{- T -}}{%- endif -%}",
+        "{%- if loop.previtem is defined and loop.previtem.role == m.role -%}{{- '+' ~ T -}}{%- else -%}{{- T -}}"
+        "{%- endif -%}",
+    ),
+    "where": (
+        "m.role == 'assistant'",
+        "true",
+        "m.role == 'user'",
+        "m.role == 'tool'",
+        "loop.last",
+        "not loop.last",
+        "loop.first",
+        "m.role == 'assistant' and not loop.last",
+    ),
+    "reasoning": (
+        "",
+        "{%- if m.KEY -%}{{- '<think>' ~ m.KEY ~ '</think>' -}}{%- endif -%}",
+        "{%- if m.KEY and loop.last -%}{{- '<think>\\n' ~ m.KEY|trim ~ '\\n</think>\\n\\n' -}}{%- endif -%}",
+        "{%- if m.role == 'assistant' -%}{{- '<think>' ~ (m.KEY or '') ~ '</think>' -}}{%- endif -%}",
+        "{%- if m.KEY and enable_thinking is not false -%}{{- m.KEY ~ '\\n' -}}{%- endif -%}",
+    ),
+    "reasoning_key": ("reasoning_content", "thinking", "reasoning"),
+    "calls": (
+        "{%- for c in m.tool_calls or [] -%}{{- '<call>' ~ c.function|tojson ~ '</call>' -}}{%- endfor -%}",
+        "",
+        "{%- for c in m.tool_calls or [] -%}{{- c.function.name ~ '(' ~ c.function.arguments|tojson ~ ')' -}}"
+        "{%- endfor -%}",
+        "{%- for c in m.tool_calls or [] -%}{{- '<f=' ~ c.function.name ~ '>' -}}"
+        "{%- for k, v in c.function.arguments|items -%}{{- '<' ~ k ~ '>' ~ (v if v is string else v|tojson) ~ '</p>' -}}"
+        "{%- endfor -%}{%- endfor -%}",
+        "{%- if m.tool_calls -%}{{- m.tool_calls|tojson -}}{%- endif -%}",
+    ),
+    "calls_at": ("after", "before", "before_header", "in_tool", "end"),
+    "tools": (
+        "{%- if tools -%}{{- '<tools>' -}}{%- for t in tools -%}{{- t|tojson ~ '\\n' -}}{%- endfor -%}{{- '</tools>' -}}"
+        "{%- endif -%}",
+        "",
+        "{%- if tools -%}{{- tools|tojson(indent=2) -}}{%- endif -%}",
+        "{%- for t in tools or [] -%}{{- t.function.name ~ ': ' ~ t.function.description ~ '\\n' -}}{%- endfor -%}",
+    ),
+    "kwargs": (
+        "",
+        "{%- if style -%}{{- 'Style: ' ~ style -}}{%- endif -%}",
+        "{{- strftime_now('%Y') -}}",
+        "{{- bos_token -}}",
+    ),
+    "messages": (
+        "messages",
+        "messages[-2:]",
+        "messages[1:]",
+        "messages|selectattr('role', 'ne', 'system')|list",
+        "(messages[1:] if messages[0].role == 'system' else messages)",
+    ),
+    "loop": (
+        "{%- for m in MESSAGES -%}",
+        "{%- for i in range(MESSAGES|length) -%}{%- set m = (MESSAGES)[i] -%}",
+        "{%- for m in MESSAGES -%}{%- for other in messages[::-1] -%}{%- if other.role == 'tool' -%}{%- break -%}"
+        "{%- endif -%}{%- endfor -%}",
+        "{%- for m in MESSAGES -%}{%- set next = messages[loop.index0 + 1] if not loop.last else none -%}",
+    ),
+    "system": ("", "{%- if messages[0].role != 'system' -%}{{- 'You help.' -}}{%- endif -%}"),
+    "skip": (
+        "",
+        "{%- if m.role == 'system' and not loop.first -%}{%- continue -%}{%- endif -%}",
+        "{%- if m.role == 'tool' and not T -%}{%- continue -%}{%- endif -%}",
+    ),
+    "refuse": (
+        "",
+        "{%- if m.role == 'user' and loop.previtem is defined and loop.previtem.role == 'user' -%}"
+        "{{- raise_exception('users') -}}{%- endif -%}",
+    ),
+    "number": (
+        "",
+        "{%- if m.role == 'user' -%}{{- '[' ~ loop.index ~ '] ' -}}{%- endif -%}",
+        "{%- if loop.first and m.role == 'user' and messages[0].role == 'system' -%}{{- messages[0].content ~ '\\n' -}}"
+        "{%- endif -%}",
+    ),
+    # What history prints in the place of what the generation prompt ends with.
+    "shown": ("", "<think></think>", "<channel>"),
+    "closing": ("always", "last_is_eos", "not_last", "merged", "by_next", "return"),
+    "wrapped": ("", "macro", "set", "joined", "generation"),
+    "prompt": ("header", "", "think", "word", "thinking_kwarg"),
+}
+# Features that act on each other, and values of them (None: all). In half of the templates only those of one theme are
+# likely, so that they meet.
+_STRIPS = ("{{- T|trim -}}", "{{- T|trim -}}", "{{- T.rstrip() -}}", "{{- T.lstrip('\\n') -}}")
+_BY_POSITION = ("loop.last", "not loop.last", "loop.first", "m.role == 'assistant' and not loop.last")
+_THEMES: tuple[dict[str, Sequence[Any] | None], ...] = (
+    {"texts": _STRIPS, "where": _BY_POSITION, "prompt": ("", "", "think")},
+    {"texts": _STRIPS, "where": _BY_POSITION, "prompt": ("", "", "word"), "closing": None},
+    {"texts": None, "where": None, "closing": None, "wrapped": None},
+    {"markers": None, "role": None, "calls": None, "calls_at": None},
+    {"markers": None, "calls": None, "prompt": ("think",)},
+    {"content": None, "tools": None, "calls": None, "kwargs": None},
+    {"reasoning": None, "reasoning_key": None, "prompt": None, "texts": None},
+    {"messages": None, "system": None, "skip": None, "refuse": None, "number": None, "loop": None},
+    {"loop": None, "closing": None, "shown": None, "prompt": ("think", "header"), "texts": _STRIPS},
+)
+_TEXTS = (
+    "Hi", "yes", "yes ", "No.", "", " ", "\n", "\n\n", "a", "42", "Final: 42", "Final: Final: 42", "  two  spaces ", "r  ",
+    "\n\nstarts with lines", "ends with one\n", "<think>\n\n</think>", "<think>so</think>42", "so</think>42", "</think>", "Yes",
+    "Summarise this, please: <p>the river rises</p>", "a <p>b", 'He said "no" & left', "CONTINUE_FINAL_MESSAGE_TAG ",
+    "assistant", "Assistant:", "user\nHi", "{{ x }}", "{% if %}", "ÄÖÜ ŁÓDŹ İ ß", "水車 🙂", "\u00a0nbsp\u00a0", "line\r\nline",
+    "one\ntwo\nthree", "You help.", "long: ", "tab\t", "\\n", "a\u2028b", "A text of some more words that is long enough to cut.",
+    "ｘ", "<|end|>", "model", "Style: ", "+", "<think> S \n</think> ", "<think>a</think>b<think>x</think>c", "think>a</thin",
+    "k></think>", "<tool", "A<b>", "x/", "ra", "\x1c<think>\x85b</think>", "é🇨🇭e\u0301\u212b", "\U00100000\U0010f001\0", '"é" \\',
+    "<|im_end|>\n", '{"at": "a"}', "find", "<think>\nplan\n</think>\n\nDone.", "<|channel>thought\nSo.<channel|>", "[INST]So.[/INST]",
+)  # fmt: skip
+# What surrounds a word in records as corpora have them: what templates trim, escape or compare, and what resembles
+# their own markers.
+_FRAMES = (
+    "{}", "{} is it.", "  {}\n", "\n\n{} — “ça”, 水車, 🙂\n", 'He said "{}" & <left>\\\n', "<|im_start|>assistant\n{}<|im_end|>",
+    "[INST] {} [/INST]", "a < b {{ {} }} {{% if %}}", "<|start_header_id|>assistant<|end_header_id|>\n\n{}<|eot_id|>",
+    '<tool_call>{{"name": "{}"}}</tool_call>', "assistant: {}\nuser:",
+)  # fmt: skip
+REASONING = ("reasoning_content", "thinking", "reasoning")
+_ROLES = {"m.role|capitalize": "Assistant", "m['role']|upper": "ASSISTANT"}
+# Around what is trained on in a template that shows it.
+_OPEN, _CLOSE = "\ue000", "\ue001"
+
+
+def template_of(features: Mapping[str, Any], shows_turns: bool = False) -> str:
+    """Build a template of features, see FEATURES. shows_turns: whether characters are printed around each answer."""
+    get = {**{name: values[0] for name, values in FEATURES.items()}, **features}
+    before, after, closing = get["markers"]
+    calls, messages = get["calls"], get["messages"]
+    opens, closes = ("{{- '%s' if m.role == 'assistant' else '' -}}" % mark * shows_turns for mark in (_OPEN, _CLOSE))
+    end, header = "{{- '%s' -}}" % closing + closes, "{{- '%s' ~ %s ~ '%s' -}}" % (before, get["role"], after) + opens
+    if get["shown"]:
+        header += "{{- '%s' if m.role == 'assistant' else '' -}}" % get["shown"]
+    text = "{%- set T = " + get["content"] + " -%}"
+    changed = "{{- T -}}"
+    if get["texts"] != changed:
+        changed = "{%- if " + get["where"] + " -%}" + get["texts"] + "{%- else -%}{{- T -}}{%- endif -%}"
+    turn = get["number"] + get["reasoning"].replace("KEY", get["reasoning_key"])
+    turn += {"before": calls + changed, "after": changed + calls}.get(get["calls_at"], changed)
+    if get["calls_at"] == "in_tool":
+        before_it = calls.replace("m.tool_calls", "messages[loop.index0 - 1].tool_calls")
+        turn = "{%- if m.role == 'tool' -%}" + before_it + "{%- endif -%}" + turn
+    last = "{%%- if loop.last%s -%%}%s{%%- else -%%}" + end + "{%%- endif -%%}"
+    by_next, after_all = get["closing"] == "by_next", ""
+    if by_next:
+        of_previous = end.replace("m.role", "(%s)[loop.index0 - 1].role" % messages)
+        header = "{%- if not loop.first -%}" + of_previous + "{%- endif -%}" + header
+        after_all = end.replace("m.role", "(%s)[-1].role" % messages)
+    ends = {
+        "always": end,
+        "last_is_eos": last % ("", "{{- eos_token -}}" + closes),
+        "not_last": last % ("", closes),
+        "merged": "{%- if loop.nextitem is not defined or loop.nextitem.role != m.role -%}" + end + "{%- endif -%}",
+        "return": last % (" and not add_generation_prompt", "{{- '<|return|>' -}}" + closes),
+        "by_next": "",
+    }[get["closing"]]
+    if get["closing"] == "merged":
+        header = "{%- if loop.previtem is not defined or loop.previtem.role != m.role -%}" + header + "{%- endif -%}"
+    turn += ends
+    if get["wrapped"] == "generation":
+        block = "{%- generation -%}" + turn + "{%- endgeneration -%}"
+        turn = "{%- if m.role == 'assistant' -%}" + block + "{%- else -%}" + turn + "{%- endif -%}"
+    inner = text + get["skip"] + get["refuse"] + calls * (get["calls_at"] == "before_header") + header + turn
+    prefix, suffix = "", after_all
+    if get["wrapped"] == "macro":
+        prefix = "{%- macro turn(m, loop, messages) -%}" + inner.replace("{%- continue -%}", "") + "{%- endmacro -%}"
+        inner = "{{- turn(m, loop, messages) -}}"
+    elif get["wrapped"] in ("set", "joined"):
+        skips = text + get["skip"]
+        block = skips + "{%- set out -%}" + inner.removeprefix(skips) + "{%- endset -%}"
+        inner = block + "{{- out -}}"
+        if get["wrapped"] == "joined":
+            prefix, suffix = "{%- set ns = namespace(out='') -%}", "{{- ns.out -}}" + after_all
+            inner = block + "{%- set ns.out = ns.out ~ out -%}"
+    loop = get["loop"].replace("MESSAGES", messages) + inner + "{%- endfor -%}" + suffix
+    if get["calls_at"] == "end":
+        loop += "{%- for m in messages -%}" + calls + "{%- endfor -%}"
+    role = _ROLES.get(get["role"], "model" if "model" in get["role"] else "assistant")
+    prompt = "{{- '%s' ~ '%s' ~ '%s' -}}" % (before, role, after)
+    prompt = {
+        "header": prompt,
+        "": "",
+        "think": prompt + "{{- '<think>\\n' -}}",
+        "word": "{{- 'Answer: ' -}}",
+        "thinking_kwarg": prompt + "{%- if enable_thinking is false -%}{{- '<think></think>' -}}{%- endif -%}",
+    }[get["prompt"]]
+    prompt = "{%- if add_generation_prompt -%}" + prompt + "{%- endif -%}"
+    return get["kwargs"] + get["system"] + get["tools"] + prefix + loop + prompt
+
+
+def turns_are_known(features: Mapping[str, Any]) -> bool:
+    """Whether what a template shows as its turns is what is trained on: it has a header and a closing of each."""
+    # Of a template that prints at the end, a turn without any text is not known.
+    is_odd = features.get("closing") == "merged" or features.get("wrapped") in ("generation", "joined")
+    in_turn = features.get("calls_at", "after") in ("after", "before")
+    return in_turn and not is_odd and features.get("prompt", "header") in ("header", "think")
+
+
+def turns_in(shown: str, features: Mapping[str, Any]) -> tuple[str, set[int]]:
+    """What a template that shows its turns printed, without that; and which of its characters the model writes."""
+    prompt = "<think>\n" if features.get("prompt") == "think" else ""
+    text, written = "", set[int]()
+    for piece in shown.split(_OPEN):
+        answer, mark, rest = piece.partition(_CLOSE)
+        if mark:
+            begins = next((one for one in (prompt, prompt.strip()) if one and answer.startswith(one)), "")
+            written |= {*range(len(text) + len(begins), len(text) + len(answer))}
+        text += answer + rest
+    return text, written
+
+
+@dataclasses.dataclass(frozen=True)
+class Texts:
+    """What the texts of records are: short ones that occur again, or ones with words that no other text has.
+
+    Args:
+        kind: "short", "words" or, with words in what corpora have around them, "framed".
+        constants: what the template prints as its own, which some texts have.
+    """
+
+    chance: random.Random
+    kind: str
+    constants: Sequence[str] = ()
+    numbers: Iterator[int] = dataclasses.field(default_factory=lambda: itertools.count(1))
+    earlier: list[str] = dataclasses.field(default_factory=list)
+
+    def word(self) -> str:
+        return f"w{next(self.numbers)}q"
+
+    def name(self, name: str) -> str:
+        """A name of a tool, a call or an argument."""
+        return f"{name}_{self.word()}" if self.kind == "framed" else name
+
+    def text(self) -> str:
+        chance = self.chance
+        if self.kind == "framed":
+            return chance.choice(_FRAMES).format(self.word())
+        if self.kind == "words":
+            inner = chance.choice(chance.choice((_TEXTS, self.constants or _TEXTS, " ")))
+            before, after = (SPACE * chance.choice((0, 0, 2)) for _ in range(2))
+            return f"{before}{self.word()}{inner}{self.word()}{after}"
+        kind = chance.random()
+        if kind < 0.15 and self.earlier:
+            return chance.choice(self.earlier)
+        if kind < 0.25 and self.constants:
+            return chance.choice(self.constants)
+        text = chance.choice(_TEXTS) if kind < 0.7 else f"{chance.choice(_TEXTS)}w{chance.randrange(1000)}"
+        self.earlier.append(text)
+        return text
+
+
+def record_of(
+    form: random.Random, texts: Texts, odd: float = 1, tools: float = 0.4, prompt: float = 0
+) -> dict[str, Any]:
+    """A record: its form, which several records may share, and texts of its own.
+
+    Args:
+        form: draws all but the texts.
+        odd: how often there is what corpora seldom have: weights, arguments for the template, roles in any order.
+        tools, prompt: how often it has tools, and a prompt with a completion.
+    """
+    text, maybe = texts.text, lambda chance: form.random() < chance
+    in_parts, key, has_tools, has_prompt = (
+        maybe(0.2),
+        form.choice((None, None, *REASONING)),
+        maybe(tools),
+        maybe(prompt),
+    )
+    as_json = maybe(0.3)
+
+    def content(maybe_empty: bool = False) -> Any:
+        one = "" if maybe_empty and maybe(0.7) else text()
+        if not in_parts:
+            return one
+        return [{"type": "text", "text": one} for one in (one, *(text() for _ in range(form.choice((0, 0, 1)))))]
+
+    def call(number: int) -> dict[str, Any]:
+        names = form.choice(((), ("at",), ("at", "to")))
+        arguments: dict[str, Any] = {texts.name(name): text() for name in names}
+        if maybe(0.2):
+            deep = {texts.name("deep"): text()}
+            arguments[texts.name("n")] = form.choice((1, 2.5, True, 2**70, [text()], deep, {"": 1}))
+        function = {"name": texts.name(form.choice(("find", "look_up"))), "arguments": arguments}
+        if as_json:
+            function["arguments"] = json.dumps(arguments, ensure_ascii=maybe(0.5))
+        return {"id": f"call0000{number}", "type": "function", "function": function}
+
+    messages: list[dict[str, Any]] = []
+    if maybe(0.3):
+        messages.append({"role": "system", "content": content()})
+    begins_with_answer = not has_prompt and maybe((0.5 if has_tools else 0.1) * odd)
+    for round in range(form.choice((1, 1, 2, 3))):
+        for _ in range(1 + maybe(0.25 * odd) if round or not begins_with_answer else 0):
+            messages.append({"role": "user", "content": content()})
+        reasoning = {key: text()} if key and maybe(0.8) else {}
+        if has_tools and maybe(0.7):
+            calls = [call(number) for number in range(form.choice((1, 1, 2)))]
+            own, reasoning = (reasoning, {}) if maybe(0.3) else ({}, reasoning)
+            messages.append({"role": "assistant", "content": content(maybe_empty=True), "tool_calls": calls, **own})
+            for one in calls:
+                name = {"name": one["function"]["name"]} if as_json else {}
+                messages.append({"role": "tool", "content": content(), "tool_call_id": one["id"], **name})
+        answer = {"role": "assistant", "content": content(), **reasoning}
+        if maybe(0.1 * odd):
+            answer["weight"] = 0
+        messages.append(answer)
+        if maybe(0.1 * odd):
+            messages.append({"role": "system", "content": content()})
+    if maybe(0.1 * odd):
+        messages.append({"role": "user", "content": content()})
+    record: dict[str, Any] = {"messages": messages}
+    if has_prompt:
+        cut = form.choice((*range(1, len(messages)), len(messages) - 1))
+        record = {"prompt": messages[:cut], "completion": messages[cut:]}
+    if has_tools:
+        own = [_tool(texts.name(name), text()) for name in form.choice((("find",), ("find", "look_up")))]
+        functions = [tool["function"] for tool in own]
+        forms = (functions, json.dumps(functions), [json.dumps(tool) for tool in own])
+        record["tools"] = form.choice(forms) if as_json else own
+    if maybe(0.2 * odd):
+        styles = texts.chance.choice((1, 1.0, True, [1], {"a": 1.0}, {"b": 2, "a": 1})) if maybe(0.3) else text()
+        choices = ({"enable_thinking": maybe(0.5)}, {"style": styles}, {"other": "x y"})
+        record["chat_template_kwargs"] = form.choice(choices)
+    return record
+
+
+def _tool(name: str, description: str) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": {"at": {"type": "string"}}}
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
+
+
+class Case:
+    """A template with records and options, made of a seed.
+
+    Args:
+        seed: it decides everything.
+        template: which is given. Otherwise it is made of features.
+    """
+
+    def __init__(self, seed: int, template: str | None = None):
+        chance = random.Random(seed)
+        usual, theme = chance.random() * 0.5 + 0.4, chance.choice(_THEMES) if chance.random() < 0.5 else None
+        self.features: dict[str, Any] | None = None
+        if template is None:
+            self.features = {
+                name: chance.choice((theme or {}).get(name) or values[1:])
+                for name, values in FEATURES.items()
+                if chance.random() > (usual if theme is None else 0.1 if name in theme else 0.95)
+            }
+        self.template = template or template_of(self.features or {})
+        losses = ("assistant", "assistant", "last_assistant", *["completion"] * 2, "auto", "auto", "all")
+        self.options: dict[str, Any] = {
+            "loss_on": chance.choice(losses),
+            "unprinted": chance.choice(("report", "reject")),
+            "special_tokens_in_content": chance.choice(("allow", "allow", "report", "plain")),
+            "parity": chance.choice(("off", "off", "report", "expand", "reject")),
+        }
+        prompt = {"completion": 1, "auto": 0.6}.get(self.options["loss_on"], 0)
+        tools = 0.7 if (self.features or {}).keys() & {"calls", "calls_at", "tools"} else 0.3
+        texts = Texts(chance, chance.choice(("short", "short", "words", "words", "framed")), _constants(self.template))
+        makers = [chance.randrange(2**32) for _ in range(chance.choice((1, 2, 4)))]  # kinds, each with several records
+        forms = (random.Random(chance.choice(makers)) for _ in range(RECORDS))
+        self.records = [record_of(form, dataclasses.replace(texts, earlier=[]), 1, tools, prompt) for form in forms]
+
+    def with_(self, **changed: Any) -> Case:
+        """The case with other records or features."""
+        other = copy.copy(self)
+        vars(other).update(changed)
+        other.template = template_of(other.features) if other.features is not None else other.template
+        return other
+
+    def __str__(self) -> str:
+        lines = (json.dumps(record, ensure_ascii=False) for record in self.records)
+        return "\n".join((self.template, f"{self.features} {self.options}", *lines))
+
+
+def _constants(template: str) -> list[str]:
+    """What the template prints as its own, and pieces of it; its generation prompt."""
+    found = [piece.replace("\\n", "\n") for piece in template.split("'")[1::2] if piece.strip()]
+    apply = TransformersText(template, TOKENIZER, NOW).apply
+    without, whole = (apply([{"role": "user", "content": "x"}], add_generation_prompt=given) for given in (False, True))
+    prompt = (whole or "").removeprefix(without or "")
+    return [
+        *found,
+        *(prompt[: end.end()] for end in re.finditer(r"[>\]:]\s*", prompt)),
+        *[prompt] * (2 if prompt.strip() else 0),
+        *(piece.strip() for piece in found),
+        *(piece[: len(piece) // 2] for piece in found if len(piece) > 3),
+    ]
+
+
+# White space that no template prints: next to a word it is of the same text.
+SPACE = "\u2003"
+_WORD = re.compile(r"w\d+q", re.IGNORECASE)
+_PRINTED = re.compile(rf"{SPACE}*(w\d+q){SPACE}*", re.IGNORECASE)
+
+
+class Marked:
+    """A record, what `apply_chat_template` is given for it, and where it has which words.
+
+    Attributes:
+        record, messages, tools, kwargs: the record; and of it, what the template is given.
+        owners: for each word the number of the message and its key, or None and the key of the record.
+        answers, reasoning, others: words of what the assistant's messages say and call, of their reasoning, and of
+            everything else.
+    """
+
+    def __init__(self, record: Mapping[str, Any]):
+        self.record = record
+        given = record.get("messages") or [*record["prompt"], *record["completion"]]
+        self.messages: list[dict[str, Any]] = [_without_json(message) for message in given]
+        tools = record.get("tools")
+        tools = [_without_json(tool) for tool in (json.loads(tools) if isinstance(tools, str) else tools or ())]
+        self.tools = [tool if "function" in tool else {"type": "function", "function": tool} for tool in tools] or None
+        self.kwargs: dict[str, Any] = record.get("chat_template_kwargs") or {}
+        self.owners: dict[str, tuple[int | None, str]] = {}
+        for number, message in enumerate(self.messages):
+            for key, value in message.items():
+                for word in words_in(value):
+                    self.owners.setdefault(word, (number, key))
+        for name in ("tools", "chat_template_kwargs"):
+            for word in words_in(record.get(name)):
+                self.owners.setdefault(word, (None, name))
+        self.answers, self.reasoning, self.others = list[str](), list[str](), list[str]()
+        for word, (owner, key) in self.owners.items():
+            is_answer = owner is not None and self.messages[owner]["role"] == "assistant"
+            kind = self.others if not is_answer else self.reasoning if key in REASONING else self.answers
+            kind.append(word)
+
+    def trained(self, loss_on: str) -> set[int | None]:
+        """The numbers of the messages that are trained on."""
+        messages, first = self.messages, len(self.record.get("prompt", ()))
+        if loss_on == "all":
+            return {None, *range(len(messages))}
+        answers = [number for number, message in enumerate(messages) if message["role"] == "assistant"]
+        if loss_on == "auto":
+            is_answer = 0 < first == len(messages) - 1 and messages[first]["role"] == "assistant"
+            loss_on = "completion" if is_answer else "assistant"
+        if loss_on == "completion" and all("weight" not in messages[number] for number in answers if number >= first):
+            return {*range(first, len(messages))}
+        chosen = answers[-1:] if loss_on == "last_assistant" else [number for number in answers if number >= first]
+        return {number for number in chosen if messages[number].get("weight") != 0}
+
+    def lost(self, text: str) -> tuple[set[str], set[str]]:
+        """The words that a text has not: those for which the record may be rejected, and those of reasoning."""
+        needed = {word for word, owner in self.owners.items() if self.must_be_printed(*owner)}
+        return needed - words_in(text), {*self.reasoning} - words_in(text)
+
+    def must_be_printed(self, number: int | None, key: str) -> bool:
+        """Whether a record is rejected if a word is not printed: one of a content, but for reasoning in an answer."""
+        if number is None or key != "content":
+            return False
+        return self.messages[number]["role"] != "assistant" or "think" not in json.dumps(self.messages[number])
+
+
+def _without_json(value: Any) -> Any:
+    """A message or a tool whose arguments, or which as a whole, are no longer JSON in a string."""
+    value = json.loads(value) if isinstance(value, str) else dict(value)
+    if "tool_calls" in value:
+        value["tool_calls"] = [{**call, "function": {**call["function"]}} for call in value["tool_calls"]]
+        for call in value["tool_calls"]:
+            if isinstance(call["function"]["arguments"], str):
+                call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+    return value
+
+
+def words_in(value: Any) -> set[str]:
+    return {word.lower() for word in _WORD.findall(value if isinstance(value, str) else json.dumps(value))}
+
+
+def printed(apply: TransformersText, one: Marked) -> str:
+    """What `apply_chat_template` prints of a record, nothing if the template refuses it."""
+    messages = [{key: value for key, value in message.items() if key != "weight"} for message in one.messages]
+    return apply.apply(apply.prepared(messages), one.tools, **one.kwargs) or ""
+
+
+def wrong_words(
+    marked: Marked, text: str, spans: Sequence[tuple[int, int]], loss_on: str, has_blocks: bool, unprinted: str
+) -> str | None:
+    """Describe which word is trained on and should not be, or the other way round, or is lost; None if all is right.
+
+    Args:
+        text, spans: what was rendered of the record, and what of it is trained on.
+        loss_on, unprinted: options of the rendering.
+        has_blocks: whether the template has `{% generation %}`. What that leaves out need not be trained on.
+    """
+    owners, trained = marked.owners, marked.trained(loss_on)
+    whole, shown = set[str](), set[str]()
+    for found in _PRINTED.finditer(text):
+        word, (start, stop) = found[1].lower(), found.span()
+        if word not in owners:  # it is cut
+            continue
+        shown.add(word)
+        of_spans = sum(max(0, min(stop, b) - max(start, a)) for a, b in spans)
+        if of_spans and owners[word][0] not in trained:
+            return f"{word} is trained on, and is in {owners[word]}"
+        if of_spans == stop - start:
+            whole.add(word)
+    for word, owner in owners.items():
+        if word in shown - whole and owner[0] in trained and not has_blocks:
+            return f"{word} is not trained on, and is in {owner}"
+        if word not in shown and unprinted == "reject" and marked.must_be_printed(*owner):
+            return f"{word} is not printed, and is in {owner}"
+    return None
+
+
+def framed(seed: int) -> Marked:
+    """A record as corpora have them: tools, calls, answers, reasoning, parts; each text has a word of its own."""
+    form = random.Random(seed)
+    return Marked(record_of(form, Texts(form, "framed"), odd=0))
+
+
+def smaller(case: Case, fails: Callable[[Case], bool]) -> Case:
+    """Leave out of a failing case what it fails without: records, messages, features of the template, options."""
+
+    def less() -> Iterator[Case]:
+        for at, record in reversed([*enumerate(case.records)]):
+            changed = [{k: v for k, v in record.items() if k != name} for name in ("tools", "chat_template_kwargs")]
+            for name in record.keys() & {"messages", "prompt", "completion"}:
+                rests = (record[name][:number] + record[name][number + 1 :] for number in range(len(record[name])))
+                changed += [{**record, name: rest} for rest in rests if rest]
+            for rest in ([], *([one] for one in changed if one != record)):
+                yield case.with_(records=case.records[:at] + rest + case.records[at + 1 :])
+        for name in case.features or {}:
+            yield case.with_(features={key: value for key, value in (case.features or {}).items() if key != name})
+
+    while found := next((one for one in less() if fails(one)), None):
+        case = found
+    return case

@@ -1,0 +1,180 @@
+"""What must be true of the outcomes of records under a template: of any template, with any options."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from support.cases import NOW, Case, Marked, printed, smaller, template_of, turns_are_known, turns_in, wrong_words
+from support.chats import SPLIT, render_config
+from support.paths import TOKENIZER
+from support.transformers_text import TransformersText
+from transforms import Example, Examples
+from transforms.model.batches import Records, Texts
+from transforms.model.examples import Record, Text
+from transforms.model.outcomes import Outcomes
+from transforms.steps.parity import ParityChecker
+from transforms.steps.parse import Parser
+from transforms.steps.render import Renderer
+from transforms.steps.tokenize import Encoder
+
+
+def shown_failure(case: Case, **more: Any) -> str | None:
+    """The failure of a case and the case, as small as it could be made; None if nothing is wrong."""
+    if failure_of(case, **more) is None:
+        return None
+    more.pop("counts", None)
+    case = smaller(case, lambda one: failure_of(one, **more) is not None)
+    return f"{failure_of(case, **more)}\n{case}"
+
+
+def failure_of(
+    case: Case, each_alone: bool = False, folder: Path = TOKENIZER, counts: Counter[str] | None = None
+) -> str | None:
+    """Describe the first thing that is wrong with the outcomes of records; None if nothing is.
+
+    The text of each record that is kept is that of `apply_chat_template`; its words show that what is trained on is of
+    the assistant, and all of it, and that nothing is lost uncounted. Both engines give each record the same text,
+    spans, parts, tokens, parity, reject and counts, in another order, in other batches, and alone.
+
+    Args:
+        case: the template, records and options. `parity` is that of the step after the rendering.
+        each_alone: whether each record is rendered alone too, which takes most of the time.
+        folder: of the tokenizer.
+        counts: to which is added how many records are kept, and why others are not.
+    """
+    template, options, records = case.template, dict(case.options), case.records
+    given = [Record(number, json.dumps(record).encode()) for number, record in enumerate(records)]
+    examples = Parser()(Records(SPLIT, 0, True, Outcomes(read=len(given)), given)).examples
+    parity = options.pop("parity", "off")
+    texts_of: dict[str, Texts] = {}
+
+    def outcomes(engine: str, batches: Sequence[Sequence[Example]], is_shared: bool) -> tuple[dict[int, Any], Any]:
+        config = render_config(template, folder, engine=engine, now=NOW.isoformat(), **options)
+        renderer = Renderer(config)
+        found: dict[int, Any] = {}
+        sums = Counter[str]()
+        for batch in batches:
+            renderer = renderer if is_shared else Renderer(config)
+            texts = renderer(Examples(SPLIT, 0, True, Outcomes(read=len(batch)), list(batch)))
+            found |= _by_record(texts)
+            sums += _counts(texts)
+            texts_of[engine] = texts
+        return found, sums
+
+    try:
+        expected = outcomes("reference", [examples], True)
+        if counts is not None:
+            counts.update("kept" if outcome[0] != "reject" else outcome[1] for outcome in expected[0].values())
+        marked = {number: Marked(record) for number, record in enumerate(records)}
+        if wrong := _wrong_masks(case, marked, texts_of["reference"], folder):
+            return wrong
+        if different := _different_tokens(texts_of["reference"], folder):
+            return different
+        orders: list[tuple[str, str, Sequence[Sequence[Example]], bool]] = [
+            ("auto, in reverse", "auto", [examples[::-1]], True),
+            ("auto, in two batches", "auto", [examples[::2], examples[1::2]], True),
+            ("auto", "auto", [examples], True),
+        ]
+        if each_alone:
+            alone = [[example] for example in examples]
+            orders = [
+                ("reference, each alone", "reference", alone, False),
+                ("auto, each alone", "auto", alone, False),
+                ("auto, one after another", "auto", alone, True),
+                *orders,
+            ]
+        of_all = texts_of["reference"]
+        for name, *more in orders:
+            found = outcomes(*more)
+            for number in expected[0].keys() | found[0].keys():
+                if found[0].get(number) != expected[0].get(number):
+                    return f"record {number}: {name}\n  {found[0].get(number)}\nreference\n  {expected[0].get(number)}"
+            if found[1] != expected[1]:
+                return f"{name} counts {dict(found[1])}\nreference {dict(expected[1])}"
+        if parity != "off":
+            config = render_config(template, folder, now=NOW.isoformat(), **options)
+            compared = [ParityChecker(config, parity)(texts) for texts in (of_all, texts_of["auto"])]
+            pairs = [(_by_record(texts), _counts(texts)) for texts in compared]
+            if pairs[0] != pairs[1]:
+                return f"parity: auto\n  {pairs[1]}\nreference\n  {pairs[0]}"
+    except Exception as error:  # whatever it is, it is not an outcome of a record
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _wrong_masks(case: Case, marked: Mapping[int, Marked], texts: Texts, folder: Path) -> str | None:
+    """Describe a text that is not that of transformers, or a mask that its words or turns show to be wrong."""
+    template, options, features = case.template, case.options, case.features
+    apply = TransformersText(template, folder, NOW)
+    shows = features is not None and turns_are_known(features) and not options.get("eot_tokens")
+    showing = TransformersText(template_of(features, True), folder, NOW) if features is not None and shows else None
+    has_blocks = "generation -%}" in template or "generation %}" in template
+    lost = Counter[str]()
+    for text in texts.texts:
+        one = marked[text.example.position]
+        name = f"record {text.example.position}"
+        if text.text != (expected := printed(apply, one)):
+            return f"{name}: reference prints {text.text!r}, transformers {expected!r}"
+        loss_on, unprinted = options.get("loss_on", "assistant"), options.get("unprinted", "reject")
+        if wrong := wrong_words(one, text.text, text.spans, loss_on, has_blocks, unprinted):
+            return f"{name}: {wrong}\n  {text.text!r}\n  {text.spans}"
+        lost.update(
+            kind
+            for kind, words in zip(("not_printed", "reasoning_not_printed"), one.lost(text.text), strict=True)
+            if words
+        )
+        if showing and loss_on == "assistant" and not any("weight" in message for message in one.messages):
+            text_of_turns, written = turns_in(printed(showing, one) or "", features or {})
+            trained = {at for start, stop in text.spans for at in range(start, stop)}
+            wrong_at = [at for at in sorted(trained ^ written) if not text.text[at : at + 1].isspace()]
+            if text_of_turns != text.text or wrong_at:
+                where = wrong_at[0] if wrong_at else 0
+                how = "is trained on" if where in trained else "is not trained on"
+                return f"{name}: {text.text[:where]!r} | {text.text[where:]!r}: what follows | {how}"
+    for kind, count in lost.items():
+        if texts.outcomes.notes.get(kind, 0) < count:
+            return f"{count} records lose words, counted as {kind} are {texts.outcomes.notes}"
+    return None
+
+
+@functools.cache
+def _encoder(engine: str, folder: Path) -> Encoder:
+    return Encoder(str(folder), engine=engine)
+
+
+def _different_tokens(texts: Texts, folder: Path) -> str | None:
+    """Describe how the engines encode texts differently; None if they do not."""
+    found = [_encoder(engine, folder)(texts) for engine in ("reference", "auto")]
+    for name in ("ids", "offsets", "trained"):
+        expected, given = (getattr(tokens, name) for tokens in found)
+        if not np.array_equal(expected, given):
+            return f"{name} of tokens: auto\n  {given}\nreference\n  {expected}"
+    return None
+
+
+def _by_record(texts: Texts) -> dict[int, Any]:
+    found = dict[int, Any]()
+    for text in texts.texts:  # parity makes several of one record
+        found.setdefault(text.example.position, []).append(_of_text(text))
+    rejects = {reject.position: ("reject", reject.reason, reject.detail) for reject in texts.outcomes.rejects}
+    return {**found, **rejects}
+
+
+def _of_text(text: Text) -> Any:
+    return text.text, text.spans, text.parts, text.prompt, text.with_stand_ins
+
+
+def _counts(texts: Texts) -> Counter[str]:
+    """What is counted of a batch, but for the paths that the engines took."""
+    outcomes = texts.outcomes
+    counts = Counter(outcomes.notes)
+    for name, unread in outcomes.statistics.unread.items():
+        counts[f"unread {name}"] += unread.characters
+    return counts
