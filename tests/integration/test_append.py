@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,32 +93,6 @@ def test_what_is_new_is_said_by_a_dry_run_and_an_append(build, corpus, tmp_path)
     assert built.code == 2 or "--append to add what is new" in built.err
 
 
-@pytest.mark.parametrize(
-    ("changed", "found"),
-    [
-        (["--max_length=128"], "--max_length was 256 and is 128"),
-        (["--chat_template={{ messages[0].content }}"], "--chat_template was not given"),
-        (["--tokenizer={other}"], "--tokenizer was"),
-        (["--overwrite"], "--append adds to a dataset, and --overwrite replaces it"),
-    ],
-)
-def test_other_options_are_refused_in_one_line(build, corpus, tmp_path, changed, found):
-    output, other = tmp_path / "out", Path(shutil.copytree(TOKENIZER, tmp_path / "tokenizer"))
-    config = json.loads((other / "tokenizer.json").read_bytes())
-    config["added_tokens"].append(config["added_tokens"][-1] | {"id": 10_000, "content": "<|new|>"})
-    (other / "tokenizer.json").write_text(json.dumps(config))
-    arrive(corpus, 1, 5)
-    assert build(*append_to(output, corpus)).code == 0
-    before = digests(output)
-    for is_new in (False, True):
-        if is_new:
-            arrive(corpus, 2, 5)
-        options = [option.replace("{other}", str(other)) for option in changed]
-        ended = build(*append_to(output, corpus), *options)
-        assert ended.code == 2 and found in ended.err and ended.err.count("\n") == 1, ended.err
-    assert digests(output) == before
-
-
 def test_another_version_of_a_library_is_refused_once_there_is_something_new(build, corpus, tmp_path, monkeypatch):
     output, version = tmp_path / "out", importlib.metadata.version
     arrive(corpus, 1)
@@ -139,16 +112,6 @@ def test_another_version_of_a_library_is_refused_once_there_is_something_new(bui
     assert ended.code == 2 and ended.err.count("\n") == 1, ended.err
     assert f"options or libraries: jinja2 was {installed} and is 99.0. All of it has the same" in ended.err
     assert digests(output) == before
-
-
-def test_a_dataset_without_its_log_does_not_grow(build, corpus, tmp_path):
-    output = tmp_path / "out"
-    arrive(corpus, 1)
-    assert build(*append_to(output, corpus)[1:]).code == 0
-    arrive(corpus, 2)
-    shutil.rmtree(output / "_chatmill")
-    ended = build(*append_to(output, corpus))
-    assert ended.code == 2 and "its log is missing" in ended.err and ended.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(("begun", "finished"), [(0, 1), (1, 0)])
