@@ -422,6 +422,8 @@ class Case:
             "unprinted": chance.choice(("report", "reject")),
             "special_tokens_in_content": chance.choice(("allow", "allow", "report", "plain")),
             "parity": chance.choice(("off", "off", "report", "expand", "reject")),
+            "eot_tokens": chance.choice((*[()] * 6, ("<|im_end|>",), ("<|user|>", "<|end|>"))),
+            "part_columns": chance.random() < 0.2,
         }
         prompt = {"completion": 1, "auto": 0.6}.get(self.options["loss_on"], 0)
         tools = 0.7 if (self.features or {}).keys() & {"calls", "calls_at", "tools"} else 0.3

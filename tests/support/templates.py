@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Chat templates for the tests: small ones, those of models, odd ones; and records with what becomes of them."""
 
 from __future__ import annotations
@@ -63,6 +64,35 @@ DROPS_REASONING = """
 OPENS_REASONING = CHATML.replace(
     "'<|im_start|>assistant\\n' -}}{%- endif", "'<|im_start|>assistant\\n<think>' -}}{%- endif"
 )
+
+
+# Ways to print that hide a text from a search for marks, or from a comparison with it.
+PRINTS = {
+    "chatml": CHATML,
+    "marked": MARKED,
+    "drops_reasoning": DROPS_REASONING,
+    "in_namespace": "{%- set ns = namespace(all='') -%}{%- for m in messages -%}"
+    "{%- set ns.all = ns.all + m.role + m.content -%}{%- endfor -%}{{- ns.all | trim -}}",
+    "in_a_block": "{%- set all -%}{%- for m in messages -%}{{ m.role }}{{ m.content }}\n{% endfor -%}{%- endset -%}"
+    "{{- all | upper | lower -}}",
+    "in_a_macro": "{%- macro said(m) -%}{{ '%s: %s' % (m.role, m.content) }}{%- endmacro -%}"
+    "{%- for m in messages -%}{{- said(m) | indent(2) -}}{%- endfor -%}",
+    "by_number": "{%- for i in range(messages | length) -%}{{- messages[i].content.split('~')[0] + '\\n' -}}{%- endfor -%}",
+    "as_json": "{{- messages | tojson(indent=2) -}}{{- tools | tojson | safe -}}",
+    "as_python": "{%- for m in messages -%}{{- m -}}{%- endfor -%}{{- tools -}}",
+    "joined": "{{- messages | map(attribute='content') | join('\\n') -}}",
+    "joined_by_a_method": "{%- set all = [] -%}{%- for m in messages -%}{%- set all = all + [m.content] -%}"
+    "{{- m.role -}}{%- endfor -%}{{- ', '.join(messages | map(attribute='content')) -}}",
+    "formatted": "{%- for m in messages -%}{{- '{}: {}'.format(m.role, m.content) -}}{%- endfor -%}",
+    "escaped": "{%- for m in messages -%}{{- (m.content | e) + '\\n' -}}{%- endfor -%}",
+    "only_users": "{%- for m in messages if m.role == 'user' -%}{{- m.content -}}{%- endfor -%}",
+    "only_once": "{%- for m in messages -%}{%- if loop.first or m.content != loop.previtem.content -%}{{- m.content + '\\n' -}}"
+    "{%- endif -%}{%- endfor -%}",
+    "values_of_calls": "{%- for m in messages -%}{{- m.content + '\\n' -}}{%- for c in m.tool_calls -%}{{- c.function.name -}}"
+    "{%- for k, v in c.function.arguments.items() -%}{{- v | string -}}{%- endfor -%}{%- endfor -%}{%- endfor -%}",
+    "looks_for_it": "{%- for m in messages -%}{%- if m.content in messages[-1].content -%}{{- m.content -}}"
+    "{%- endif -%}{%- endfor -%}",
+}
 
 
 # A chat template of each of these: between them they print messages in the ways that the models of today have.

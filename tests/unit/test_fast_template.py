@@ -11,26 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.cases import framed
-from support.chats import SPLIT, assistant, examples_of, render_config, user
-from support.paths import TOKENIZER
-from support.templates import CHATML, DROPS_REASONING, models_and_odd
+from support.chats import assistant, examples_of, render_config, user
+from support.templates import CHATML, DROPS_REASONING
 from transforms import Conversation, Examples
 from transforms.chat.fast.fast_jinja import Output, compile_fast, render_fast
-from transforms.chat.fast.fast_template import FastTemplate
 from transforms.chat.fast.identity import NotFollowed, Sources
 from transforms.chat.fast.tool_texts import KnownTools, ToolTexts
 from transforms.chat.rendering.marks import mark_function, mark_loops
-from transforms.chat.rendering.renderings import Rendering
-from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.rendering.transformers_jinja import compile_template
-from transforms.model.batches import Records, Texts
-from transforms.model.examples import Record
-from transforms.model.outcomes import Outcomes
-from transforms.steps.parity import ParityChecker
-from transforms.steps.parse import Parser
+from transforms.model.batches import Texts
 from transforms.steps.render import Renderer
-from transforms.tokens.tokenizer import load_tokenizer
 
 NOW = datetime(2026, 11, 20, 12)
 TOOL = {
@@ -61,9 +51,6 @@ TOOLS = """
 """
 
 
-TEMPLATES = {"tools": TOOLS, **models_and_odd()}
-
-
 def rendered(template: str, examples: Examples, engine: str, **options: Any) -> Texts:
     config = render_config(template, now=NOW.isoformat(), loss_on="assistant", engine=engine, **options)
     return Renderer(config)(examples)
@@ -75,16 +62,6 @@ def of_any_engine(texts: Texts) -> Any:
     examples = {name: one for name, one in outcomes.first_examples.items() if name != "rendered_by_reference"}
     rejects = [(reject.position, reject.reason, reject.detail) for reject in outcomes.rejects]
     return [(text.example.position, text.text, text.spans) for text in texts.texts], rejects, outcomes.notes, examples
-
-
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_generated_conversations_are_rendered_as_by_the_reference(name: str):
-    records = [Record(seed, json.dumps(framed(seed).record).encode()) for seed in range(1000, 1030)]
-    examples = Parser()(Records(SPLIT, 0, True, Outcomes(read=len(records)), records))
-    template = TEMPLATES[name]
-    for options in ({}, {"unprinted": "report"}, {"unprinted": "report", "eot_tokens": ("<|im_end|>",)}):
-        fast, reference = (rendered(template, examples, engine, **options) for engine in ("auto", "reference"))
-        assert of_any_engine(fast) == of_any_engine(reference)
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"style": "brief"}])
@@ -113,159 +90,11 @@ def test_signatures_that_do_not_repeat_are_not_left_to_the_reference():
     assert rendered(CHATML, examples_of(*conversations), "auto").outcomes.rendered_by_reference == {}
 
 
-@pytest.mark.parametrize(
-    ("printed", "content"),
-    [
-        ("message.content.split('|')[-1]", "a|b"),
-        ("message.content[:3]", "abcdef"),
-        ("message.content | length | string", "abc"),
-        ("message.content | upper", "abc"),
-        ("'yes' if message.content == 'abc' else message.content", "abc"),
-        ("message.content.split('|')[1] if '|' in message.content else ''", "a|b|c"),
-    ],
-)
-def test_conversation_of_which_a_text_is_not_just_printed_has_the_outcome_of_the_reference(printed, content):
-    template = TOOLS.replace("message.content -", f"({printed}) -")
-    examples = examples_of(Conversation([user("?"), assistant(content)], [TOOL]))
-    fast, reference = (rendered(template, examples, engine, unprinted="report") for engine in ("auto", "reference"))
-    assert of_any_engine(fast) == of_any_engine(reference)
-    if "upper" in printed:
-        assert fast.outcomes.rendered_by_reference == {"not_followed": 1}
-        found = fast.outcomes.first_examples["rendered_by_reference"][1]
-        assert found == "not_followed: the template does more than print a text"
-
-
-@pytest.mark.parametrize(
-    "printed",
-    [
-        "strftime_now('%Y')",
-        "['a', 'b'] | join('')",
-        "'ab' | replace('b', '')",
-        "'ab'.replace('b', '')",
-        "message.role.replace('s', '')",
-        "message.content.replace('|', '')",
-        "(message.content | string | trim)",
-        "'abc'.center(5)",
-    ],
-)
-def test_text_without_characters_is_followed_beside_what_is_done_to_other_texts(printed):
-    template = TOOLS.replace("message.content -", f"message.content + ({printed}) -")
-    turns = [user("?"), assistant("", tool_calls=[CALL]), TRAJECTORY[3], assistant("")]
-    examples = examples_of(Conversation(turns, [TOOL]))
-    fast, reference = (rendered(template, examples, engine, unprinted="report") for engine in ("auto", "reference"))
-    assert of_any_engine(fast) == of_any_engine(reference)
-    assert fast.outcomes.rendered_by_reference == {}
-
-
-@pytest.mark.parametrize(
-    "printed",
-    [
-        "'%s!' % message.content",
-        "'<{}>'.format(message.content)",
-        "message.content | tojson",
-        "message | tojson",
-        "'ab' | replace('b', message.content)",
-        "['a', 'b'] | join(message.content)",
-        "[message.content, 'a'] | join('-')",
-        "message.content.center(3)",
-    ],
-)
-def test_text_without_characters_that_something_is_made_of_has_the_outcome_of_the_reference(printed):
-    source = TOOLS.replace("message.content -", f"({printed}) -")
-    template = ChatTemplate(load_tokenizer(str(TOKENIZER)), source, now=NOW)
-    for content in ("", "x"):
-        conversation = Conversation([user("?"), assistant(content), user("!"), assistant("y")], [TOOL])
-        try:
-            found = FastTemplate(template).rendering(conversation)
-        except NotFollowed:
-            continue
-        expected = template.rendering(conversation)
-        assert (found.text, found.contents, found.printed) == (expected.text, expected.contents, expected.printed)
-
-
-def test_texts_are_where_the_reference_finds_them_whatever_was_rendered_before():
-    template = ChatTemplate(load_tokenizer(str(TOKENIZER)), TOOLS, now=NOW)
-    fast = FastTemplate(template)
-    for conversation in (trajectory("Kyoto", answer) for answer in ("Clear.", "Clear.", "é")):
-        expected, found = template.rendering(conversation), fast.rendering(conversation)
-        assert (found.text, found.pieces) == (expected.text, expected.pieces)
-        assert places(found) == places(expected)
-        assert places(found)
-
-
-def places(rendering: Rendering) -> list[str]:
-    return sorted(str(text) for text in rendering.texts if rendering.text[text.start : text.stop].strip())
-
-
 def trajectory(city: Any, answer: str, question: str = "What?", calls: int = 1) -> Conversation:
     call = {**CALL, "function": {"name": "weather", "arguments": {"city": city}}}
     seen = [{"role": "tool", "tool_call_id": f"call{n}", "content": answer} for n in range(calls)]
     turns = [user(question), assistant("", tool_calls=[call] * calls), *seen, assistant(answer)]
     return Conversation([{"role": "system", "content": "Help."}, *turns], [json.loads(json.dumps(TOOL))])
-
-
-# What a template does to a text or prints in its place, and whether the fast engine follows it.
-ODD = {
-    "message.content.removeprefix('Final: ')": True,
-    "'Final: ' ~ message.content.removeprefix('Final: ')": True,
-    "('yes' if message.content == 'yes' else message.content)": True,
-    "(messages[0].content if message.content == messages[0].content else message.content)": True,
-    "(message.content | tojson)": False,
-    "(message.content | tojson if message.role == 'tool' else message.content)": True,
-    "message.content.split('</think>')[-1].lstrip()": True,
-    "(message.content | upper)": False,
-    "message.content[:4]": True,
-    "message.content.replace('e', 'e')": True,
-    "(message.content ~ '' if message.content else '')": True,
-}
-CONTENTS = [
-    "yes",
-    "Final: 7",
-    "Final: yes",
-    "7",
-    "A",
-    "Help.",
-    " What? ",
-    "\n7",
-    '"é" \\',
-    "<think>a</think>b",
-    "",
-    "weather",
-]
-
-
-@pytest.mark.parametrize("printed", ODD)
-def test_each_record_has_the_outcome_of_the_reference_whatever_was_rendered_before(printed):
-    template = TOOLS.replace("message.content -", f"{printed} -")
-    assert template != TOOLS
-    conversations = [trajectory(content, content, question) for content in CONTENTS for question in ("What?", content)]
-    options = {"unprinted": "report"}
-    alone = [rendered(template, examples_of(one), "auto", **options) for one in conversations]
-    reference = [rendered(template, examples_of(one), "reference", **options) for one in conversations]
-    assert [*map(of_any_engine, alone)] == [*map(of_any_engine, reference)]
-    for order in (1, -1):
-        together = rendered(template, examples_of(*conversations[::order]), "auto", **options)
-        texts = [(text.text, text.spans) for text in together.texts[::order]]
-        assert texts == [(text.text, text.spans) for one in reference for text in one.texts]
-        followed = together.outcomes.rendered_by_reference.get("not_followed", 0) < len(conversations) / 2
-        assert followed == ODD[printed]
-
-
-TEXTS = st.one_of(
-    st.sampled_from(
-        ["", " ", "a", "weather", "city", "Help.", '{"city": "a"}', "<|im_end|>\n", "</think>", "user\nWhat?"]
-    ),
-    st.text('ab \n"é<', max_size=4),
-)
-CITIES = st.one_of(TEXTS, st.sampled_from([1, 1.0, True, None, [], ["a"], {"a": "b"}, {"": 1}]))
-
-
-@settings(max_examples=50)
-@given(st.lists(st.builds(trajectory, CITIES, TEXTS, TEXTS, st.integers(1, 2)), min_size=2, max_size=6))
-def test_what_is_known_of_other_records_does_not_change_what_is_found(conversations):
-    examples = examples_of(*conversations)
-    fast, reference = (rendered(TOOLS, examples, engine, unprinted="report") for engine in ("auto", "reference"))
-    assert of_any_engine(fast) == of_any_engine(reference)
 
 
 @pytest.mark.parametrize("of", ["tool", "call", "argument"])
@@ -294,18 +123,6 @@ def test_record_that_cannot_be_encoded_is_rejected_for_that_also_if_something_is
     fast, reference = (rendered(template, examples, engine, unprinted=unprinted) for engine in ("auto", "reference"))
     assert of_any_engine(fast) == of_any_engine(reference)
     assert fast.outcomes.rejects[0].reason == "invalid_unicode"
-
-
-def test_template_that_prints_other_things_for_messages_of_one_kind_is_followed():
-    template = TOOLS.replace(
-        "message.content -", "(message.name or '') + message.content + ('!' if loop.last else '') -"
-    )
-    conversations = [trajectory("a", f"b{n}", calls=1 + n % 3) for n in range(9)]
-    for number, conversation in enumerate(conversations):
-        conversation.messages[-1]["name"] = f"n{number}"
-    fast, reference = (rendered(template, examples_of(*conversations), engine) for engine in ("auto", "reference"))
-    assert of_any_engine(fast) == of_any_engine(reference)
-    assert fast.outcomes.rendered_by_reference == {}
 
 
 def test_reasoning_that_is_dropped_is_reported_also_if_it_is_the_answer():
@@ -391,26 +208,6 @@ def printed_by_fast(source: str, values: dict[str, Any], tools: KnownTools | Non
     output = Output(template, Sources(tools.sources if tools else None), tools)
     render_fast(template, values, values["messages"], output)
     return output.text
-
-
-@pytest.mark.parametrize("parity", ["report", "reject"])
-def test_parity_of_such_conversations_is_what_it_is_by_the_reference(parity, monkeypatch):
-    thought = "('<think>' + message.reasoning_content + '</think>' if message.reasoning_content and loop.last else '')"
-    template = TOOLS.replace("message.content -", f"{thought} + message.content -")
-    turns = [user("a"), assistant("b", reasoning_content="c"), user("d"), assistant("e", reasoning_content="f")]
-    examples = examples_of(*(Conversation(turns[:count], [TOOL]) for count in (2, 4)))
-    config = render_config(template, loss_on="assistant", engine="auto")
-    texts = Renderer(config)(examples)
-    fast = ParityChecker(config, parity)(texts)
-    monkeypatch.setattr(FastTemplate, "rendering", refuse)
-    monkeypatch.setattr(FastTemplate, "render", lambda self, *given, **more: self._template.render(*given, **more))
-    reference = ParityChecker(config, parity)(texts)
-    assert of_any_engine(fast) == of_any_engine(reference)
-    assert fast.outcomes.notes["parity_turns_reasoning_dropped"] == 1
-
-
-def refuse(*_: Any) -> Any:
-    raise NotFollowed("never")
 
 
 @settings(max_examples=50)
@@ -506,28 +303,6 @@ def test_only_loops_that_print_are_marked():
         assert sum(mark_function(node) is not None for node in tree.find_all(jinja2.nodes.Output)) == count
 
 
-def test_messages_that_a_macro_prints_are_left_to_the_reference():
-    source = "{% macro all(them) %}{% for m in them %}{{ m.content }}{% endfor %}{% endmacro %}{{ all(messages) }}"
-    messages = [user("a"), assistant("b")]
-    with pytest.raises(NotFollowed, match="a place that is not followed, such as a macro"):
-        printed_by_fast(source, {"messages": messages})
-    examples = examples_of(Conversation(messages, [TOOL]))
-    fast, reference = (rendered(source, examples, engine, unprinted="report") for engine in ("auto", "reference"))
-    assert of_any_engine(fast) == of_any_engine(reference)
-
-
 def test_source_that_is_not_jinja_is_refused():
     with pytest.raises(jinja2.TemplateSyntaxError):
         compile_fast("{% if %}")
-
-
-def test_layout_outside_of_messages_is_not_that_of_a_record_whose_first_message_has_no_text():
-    system, turns = {"role": "system", "content": "S"}, [user("q"), assistant("a")]
-    template = "{%- set ns = namespace(system='') -%}{%- for message in messages -%}{%- if message.role == 'system' -%}"
-    template += "{%- set ns.system = message.content -%}{%- endif -%}{%- endfor -%}{{- '<s>' + ns.system + '</s>' -}}"
-    template += CHATML.replace("in messages", "in messages | rejectattr('role', 'equalto', 'system')")
-    conversations = [[system, *turns], [user(""), turns[1], system, *turns]]
-    examples = examples_of(*(Conversation(messages, [TOOL]) for messages in conversations))
-    engines = [Renderer(render_config(template, engine=name, unprinted="report")) for name in ("auto", "reference")]
-    fast, reference = ([(text.text, text.spans) for text in engine(examples).texts] for engine in engines)
-    assert fast == reference and len(fast) == 2

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-import transforms.chat.rendering.template as template_module
 from support.cases import REASONING, Marked, framed, words_in
 from support.chats import SPLIT, assistant, render_config, user, without_signature
 from support.paths import TOKENIZER
-from support.templates import CHATML, DROPS_REASONING, MARKED, odd_templates, templates_of_models
+from support.templates import CHATML, MARKED, PRINTS, odd_templates, templates_of_models
 from transforms import Conversation, Example, Examples, RecordError
 from transforms.chat.rendering.omissions import NO_OMISSIONS, Omissions, omissions_of
 from transforms.chat.rendering.template import ChatTemplate
@@ -28,34 +27,6 @@ LOSSES = ("assistant", "last_assistant", "all")
 
 REMEMBERS = {name: source for name, source in odd_templates().items() if name.startswith("own_remember")}
 REAL = {**templates_of_models(), **REMEMBERS}
-
-# Ways to print that hide a text from a search for marks, or from a comparison with it.
-PRINTS = {
-    "chatml": CHATML,
-    "marked": MARKED,
-    "drops_reasoning": DROPS_REASONING,
-    "in_namespace": "{%- set ns = namespace(all='') -%}{%- for m in messages -%}"
-    "{%- set ns.all = ns.all + m.role + m.content -%}{%- endfor -%}{{- ns.all | trim -}}",
-    "in_a_block": "{%- set all -%}{%- for m in messages -%}{{ m.role }}{{ m.content }}\n{% endfor -%}{%- endset -%}"
-    "{{- all | upper | lower -}}",
-    "in_a_macro": "{%- macro said(m) -%}{{ '%s: %s' % (m.role, m.content) }}{%- endmacro -%}"
-    "{%- for m in messages -%}{{- said(m) | indent(2) -}}{%- endfor -%}",
-    "by_number": "{%- for i in range(messages | length) -%}{{- messages[i].content.split('~')[0] -}}{%- endfor -%}",
-    "as_json": "{{- messages | tojson(indent=2) -}}{{- tools | tojson | safe -}}",
-    "as_python": "{%- for m in messages -%}{{- m -}}{%- endfor -%}{{- tools -}}",
-    "joined": "{{- messages | map(attribute='content') | join('\\n') -}}",
-    "joined_by_a_method": "{%- set all = [] -%}{%- for m in messages -%}{%- set all = all + [m.content] -%}"
-    "{{- m.role -}}{%- endfor -%}{{- ', '.join(messages | map(attribute='content')) -}}",
-    "formatted": "{%- for m in messages -%}{{- '{}: {}'.format(m.role, m.content) -}}{%- endfor -%}",
-    "escaped": "{%- for m in messages -%}{{- (m.content | e) + '\\n' -}}{%- endfor -%}",
-    "only_users": "{%- for m in messages if m.role == 'user' -%}{{- m.content -}}{%- endfor -%}",
-    "only_once": "{%- for m in messages -%}{%- if loop.first or m.content != loop.previtem.content -%}{{- m.content -}}"
-    "{%- endif -%}{%- endfor -%}",
-    "values_of_calls": "{%- for m in messages -%}{{- m.content -}}{%- for c in m.tool_calls -%}{{- c.function.name -}}"
-    "{%- for k, v in c.function.arguments.items() -%}{{- v | string -}}{%- endfor -%}{%- endfor -%}{%- endfor -%}",
-    "looks_for_it": "{%- for m in messages -%}{%- if m.content in messages[-1].content -%}{{- m.content -}}"
-    "{%- endif -%}{%- endfor -%}",
-}
 
 
 def template_of(source: str) -> ChatTemplate:
@@ -273,40 +244,6 @@ def test_content_that_is_cut_before_a_tag_is_not_reasoning(cut: str, engine: str
     for messages in ([user(page), assistant("It rises.")], [user("Which?"), assistant(page)]):
         rejects = rendered(messages, CHATML.replace("message.content", cut), engine=engine).outcomes.rejects
         assert [reject.reason for reject in rejects] == ["not_printed"]
-
-
-ROUNDS = [
-    user("1?"),
-    assistant("1", tool_calls=[{"function": {"name": "sum", "arguments": {}}}]),
-    user("2?"),
-    assistant("2"),
-]
-SPLITS = CHATML.replace("message.content", "message.content.split('</think>')[-1]")
-
-
-@pytest.mark.parametrize(
-    ("template", "loss_on", "renderings"),
-    [
-        (CHATML, "assistant", 2),
-        (SPLITS, "assistant", 2),
-        (MARKED, "assistant", 3),
-        (CHATML, "all", 2),
-        (MARKED, "last_assistant", 3),
-    ],
-)
-def test_omissions_are_found_by_the_rendering_that_finds_the_spans(template, loss_on, renderings, monkeypatch):
-    """With the plain text there are two renderings, also if the template splits contents; with markers one more."""
-    renderer = Renderer(render_config(template, loss_on=loss_on, engine="reference", unprinted="report"))
-    example = Example(0, Conversation(ROUNDS), {}, False, b"{}")
-    renderer.render(example)  # what depends on the template alone is found once
-    calls = []
-    for name in ("render", "apply_chat_template", "render_generation_blocks"):
-        function = getattr(template_module, name)
-        monkeypatch.setattr(
-            template_module, name, lambda *given, function=function: calls.append(1) or function(*given)
-        )
-    renderer.render(example)
-    assert len(calls) == renderings
 
 
 ONLY_PARTS = CHATML.replace(

@@ -16,7 +16,6 @@ from support.paths import TOKENIZER
 from support.templates import CHATML, GIVEN, MARKED, NOW, OPENS_REASONING, cases_of, templates_of_models
 from transforms import Conversation, Example, Examples
 from transforms.chat.rendering.template import load_template
-from transforms.chat.traced.tracer import SENTINEL
 from transforms.model.batches import Texts
 from transforms.model.outcomes import Outcomes
 from transforms.steps.label import build_labels
@@ -545,76 +544,6 @@ def test_expand_trains_in_the_context_of_inference_under_real_templates():
         assert len(found) == len(set(found))
         assert set(found) <= contexts, case["name"]
     assert refused < 20 < 100 < kept  # refused: the generation prompt is longer than the header in history
-
-
-@pytest.mark.parametrize("name", templates_of_models())
-def test_engines_find_the_same_differences_under_real_templates(name):
-    conversations = [
-        PLAIN,
-        [user(" a "), assistant(" b "), user("e"), assistant("end\n")],
-        [
-            user("2+2?"),
-            assistant("4", reasoning_content="yes"),
-            user("3+3?"),
-            assistant("yes", reasoning_content="yes"),
-        ],
-        [
-            user("2+2?"),
-            assistant("<think>\nSo.\n</think>\n\n4"),
-            user("3+3?"),
-            assistant("<think>\nSo.\n</think>\n\n6"),
-        ],
-    ]
-    for parity in ("report", "expand", "reject"):
-        fast, reference = (
-            checked(
-                templates_of_models()[name],
-                *conversations,
-                parity=parity,
-                engine=engine,
-                chat_template_kwargs=GIVEN,
-                now=NOW,
-                unprinted="report",
-            )
-            for engine in ("auto", "reference")
-        )
-        assert fast.texts == reference.texts
-        assert fast.outcomes.rejects == reference.outcomes.rejects
-        assert fast.outcomes.notes == reference.outcomes.notes
-        examples = [batch.outcomes.first_examples.get("parity_records_differing") for batch in (fast, reference)]
-        assert examples[0] == examples[1]
-        assert not SENTINEL.search(str(examples))
-
-
-REASONING = ["S", "a", "<", "a<think>", "So.\n\nYes", "4", "<think", "think>", "<b>", "[INST]"]
-ANSWERS = ["4", "a", "<think>", "x</think", "S", "So.\n\nYes", "[INST]", "", "b "]
-CONTENTS = st.one_of(
-    st.sampled_from(ANSWERS),
-    st.builds("<think>\n{}\n</think>\n\n{}".format, st.sampled_from(REASONING), st.sampled_from(ANSWERS)),
-    st.builds("{}<think>{}</think>{}".format, *map(st.sampled_from, (["", " ", "a"], REASONING, ANSWERS))),
-)
-
-
-@pytest.mark.parametrize("name", ["deepseek_r1_distill", "nemotron_3_nano", "qwen3"])
-@pytest.mark.parametrize("parity", ["expand", "reject"])
-def test_reasoning_is_compared_and_expanded_as_by_the_reference(name, parity):
-    options = {"chat_template_kwargs": GIVEN, "now": NOW, "unprinted": "report"}
-
-    @settings(max_examples=25)
-    @given(st.lists(st.tuples(CONTENTS, CONTENTS), min_size=1, max_size=3))
-    def law(answers: list[tuple[str, str]]) -> None:
-        # Each first conversation is compared by the reference too, so that the second one may differ.
-        usual = [user("2+2?"), assistant("<think>\nSo.\n</think>\n\n4"), user("3+3?"), assistant("6")]
-        drawn = [[user("2+2?"), assistant(one), user("3+3?"), assistant(two)] for one, two in answers]
-        fast, reference = (
-            checked(templates_of_models()[name], usual, *drawn, parity=parity, engine=engine, **options)
-            for engine in ("auto", "reference")
-        )
-        assert fast.texts == reference.texts
-        assert fast.outcomes.rejects == reference.outcomes.rejects
-        assert fast.outcomes.notes == reference.outcomes.notes
-
-    law()
 
 
 def test_what_a_batch_compares_does_not_depend_on_the_engine():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import random
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,6 @@ from transforms.steps.spot_checks import sample
 from transforms.steps.tokenize import Encoder
 from transforms.tokens.fast_encoder import FastEncoder
 from transforms.tokens.ids import IdEncoder
-from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.utf8 import Utf8
 
 FOLDERS = pytest.mark.parametrize(
@@ -356,22 +354,6 @@ def test_excerpts_of_long_texts_are_the_same_for_both_engines(folder, special_to
         check(folder, dataclasses.replace(batch_of(some), part=part))
 
 
-@pytest.mark.parametrize("part", range(3))
-def test_reference_encodes_a_small_share_of_long_texts(monkeypatch, part):
-    encoded: list[int] = []
-    encode = ReferenceEncoder.encode
-    monkeypatch.setattr(
-        ReferenceEncoder,
-        "encode",
-        lambda self, texts, special: (encoded.extend(map(len, texts)), encode(self, texts, special))[1],
-    )
-    texts = [text_of("the wheel turns when the rain comes. " * 2_700, position=number) for number in range(40)]
-    batch = dataclasses.replace(batch_of(texts), part=part)
-    Encoder(str(TOKENIZER), engine="auto")(batch)
-    assert sum(encoded) <= 8192 + 40 * 2_700 * 37 / 2048 + 4096
-    assert sum(encoded) > 0 or part
-
-
 COSTS = st.lists(st.integers(0, 10_000), max_size=300)
 
 
@@ -386,22 +368,6 @@ def test_sample_is_the_same_in_each_run_and_has_the_first_record_or_the_cheapest
         if costs and not part:
             assert chosen
             assert 0 in chosen or costs[0] > 4096
-
-
-@pytest.mark.parametrize("size", [100, 1_000, 30_000, 2_000_000])
-@pytest.mark.parametrize("cost_of_a_character", [0.1, 1])
-def test_sample_costs_a_2048th_of_the_parts_after_the_first_on_average(size, cost_of_a_character):
-    count = 2_000_000 // size
-    draw = random.Random(7)
-    sizes = [draw.randrange(2 * size) + 1 for _ in range(count)]
-    costs = [int(own * cost_of_a_character) for own in sizes]
-    batch = batch_of([])
-    parts = (dataclasses.replace(batch, part=part) for part in range(1, 3_000))
-    total = sum(costs[number] for of_part in parts for number in sample(of_part, count, costs.__getitem__, sum(sizes)))
-    share = total / 2_999 / sum(sizes)
-    assert share < 1.3 / 2048
-    if 1_000 <= size * cost_of_a_character < 100_000:
-        assert share > 0.7 / 2048
 
 
 def saved_with_normalizer(folder: Path, normalizer: str) -> str:

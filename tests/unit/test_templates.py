@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Any template with any conversations: the right text, masks and tokens, by both engines, alone and in any order."""
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import pytest
 
 from support.cases import Case, turns_are_known
 from support.engines import shown_failure
-from support.models import DEEPSEEK
-from support.templates import models_and_odd, templates_of_trl
+from support.models import TOKENIZERS
+from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING, PRINTS, models_and_odd, templates_of_trl
 
 LONG = "TEST_SLOW" in os.environ
 # The fast lane has one of each kind.
@@ -46,5 +47,144 @@ def test_generated_templates_at_length():
 def test_templates_of_models_and_odd_ones(name: str):
     counts = Counter[str]()
     for seed in range(30 if LONG else 3):
-        assert shown_failure(Case(seed, TEMPLATES[name]), folder=DEEPSEEK, counts=counts) is None, seed
+        assert shown_failure(Case(seed, TEMPLATES[name]), folder=TOKENIZERS[seed % 3], counts=counts) is None, seed
     assert (counts["kept"] == 0) == (name in REFUSED), counts
+
+
+# What templates do with each message, and what they print in the place of its content.
+BODIES = (
+    "{{- message.role + ': ' + message.content -}}",
+    "{{- message['role'] ~ ': ' ~ message['content'] | trim ~ '\\n' -}}",
+    "{%- set text = message.role + ': ' + message.content + '\\n' -%}{{- text -}}",
+    "{%- set text -%}{{- message.content | trim -}}{%- endset -%}{{- message.role -}}: {{ text }}\n",
+    "{%- macro said(m) -%}{{- m.content -}}{%- endmacro -%}{{- message.role + ': ' + said(message) | trim + '\\n' -}}",
+    "{%- if message.content -%}{{- message.role + ': ' + message.content.strip() -}}{%- endif -%}\n",
+    "{%- if '</think>' in message.content -%}{{- message.role + ': ' + message.content.split('</think>')[-1] -}}{%- else -%}{{- message.role + ': ' + message.content -}}{%- endif -%}",
+    "{%- if message.content is string -%}{{- message.role + ': ' + message.content -}}{%- endif -%}",
+    "{%- if message.content is iterable and message.content is not mapping -%}{{- message.role + ': ' + message.content -}}{%- endif -%}",
+    "{%- if message.content == 'x' -%}!{%- endif -%}{{- message.role + ': ' + message.content -}}",
+    "{%- if message.content.startswith('<tool') -%}!{%- endif -%}{{- message.role + message.content.lstrip() -}}",
+    "{{- message.role + ': ' + message.content.replace('<', '(') -}}",
+    "{{- message.role + ': ' + message.content | replace('<', '(') -}}",
+    "{%- if message.role in ['user', 'x'] and message.content not in ['x', 'y'] -%}!{%- endif -%}{{- message.content -}}",
+    "{%- set text = message.role + message.content -%}{%- if 'ra' in text -%}!{%- endif -%}{{- text -}}",
+    "{%- set text -%}{{- message.content -}}!{%- endset -%}{%- if 'a!' in text -%}?{%- endif -%}{{- text -}}",
+    "{%- macro said(m) -%}{{- m.content -}}!{%- endmacro -%}{%- if said(message) == 'a!' -%}?{%- endif -%}{{- said(message) -}}",
+    "{%- if (message.content ~ '!') == 'a!' -%}?{%- endif -%}{{- message.content -}}",
+    "{%- if message.content == '' -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if message.content | trim | length > 0 -%}{{- message.content -}}{%- endif -%}.",
+    "{%- if message.content | length == 0 or not message.content | length >= 1 -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if 'ra' not in message.content | lower and message.role | lower == 'user' -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if message.content | lower == 'a<b>' -%}!{%- endif -%}{{- message.content -}}",
+    "{%- set text = '<think></think>' ~ message.content -%}{{- text.split('</think>')[-1] -}}{%- if '<think>' in text and '</think>' in text -%}!{%- endif -%}",
+    "{%- set text = message.content -%}{%- if '</think>' in text -%}{{- text.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') + '|' -}}{%- set text = text.split('</think>')[-1].lstrip('\n') -%}{%- endif -%}{{- text.lstrip('\n') -}}",
+    "{%- set before, tag, text = message.content.rpartition('</think>') -%}{{- before.removeprefix('<think>').strip() -}}|{{- tag -}}|{{- text.strip() -}}",
+    "{{- message.content.partition('<think>') | first -}}|{{- (message.content + '<think>').partition('<think>')[2] -}}",
+    "{{- message.content.rsplit('</think>', 1) | last -}}",
+    "{%- set text = 'ab' ~ message.content -%}{{- text[1:] -}}{{- text[0] -}}{{- (message.content ~ 'xyz')[:-2] -}}",
+    "{%- if ('<' + message.content).startswith('<think>') -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if (message.content + 'k>').endswith('</think>') -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if 'x/x' in message.content + '/' + message.content -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if 'xx' in message.content ~ message.content -%}!{%- endif -%}{{- message.content -}}",
+    "{{- (message.content + '<tool>').replace('<tool', '[').removesuffix('[>') -}}",
+    "{%- if message.content is string and message.content.startswith(('<think>', 'x')) -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if message.content == messages[loop.index0].content -%}{{- message.content -}}{%- endif -%}",
+    "{{- message.role + ': ' + message.content | upper -}}",
+    "{{- message.role + ': ' + message.content | tojson -}}",
+    "{{- message | tojson -}}",
+    "{{- message.role + ': ' + message.content[:3] -}}",
+    "{%- if message.content | length > 3 -%}!{%- endif -%}{{- message.role + ': ' + message.content -}}",
+    "{%- if message.content == messages[0].content -%}!{%- endif -%}{{- message.role + ': ' + message.content -}}",
+    "{%- if message.content < 'n' -%}!{%- endif -%}{{- message.role + ': ' + message.content -}}",
+    "{{- '%s: %s' % (message.role, message.content) -}}",
+    "{{- '%s: %s' | format(message.role, message.content) -}}",
+    "{{- [message.role, message.content] | join(': ') -}}",
+    "{{- [message.content] -}}",
+    "{%- for character in message.content -%}{{- character -}}{%- endfor -%}",
+    "{{- {'a': '!'}.get(message.content, '?') + message.content -}}",
+    "{{- message.content.find('a') -}}{{- message.content -}}",
+    "{{- message.content.strip('ab') -}}",
+    "{{- 'abc'.replace('b', message.content) -}}",
+    "{%- if message.content in 'a x ra' -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if message.content not in 'a x ra' -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if message.content is in 'a x ra' -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if 'ra,' in ','.join([message.content, 'x']) -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if 'xyz'.startswith(message.content) -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if 'abc' | replace(message.content, '') == 'bc' -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if messages | selectattr('content', 'in', 'a x ra') | list -%}!{%- endif -%}{{- message.content -}}",
+    "{{- message.content | lower -}}",
+    "{{- message.content | length -}}{{- message.content -}}",
+    "{%- if message.content | length is odd -%}!{%- endif -%}{{- message.content -}}",
+    "{%- if message.content | length is number -%}!{%- endif -%}{{- message.content -}}",
+    "{%- set n = {(message.content | length): 'x'} -%}{{- message.content -}}",
+    "{{- message.content[0] -}}{{- message.content -}}",
+    "{{- ('x' + message.content)[2:] -}}",
+    "{{- message.content.split() | first -}}",
+    "{{- message.content.split('<think>' ~ message.content) | first -}}",
+    "{%- for key in message -%}{{- key + ': ' + message[key] + '\\n' -}}{%- endfor -%}",
+    "{%- if message | first == 'role' -%}!{%- endif -%}{{- message.content -}}",
+)
+EXPRESSIONS = (
+    "message.content.removeprefix('Final: ')",
+    "'Final: ' ~ message.content.removeprefix('Final: ')",
+    "('yes' if message.content == 'yes' else message.content)",
+    "(messages[0].content if message.content == messages[0].content else message.content)",
+    "(message.content | tojson)",
+    "(message.content | tojson if message.role == 'tool' else message.content)",
+    "message.content.split('</think>')[-1].lstrip()",
+    "(message.content | upper)",
+    "message.content[:4]",
+    "message.content.replace('e', 'e')",
+    "(message.content ~ '' if message.content else '')",
+    "message.content.split('|')[-1]",
+    "message.content | length | string",
+    "message.content.split('|')[1] if '|' in message.content else ''",
+    "message.content + strftime_now('%Y')",
+    "message.content + (['a', 'b'] | join(''))",
+    "message.content + ('ab' | replace('b', ''))",
+    "message.content + message.role.replace('s', '')",
+    "message.content.replace('|', '')",
+    "(message.content | string | trim)",
+    "'%s!' % message.content",
+    "'<{}>'.format(message.content)",
+    "message | tojson",
+    "'ab' | replace('b', message.content)",
+    "['a', 'b'] | join(message.content)",
+    "[message.content, 'a'] | join('-')",
+    "message.content.center(3)",
+    "(message.name or '') + message.content + ('!' if loop.last else '')",
+)
+
+PROMPT = "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"
+TOOLS = (
+    "{%- for tool in tools or [] %}{{ tool | tojson }}\n{% endfor -%}{%- for message in messages -%}"
+    "{{- '<|im_start|>' + message.role + '\\n' + CONTENT -}}{%- for call in message.tool_calls or [] %}"
+    "{{ '<call>' + (call.function | tojson) }}{% endfor %}{{- '<|im_end|>\\n' -}}{%- endfor -%}" + PROMPT
+)
+READS_PARTS = (
+    "{%- for part in message.content -%}{%- if part.type == 'text' -%}{{- part.text.split('</think>')[-1] -}}{%- endif -%}"
+    "{%- endfor -%}"
+)
+# The system message is printed outside of the loop.
+COLLECTS = (
+    "{%- set ns = namespace(system='') -%}{%- for message in messages -%}{%- if message.role == 'system' -%}"
+    "{%- set ns.system = message.content -%}{%- endif -%}{%- endfor -%}{{- '<s>' + ns.system + '</s>' -}}"
+    + CHATML.replace("in messages", "in messages | rejectattr('role', 'equalto', 'system')")
+)
+OWN = {"chatml": CHATML, "marked": MARKED, "drops_reasoning": DROPS_REASONING, "opens_reasoning": OPENS_REASONING}
+OWN |= {
+    "opens_and_trims": OPENS_REASONING.replace("message.content +", "message.content | trim +"),
+    "collects": COLLECTS,
+}
+OWN |= {"weights": CHATML.replace("message.content +", "message.content + message.weight | string +"), **PRINTS}
+OWN |= {body: "{%- for message in messages -%}" + body + "{%- endfor -%}" + PROMPT for body in (*BODIES, READS_PARTS)}
+OWN |= {printed: TOOLS.replace("CONTENT", printed) for printed in EXPRESSIONS}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_templates_do_to_texts(name: str):
+    for seed in range(20 if LONG else 2):
+        case = Case(seed, OWN[name])
+        if seed % 2:  # the mask of all is known, whether turns have headers or not
+            case.options |= {"loss_on": "all", "unprinted": "report", "part_columns": False}
+        assert shown_failure(case) is None, seed
