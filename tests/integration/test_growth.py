@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
@@ -520,9 +520,24 @@ _BEGINNINGS = st.fixed_dictionaries(
 )
 
 
+# Versions of several ages, of which the second was the newest one within the time.
+_AGES: list[tuple[str, dict[str, Any]]] = [
+    ("append", {"kinds": ["long", "broken"], "budget": "1", "is_strict": True}),
+    ("days_pass", {"days": 3}),
+    ("overwrite", {"kinds": ["short", "twin"]}),
+    ("days_pass", {"days": 2}),
+    ("append", {"kinds": ["short"], "budget": "1", "is_strict": True}),
+    ("days_pass", {"days": 1}),
+    ("expire", {"days": 1, "keep": 1}),
+    ("damaged", {"harm": "flip", "which": 0, "at": 0.5}),
+    ("expire", {"days": -1, "keep": 1}),
+]
+
+
 @pytest.mark.slow
 @settings(max_examples=150 if "TEST_SLOW" in os.environ else 10)
 @given(_BEGINNINGS, st.lists(st.one_of(_STEPS), min_size=6, max_size=9))
+@example({"lengths": "", "order": "", "others": {"--validation_fraction=0.4"}, "kinds": ["long"]}, _AGES)
 def test_each_record_is_there_once_whatever_happens(beginning, steps):
     with tempfile.TemporaryDirectory() as folder:
         versions = Versions(Path(folder), **beginning)

@@ -13,73 +13,13 @@ import pytest
 
 from support.command_line import chatmill
 from support.datasets import digests, write_jsonl
-from support.increments import commit_and_overwrite, commit_numbers
 from support.laws import broken_laws
 from support.paths import TOKENIZER
 from support.stores import gs, running, s3
 from transforms import Dataset, shards
-from transforms.audit.verification import verify
 
-COMMITS = 50
-COMMITS_IN_BUCKET = COMMITS if "TEST_SLOW" in os.environ else 12  # with one overwrite or more
+COMMITS = 20 if "TEST_SLOW" in os.environ else 6
 SPAWN: Any = multiprocessing.get_context("spawn")
-
-
-def read_while_it_grows(output: str, readers: list[Callable[[], list[int]]], commits: int = COMMITS) -> None:
-    """Append and overwrite in another process, and read here: each reading has the rows of one version, none older."""
-    commit_numbers(output, "build", 0, 0)
-    seen: list[list[int]] = [[] for _ in readers]
-    writer = SPAWN.Process(target=commit_and_overwrite, args=(output, 1, commits))
-    writer.start()
-    grows = True
-    while grows:
-        grows = writer.is_alive()  # after its end, all is read once more
-        for read, versions in zip(readers, seen, strict=True):
-            numbers = read()
-            assert numbers == [*range(len(numbers))]
-            versions.append(len(numbers))
-    writer.join()
-    assert writer.exitcode == 0
-    for versions in seen:
-        assert versions == sorted(versions) and versions[-1] == commits
-        assert len({*versions}) > 2, versions
-
-
-def numbers_of(loaded: Any) -> list[int]:
-    return [row["input_ids"][0] for row in loaded]
-
-
-def of_files(output: str) -> list[int]:
-    """What `datasets` streams from the files of the newest version."""
-    return numbers_of(datasets.load_dataset("parquet", data_files=shards(output), split="train", streaming=True))
-
-
-def of_dataset(output: str) -> list[int]:
-    rows = Dataset(output).rows("train", ["input_ids"])
-    return [ids[0] for *_, batch in rows for ids in batch["input_ids"].to_pylist()]
-
-
-def test_loop_of_readers_next_to_commits_and_overwrites_never_sees_a_missing_file_or_two_versions(tmp_path: Path):
-    output = str(tmp_path / "out")
-
-    def loaded(streaming: bool) -> list[int]:
-        cache = str(tmp_path / "cache")
-        return numbers_of(datasets.load_dataset(output, split="train", streaming=streaming, cache_dir=cache))
-
-    readers = [lambda: loaded(True), lambda: loaded(False), lambda: of_files(output), lambda: of_dataset(output)]
-    read_while_it_grows(output, readers)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [s3, gs])
-def test_loop_of_readers_next_to_commits_in_a_bucket_never_sees_a_missing_file_or_two_versions(kind: Any):
-    with running(kind) as store:
-        store.files.mkdir("grows")
-        output = store.url("grows/out")
-        read_while_it_grows(output, [lambda: of_files(output), lambda: of_dataset(output)], COMMITS_IN_BUCKET)
-
-
-OVERWRITES = 20 if "TEST_SLOW" in os.environ else 4
 
 
 def build_of(folder: Path, texts: int, *more: str) -> list[str]:
@@ -89,44 +29,68 @@ def build_of(folder: Path, texts: int, *more: str) -> list[str]:
     return ["build", f"--input={corpus}", *options, *more]
 
 
-def overwrite(folder: Path, first: int, last: int) -> None:
-    for texts in range(first, last + 1):
-        assert chatmill(*build_of(folder, texts, "--overwrite")) == 0
+def append_and_overwrite(folder: Path, output: str, first: int, last: int) -> None:
+    """Commit versions: each third one is an overwrite, with one row more than the version before; others append one."""
+    for number in range(first, last + 1):
+        write_jsonl(folder / f"{number:02d}.jsonl", [{"text": f"text {number}"}])
+        kind = "--append" if number % 3 else "--overwrite"
+        options = [f"--tokenizer={TOKENIZER}", "--direct_num_workers=1", "--report=none", f"--output={output}"]
+        assert chatmill("build", kind, f"--input={folder}/??.jsonl", *options) == 0
 
 
-def texts_of(loaded: Any) -> list[list[int]]:
+def ids_of(loaded: Any) -> list[list[int]]:
     return [row["input_ids"] for row in loaded]
 
 
-def test_loop_of_readers_next_to_overwrites_always_has_one_whole_version(tmp_path: Path):
-    output, texts = str(tmp_path / "out"), 100
+def of_dataset(output: str) -> list[list[int]]:
+    """What the reader of rows has of a version."""
+    return [ids for *_, batch in Dataset(output).rows() for ids in batch["input_ids"].to_pylist()]
 
-    def of_reader() -> list[list[int]]:
-        return [ids for *_, batch in Dataset(output).rows() for ids in batch["input_ids"].to_pylist()]
 
-    def of_card() -> list[list[int]]:
-        return texts_of(datasets.load_dataset(output, split="train", streaming=True))
+def of_files(output: str) -> list[list[int]]:
+    """What `datasets` streams from the files of the newest version."""
+    return ids_of(datasets.load_dataset("parquet", data_files=shards(output), split="train", streaming=True))
 
-    assert chatmill(*build_of(tmp_path, texts)) == 0
-    seen: list[list[Any]] = [[], []]
-    writer = SPAWN.Process(target=overwrite, args=(tmp_path, texts + 1, texts + OVERWRITES))
+
+def read_next_to_commits(folder: Path, output: str, readers: list[Callable[[], list[list[int]]]]) -> None:
+    """Append and overwrite in another process, and read here: each reading has the rows of one version, none older."""
+    append_and_overwrite(folder, output, 1, 1)
+    seen: list[list[list[list[int]]]] = [[] for _ in readers]
+    writer = SPAWN.Process(target=append_and_overwrite, args=(folder, output, 2, COMMITS))
     writer.start()
     goes_on = True
     while goes_on:
-        goes_on = writer.is_alive()
-        for read, found in zip((of_reader, of_card), seen, strict=True):
+        goes_on = writer.is_alive()  # after its end, all is read once more
+        for read, found in zip(readers, seen, strict=True):
             found.append(read())
     writer.join()
     assert writer.exitcode == 0
-    whole = {
-        version: [ids for *_, batch in Dataset(f"{output}@{version}").rows() for ids in batch["input_ids"].to_pylist()]
-        for version in range(1, OVERWRITES + 2)
-    }
-    assert [len(rows) for rows in whole.values()] == [*range(texts, texts + OVERWRITES + 1)]
+    whole = {version: of_dataset(f"{output}@{version}") for version in range(1, COMMITS + 1)}
+    assert [len(rows) for rows in whole.values()] == [*range(1, COMMITS + 1)]
     for found in seen:
-        versions = [len(rows) - texts + 1 for rows in found]
+        versions = [len(rows) for rows in found]
         assert all(rows == whole[version] for rows, version in zip(found, versions, strict=True))
-        assert versions == sorted(versions) and versions[-1] == OVERWRITES + 1 and len({*versions}) > 2
+        assert versions == sorted(versions) and versions[-1] == COMMITS and len({*versions}) > 2
+
+
+def test_reader_next_to_appends_and_overwrites_never_sees_a_missing_file_or_two_versions(tmp_path: Path):
+    output = str(tmp_path / "out")
+
+    def loaded(streaming: bool) -> list[list[int]]:
+        cache = str(tmp_path / "cache")
+        return ids_of(datasets.load_dataset(output, split="train", streaming=streaming, cache_dir=cache))
+
+    readers = [lambda: loaded(True), lambda: loaded(False), lambda: of_files(output), lambda: of_dataset(output)]
+    read_next_to_commits(tmp_path, output, readers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [s3, gs])
+def test_reader_next_to_commits_in_a_bucket_never_sees_a_missing_file_or_two_versions(kind: Any, tmp_path: Path):
+    with running(kind) as store:
+        store.files.mkdir("grows")
+        output = store.url("grows/out")
+        read_next_to_commits(tmp_path, output, [lambda: of_files(output), lambda: of_dataset(output)])
 
 
 @pytest.mark.parametrize(
@@ -153,7 +117,7 @@ def test_overwrite_that_fails_leaves_the_version_that_was_there(
     assert before.items() <= after.items()
     assert {name.partition("/")[0] for name in after.keys() - before.keys()} <= {"data", "rejects", "ledger"}
     assert (output / "_SUCCESS").exists() and Dataset(str(output)).version == 1
-    assert verify(str(output)).faults == broken_laws(output) == []
+    assert chatmill("verify", output) == 0 and broken_laws(output) == []
     loaded = datasets.load_dataset(str(output), split="train", cache_dir=str(tmp_path / "cache"))
     assert len(loaded) == rows == 20
     # To whoever repeats the first build, or appends, nothing has happened.
@@ -161,4 +125,4 @@ def test_overwrite_that_fails_leaves_the_version_that_was_there(
     assert again.code == 0 and "is finished already" in again.err
     appended = build(*command[1:], "--append")
     assert appended.code == 0 and "Version 1: nothing is new" in appended.out
-    assert digests(output).items() >= before.items() and verify(str(output)).faults == broken_laws(output) == []
+    assert digests(output).items() >= before.items() and chatmill("verify", output) == 0

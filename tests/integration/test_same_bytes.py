@@ -28,6 +28,7 @@ from typing import Any
 import psutil
 import pytest
 
+from support import forks
 from support.cases import framed
 from support.chats import assistant, user
 from support.command_line import chatmill
@@ -42,7 +43,7 @@ from support.datasets import (
 )  # fmt: skip
 from support.disk import Disk, lost_shards, sha256
 from support.flink import FLINK, Cluster, install_flink, running_cluster
-from support.killed import changes_of, kill_before, start_and_wait_for_receipts
+from support.killed import start_and_wait_for_receipts
 from support.laws import broken_laws
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.programs import PRISM, go_program, why_no_program
@@ -203,7 +204,9 @@ def made(tmp_path_factory) -> Callable[[str], Job]:
         last = "".join(f"{json.dumps(chat(number, 'last'))}\n" for number in range(60))
         (inputs / "last.jsonl.gz").write_bytes(gzip.compress(last.encode(), mtime=0))
         commands = [[*command, f"--tokenizer={TOKENIZER}"] for command in JOBS[name](inputs)]
-        changes = [changes_of("build", *command, ONE, f"--output={output}") for command in commands]
+        built = [forks.race(["build", *command, ONE, f"--output={output}"])[0] for command in commands]
+        assert [each.code for each in built] == [0] * len(commands), built
+        changes = [each.changes for each in built]
         assert broken_laws(output) == []
         manifest = manifest_of(output)
         assert_statistics_add_up(manifest)
@@ -294,8 +297,8 @@ def killed_at_a_change(job: Job, output: Path, request: pytest.FixtureRequest) -
     draw, turn = random.Random(request.node.name), [*JOBS].index(job.name) + request.node.callspec.params["number"]
     for number, (command, changes) in enumerate(zip(job.commands, job.changes, strict=True)):
         options = [*command, ONE, f"--output={output}"]
-        kill_before(draw.randint(1, changes), "build", *options)
-        kill_before(1, "build", *options, of=LAST_CHANGES[(turn + number) % len(LAST_CHANGES)])
+        assert forks.kill(draw.randint(1, changes), "build", *options).code == forks.KILLED
+        forks.kill(LAST_CHANGES[(turn + number) % len(LAST_CHANGES)], "build", *options)
         assert chatmill("build", *options) == 0
 
 

@@ -47,17 +47,17 @@ def race(*commands: Sequence[object]) -> list[Ended]:
     return [_ended(answer) for answer in _ask(commands=[[*map(str, command)] for command in commands])]
 
 
-def kill(change: int, *command: object) -> Ended:
-    """Run a command, and kill it before one of its changes of the disk, counted from 1, if it has as many."""
+def kill(change: int | str, *command: object) -> Ended:
+    """Run a command, and kill it before one of its changes of the disk, if it has that one.
+
+    change: counted from 1; or a text, such as `link /`: the first one of which the name and the path have it.
+    """
     [answer] = _ask(commands=[[*map(str, command)]], at=change, signal=signal.SIGKILL)
     return _ended(answer)
 
 
 def stop(change: int | str, *command: object) -> Stopped | Ended:
-    """Run a command on a disk without locks, and stop it before a change, if it has that one.
-
-    change: counted from 1; or a text, such as `link /`: the first one of which the name and the path have it.
-    """
+    """Run a command on a disk without locks, and stop it before a change, as `kill` does."""
     [answer] = _ask(commands=[[*map(str, command)]], at=change, signal=signal.SIGSTOP, has_locks=False)
     return Stopped(answer["process"]) if answer["code"] is None else _ended(answer)
 

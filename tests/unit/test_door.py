@@ -26,7 +26,6 @@ integration/test_laws.py
 integration/test_lines_and_tables.py
 integration/test_output_format.py
 integration/test_push.py
-integration/test_readers.py
 integration/test_recipe_files.py
 integration/test_rejects_have_hints.py
 integration/test_report.py
@@ -41,8 +40,6 @@ support/chats.py
 support/encodings.py
 support/engines.py
 support/harms.py
-support/increments.py
-support/killed.py
 support/templates.py
 support/traces.py
 trainers/test_recipes.py
