@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from support.chats import SPLIT
@@ -122,6 +122,7 @@ def rows_of(table: RowTable, source: RowSource) -> list[list[Segment]]:
             at = stop
         assert at == end
         rows.append(segments)
+    assert (table.ids.dtype, table.labels.dtype) == (np.int32, np.int32)
     return rows
 
 
@@ -317,6 +318,24 @@ def naive_shift(row: list[Segment]) -> list[Segment]:
     return shifted
 
 
+def check_laws(made: Expected, packer: Packer, records: list[RowOf]) -> None:
+    """Hold the naive packer to what must hold of any packing."""
+    rows = made.train + made.validation
+    longest = max((sum(len(segment.ids) for segment in row) for row in rows), default=0)
+    assert packer.max_length is None or longest <= packer.max_length - packer.shift_labels
+    assert all(map(is_trained, rows))
+    assert made.kept + made.truncated + made.dropped.total() == len(records)
+    before = count_trained(
+        [[predictable(Segment(tuple(record.ids), tuple(record.labels), 0), packer.shift_labels)] for record in records]
+    )
+    assert before == count_trained(rows) + made.trained_tokens_lost
+    record_of = {token: record for record in records for token in record.ids}
+    for side, is_validation in ((made.train, False), (made.validation, True)):
+        for segment in chain.from_iterable(side):
+            of = {(record_of[token].position, record_of[token].validation) for token in segment.ids}
+            assert of == {(segment.position, is_validation)}
+
+
 # Properties of all packings.
 
 
@@ -332,6 +351,7 @@ def naive_shift(row: list[Segment]) -> list[Segment]:
 @example(Packer(max_length=2, truncation="drop"), [RowOf([1, 2, 3], [-100] * 3, False, 0)])
 def test_rows_and_outcomes_equal_the_naive_packer(packer: Packer, records: list[RowOf]):
     expected = naive_pack(packer, records)
+    check_laws(expected, packer, records)
 
     rows = packer(batch_of(records))
 
@@ -356,142 +376,6 @@ def test_rows_and_outcomes_equal_the_naive_packer(packer: Packer, records: list[
     assert sum_of(histograms, "example_tokens") == sum(len(record.ids) for record in records)
     trained = sum(int(table.trained_tokens.sum()) for table in tables)
     assert sum_of(histograms, "example_trained_tokens") == trained + lost
-
-
-@BRIEFLY
-@given(packers(), records_of())
-def test_no_row_is_longer_than_max_length(packer: Packer, records: list[RowOf]):
-    rows = packer(batch_of(records))
-    if packer.max_length is not None:
-        most = packer.max_length - packer.shift_labels
-        assert all(np.diff(table.offsets).max(initial=0) <= most for table in (rows.train, rows.validation))
-
-
-@BRIEFLY
-@given(packers(), records_of())
-def test_lengths_of_the_segments_sum_to_their_row(packer: Packer, records: list[RowOf]):
-    rows = packer(batch_of(records))
-    for table in (rows.train, rows.validation):
-        sums = [
-            int(table.segment_lengths[a:b].sum())
-            for a, b in zip(table.segment_offsets[:-1], table.segment_offsets[1:], strict=True)
-        ]
-        assert sums == np.diff(table.offsets).tolist()
-        assert np.all(table.segment_lengths > 0)
-        assert len(table.sources) == len(table.segment_lengths) == table.segment_offsets[-1]
-        assert len(table.ids) == len(table.labels) == table.offsets[-1]
-        assert (table.ids.dtype, table.labels.dtype) == (np.int32, np.int32)
-
-
-@BRIEFLY
-@given(packers(), records_of())
-def test_every_record_has_one_outcome(packer: Packer, records: list[RowOf]):
-    outcomes = packer(batch_of(records)).outcomes
-    assert outcomes.unaccounted() == 0
-    assert outcomes.kept + outcomes.truncated + sum(outcomes.dropped.values()) == len(records)
-
-
-@BRIEFLY
-@given(packers(shift=False), records_of())
-def test_every_trained_token_is_written_or_counted_as_lost(packer: Packer, records: list[RowOf]):
-    before = sum(label != IGNORED for record in records for label in record.labels)
-    rows = packer(batch_of(records))
-    train, validation = tables_of(rows)
-    assert before == count_trained(train) + count_trained(validation) + rows.outcomes.trained_tokens_lost
-
-
-@BRIEFLY
-@given(packers(), records_of())
-def test_every_row_has_a_label(packer: Packer, records: list[RowOf]):
-    train, validation = tables_of(packer(batch_of(records)))
-    assert all(is_trained(row) for row in train + validation)
-
-
-@BRIEFLY
-@given(packers(), records_of())
-def test_train_and_validation_share_no_record(packer: Packer, records: list[RowOf]):
-    rows = packer(batch_of(records))
-    held_back = {record.position for record in records if record.validation}
-    train, validation = ({*rows.source.positions[table.sources].tolist()} for table in (rows.train, rows.validation))
-    assert validation <= held_back
-    assert not train & held_back
-
-
-@BRIEFLY
-@given(packers(), records_of())
-def test_each_segment_names_the_record_of_its_tokens(packer: Packer, records: list[RowOf]):
-    record_of = {token: record.position for record in records for token in record.ids}
-    train, validation = tables_of(packer(batch_of(records)))
-    for segment in (segment for row in train + validation for segment in row):
-        assert {record_of[token] for token in segment.ids} == {segment.position}
-
-
-@BRIEFLY
-@given(packers(packings=("bfd", "ffd"), shift=False), records_of())
-def test_packing_neither_loses_nor_repeats_a_segment(packer: Packer, records: list[RowOf]):
-    expected: Counter[Segment] = Counter()
-    for record in records:
-        pieces = naive_pieces(packer, Segment(tuple(record.ids), tuple(record.labels), record.position))
-        for segment in pieces:
-            if is_trained([segment]) and not (packer.truncation == "drop" and len(segment.ids) < len(record.ids)):
-                expected[segment] += 1
-
-    train, validation = tables_of(packer(batch_of(records)))
-
-    assert Counter(segment for row in train + validation for segment in row) == expected
-
-
-@BRIEFLY
-@given(packers(packings=("bfd_split",), shift=False), records_of())
-def test_splitting_loses_no_piece_that_has_a_label(packer: Packer, records: list[RowOf]):
-    pieces: Counter[Segment] = Counter()
-    for record in records:
-        pieces.update(naive_pieces(packer, Segment(tuple(record.ids), tuple(record.labels), record.position)))
-
-    train, validation = tables_of(packer(batch_of(records)))
-
-    packed = Counter(segment for row in train + validation for segment in row)
-    assert packed <= pieces
-    assert not any(is_trained([piece]) for piece in pieces - packed)
-
-
-@BRIEFLY
-@given(packers(packings=("wrapped",), shift=False), records_of())
-def test_wrapped_rows_are_the_records_one_after_the_other_cut_at_max_length(packer: Packer, records: list[RowOf]):
-    for held_back in (False, True):
-        stream: list[tuple[int, int]] = []
-        for record in records:
-            if record.validation == held_back and set(record.labels) != {IGNORED}:
-                stream += zip(record.ids, record.labels, strict=True)
-        most = packer.max_length
-        expected = [stream[start : start + most] for start in range(0, len(stream), most)]
-
-        rows = packer(batch_of(records))
-        table = rows.validation if held_back else rows.train
-
-        pairs = list(zip(table.ids.tolist(), table.labels.tolist(), strict=True))
-        cut = [pairs[a:b] for a, b in zip(table.offsets[:-1], table.offsets[1:], strict=True)]
-        assert cut == [row for row in expected if any(label != IGNORED for _, label in row)]
-
-
-@BRIEFLY
-@given(packers(packings=("none",), shift=False), records_of())
-def test_truncation_keeps_only_the_end_that_it_names(packer: Packer, records: list[RowOf]):
-    assume(packer.truncation not in ("turns", "windows"))
-    most = packer.max_length or 10**9
-    cut = {
-        "keep_start": lambda tokens: tokens[:most],
-        "keep_end": lambda tokens: tokens[-most:],
-        "drop": lambda tokens: tokens if len(tokens) <= most else [],
-    }[packer.truncation]
-    expected = [(cut(record.ids), cut(record.labels), record.validation) for record in records]
-    expected = [row for row in expected if any(label != IGNORED for label in row[1])]
-
-    rows = packer(batch_of(records))
-
-    for table, held_back in ((rows.train, False), (rows.validation, True)):
-        written = [([*segment.ids], [*segment.labels]) for (segment,) in rows_of(table, rows.source)]
-        assert written == [(ids, labels) for ids, labels, validation in expected if validation == held_back]
 
 
 @THOROUGHLY
@@ -539,20 +423,6 @@ def test_no_half_turn_is_trained_on_with_truncation_turns():
     assert segment.ids == (100, 101, 102)  # the turn that just fits
     rows = Packer(max_length=2, truncation="turns")(batch_of([RowOf([*range(100, 107)], labels, False, 0)]))
     assert rows.outcomes.dropped == {"no_trained_tokens_left": 1}
-
-
-@BRIEFLY
-@given(packers(shift=True), records_of())
-def test_shifted_labels_are_the_next_token_of_the_same_segment(packer: Packer, records: list[RowOf]):
-    assume(packer.truncation != "windows")  # of which the context has no labels
-    label_of = {token: label for record in records for token, label in zip(record.ids, record.labels, strict=True)}
-    train, validation = tables_of(packer(batch_of(records)))
-    for row in train + validation:
-        for segment in row[:-1]:
-            assert segment.labels == (*(label_of[token] for token in segment.ids[1:]), IGNORED)
-        # The last label of the row is the id of a token that was removed from the row.
-        assert row[-1].labels[:-1] == tuple(label_of[token] for token in row[-1].ids[1:])
-        assert row[-1].labels[-1] in (IGNORED, row[-1].ids[-1] + 1)
 
 
 def test_packed_row_is_shifted_as_one_row_and_predicts_nothing_from_another_segment():
