@@ -532,12 +532,22 @@ _AGES: list[tuple[str, dict[str, Any]]] = [
     ("damaged", {"harm": "flip", "which": 0, "at": 0.5}),
     ("expire", {"days": -1, "keep": 1}),
 ]
+# A file was half-written when it was added.
+_GROWS: list[tuple[str, dict[str, Any]]] = [
+    ("append", {"kinds": ["short", "broken"], "budget": "1", "is_strict": True}),
+    ("arrives", {"kinds": ["short"], "is_half": True}),
+    ("append", {"kinds": [], "budget": "1", "is_strict": True}),
+    ("grows", {"kinds": ["twin"], "is_half": False, "which": 2}),
+    ("append", {"kinds": [], "budget": "1", "is_strict": True}),
+    ("killed", {"what": "append", "change": 24, "kinds": ["long"], "resumes": True}),
+]
 
 
 @pytest.mark.slow
 @settings(max_examples=150 if "TEST_SLOW" in os.environ else 10)
 @given(_BEGINNINGS, st.lists(st.one_of(_STEPS), min_size=6, max_size=9))
 @example({"lengths": "", "order": "", "others": {"--validation_fraction=0.4"}, "kinds": ["long"]}, _AGES)
+@example({"lengths": "", "order": "--dedup=exact", "others": {"--keep_columns=id"}, "kinds": []}, _GROWS)
 def test_each_record_is_there_once_whatever_happens(beginning, steps):
     with tempfile.TemporaryDirectory() as folder:
         versions = Versions(Path(folder), **beginning)
