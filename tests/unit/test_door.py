@@ -39,7 +39,6 @@ runners/test_loopback.py
 support/chats.py
 support/encodings.py
 support/engines.py
-support/harms.py
 support/templates.py
 support/traces.py
 trainers/test_recipes.py
