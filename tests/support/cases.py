@@ -423,8 +423,10 @@ class Case:
             "special_tokens_in_content": chance.choice(("allow", "allow", "report", "plain")),
             "parity": chance.choice(("off", "off", "report", "expand", "reject")),
             "eot_tokens": chance.choice((*[()] * 6, ("<|im_end|>",), ("<|user|>", "<|end|>"))),
-            "part_columns": chance.random() < 0.2,
+            "part_columns": chance.random() < 0.3,
         }
+        # With them, of a completion the turns of the assistant alone are trained on.
+        self.options["part_columns"] &= self.options["loss_on"] in ("assistant", "last_assistant")
         prompt = {"completion": 1, "auto": 0.6}.get(self.options["loss_on"], 0)
         tools = 0.7 if (self.features or {}).keys() & {"calls", "calls_at", "tools"} else 0.3
         texts = Texts(chance, chance.choice(("short", "short", "words", "words", "framed")), _constants(self.template))
