@@ -98,10 +98,12 @@ def failure_of(
                     return f"record {number}: {name}\n  {found[0].get(number)}\nreference\n  {expected[0].get(number)}"
             if found[1] != expected[1]:
                 return f"{name} counts {dict(found[1])}\nreference {dict(expected[1])}"
+        if (firsts := _firsts(texts_of["auto"])) != _firsts(of_all):
+            return f"record: auto shows of the first ones {firsts}\nreference {_firsts(of_all)}"
         if parity != "off":
             config = render_config(template, folder, now=NOW.isoformat(), **options)
             compared = [ParityChecker(config, parity)(texts) for texts in (of_all, texts_of["auto"])]
-            pairs = [(_by_record(texts), _counts(texts)) for texts in compared]
+            pairs = [(_by_record(texts), _counts(texts), _firsts(texts)) for texts in compared]
             if pairs[0] != pairs[1]:
                 return f"parity: auto\n  {pairs[1]}\nreference\n  {pairs[0]}"
     except Exception as error:  # whatever it is, it is not an outcome of a record
@@ -169,6 +171,11 @@ def _by_record(texts: Texts) -> dict[int, Any]:
 
 def _of_text(text: Text) -> Any:
     return text.text, text.spans, text.parts, text.prompt, text.with_stand_ins
+
+
+def _firsts(texts: Texts) -> dict[str, Any]:
+    """The first example of what is counted."""
+    return {name: one for name, one in texts.outcomes.first_examples.items() if name != "rendered_by_reference"}
 
 
 def _counts(texts: Texts) -> Counter[str]:

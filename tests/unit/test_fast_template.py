@@ -16,7 +16,7 @@ from support.templates import CHATML, DROPS_REASONING
 from transforms import Conversation, Examples
 from transforms.chat.fast.fast_jinja import Output, compile_fast, render_fast
 from transforms.chat.fast.identity import NotFollowed, Sources
-from transforms.chat.fast.tool_texts import KnownTools, ToolTexts
+from transforms.chat.fast.tool_texts import ToolTexts
 from transforms.chat.rendering.marks import mark_function, mark_loops
 from transforms.chat.rendering.transformers_jinja import compile_template
 from transforms.model.batches import Texts
@@ -155,57 +155,9 @@ def test_no_text_of_tools_that_are_forgotten_is_given_for_others():
         known.keep(0, f"{number}", Sources())
 
 
-# In the first ones, a statement depends on the tools alone.
-OF_TOOLS = """
-{% for t in tools %}{{ t.name }}{% endfor %}
-{{ tools | tojson }}
-{% if tools %}{{ tools | map(attribute='name') | join }}{% else %}none{% endif %}
-{% macro one(t) %}{% if t %}{% set x = t.name %}{{ x }}{% endif %}{% endmacro %}{{ one(tools[0]) }}
-{% macro a(t) %}{{ t.name }}{% endmacro %}{% macro b(t) %}{{ a(t[0]) }}{% endmacro %}{{ b(tools) }}
-{% for t in tools %}{% set ns = namespace(n=t.name) %}{{ ns.n }}{{ loop.index }}{% endfor %}
-{% for t in tools %}{% for m in [1] %}{{ t.name }}{{ m }}{% endfor %}{% endfor %}
-{% set x = 1 %}{% for t in tools recursive %}{{ t.name }}{% else %}none{% endfor %}
-"""
-OF_MORE = """
-{% for t in tools %}{{ t.name }}{{ kwarg }}{% endfor %}
-{% for t in tools %}{{ t.name }}{{ messages | length }}{% endfor %}
-{% for t in tools %}{{ t.name }}{{ strftime_now('%Y') }}{% endfor %}
-{% macro one(t) %}{% if not t %}{% set kwarg = 1 %}{% endif %}{{ kwarg }}{% endmacro %}{{ one(tools[0]) }}
-{% set x = kwarg %}{% macro one(t) %}{{ t.name }}{{ x }}{% endmacro %}{{ one(tools[0]) }}
-{% macro one(t) %}{% endmacro %}{% if kwarg %}{% macro one(t) %}{{ t.name }}{% endmacro %}{% endif %}{{ one(tools[0]) }}
-{% for m in messages %}{{ tools | tojson }}{{ loop.index }}{% endfor %}
-{% for t in tools %}{{ range(1) | list }}{{ t.name }}{% endfor %}
-{% set tools = [{'name': kwarg}] %}{% for t in tools %}{{ t.name }}{% endfor %}
-{% macro one(tools) %}{{ tools | tojson }}{% endmacro %}{{ one(tools + [kwarg]) }}
-"""
-
-
-@pytest.mark.parametrize(
-    ("source", "is_once"),
-    [
-        (source, once)
-        for sources, once in ((OF_TOOLS, True), (OF_MORE, False))
-        for source in sources.strip().splitlines()
-    ],
-)
-def test_what_depends_on_the_tools_alone_is_printed_once(source, is_once):
-    known = ToolTexts().known([{"name": source}])
-    for name in ("before", "after"):
-        values = {"tools": known.tools, "messages": [user("a")], "kwarg": name, "strftime_now": {"%Y": name}.get}
-        if name == "after":
-            values["range"] = lambda _: ["after"]
-        try:
-            text = printed_by_fast(source, values, known)
-        except NotFollowed:
-            assert "join" in source
-            return
-        assert text == compile_template(source).render(values)
-        assert bool(known.texts) == is_once or "range" in source
-
-
-def printed_by_fast(source: str, values: dict[str, Any], tools: KnownTools | None = None) -> str:
+def printed_by_fast(source: str, values: dict[str, Any]) -> str:
     template = compile_fast(source)
-    output = Output(template, Sources(tools.sources if tools else None), tools)
+    output = Output(template, Sources(None), None)
     render_fast(template, values, values["messages"], output)
     return output.text
 

@@ -154,6 +154,27 @@ EXPRESSIONS = (
     "message.content.center(3)",
     "(message.name or '') + message.content + ('!' if loop.last else '')",
 )
+# What templates print of the tools: in the first ones, a statement depends on them alone.
+OF_TOOLS = (
+    "{% for t in tools %}{{ t.function.name }}{% endfor %}",
+    "{{ tools | tojson }}",
+    "{% if tools %}{{ tools | map(attribute='function.name') | join }}{% else %}none{% endif %}",
+    "{% macro one(t) %}{% if t %}{% set x = t.function.name %}{{ x }}{% endif %}{% endmacro %}{{ one(tools[0]) }}",
+    "{% macro a(t) %}{{ t.function.name }}{% endmacro %}{% macro b(t) %}{{ a(t[0]) }}{% endmacro %}{{ b(tools) }}",
+    "{% for t in tools %}{% set ns = namespace(n=t.function.name) %}{{ ns.n }}{{ loop.index }}{% endfor %}",
+    "{% for t in tools %}{% for m in [1] %}{{ t.function.name }}{{ m }}{% endfor %}{% endfor %}",
+    "{% set x = 1 %}{% for t in tools recursive %}{{ t.function.name }}{% else %}none{% endfor %}",
+    "{% for t in tools %}{{ t.function.name }}{{ style }}{% endfor %}",
+    "{% for t in tools %}{{ t.function.name }}{{ messages | length }}{% endfor %}",
+    "{% for t in tools %}{{ t.function.name }}{{ strftime_now('%Y') }}{% endfor %}",
+    "{% macro one(t) %}{% if not t %}{% set style = 1 %}{% endif %}{{ style }}{% endmacro %}{{ one(tools[0]) }}",
+    "{% set x = style %}{% macro one(t) %}{{ t.function.name }}{{ x }}{% endmacro %}{{ one(tools[0]) }}",
+    "{% macro one(t) %}{% endmacro %}{% if style %}{% macro one(t) %}{{ t.function.name }}{% endmacro %}{% endif %}{{ one(tools[0]) }}",
+    "{% for m in messages %}{{ tools | tojson }}{{ loop.index }}{% endfor %}",
+    "{% for t in tools %}{{ range(1) | list }}{{ t.function.name }}{% endfor %}",
+    "{% set tools = [{'function': {'name': style}}] %}{% for t in tools %}{{ t.function.name }}{% endfor %}",
+    "{% macro one(tools) %}{{ tools | tojson }}{% endmacro %}{{ one(tools + [style]) }}",
+)
 
 PROMPT = "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"
 TOOLS = (
@@ -188,3 +209,14 @@ def test_what_templates_do_to_texts(name: str):
         if seed % 2:  # the mask of all is known, whether turns have headers or not
             case.options |= {"loss_on": "all", "unprinted": "report", "part_columns": False}
         assert shown_failure(case) is None, seed
+
+
+@pytest.mark.parametrize("source", OF_TOOLS)
+def test_what_templates_print_of_tools_that_many_records_have(source: str):
+    case = Case(3, source + CHATML)
+    tools = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("find", "look_up")]
+    given = [
+        {"tools": tools, "chat_template_kwargs": {"style": f"{number % 3}"}} for number in range(len(case.records))
+    ]
+    case.records = [record | more for record, more in zip(case.records, given, strict=True)]
+    assert shown_failure(case) is None

@@ -72,20 +72,24 @@ PRINTS_ANSWERS = """
 CALL = {"type": "function", "function": {"name": "look", "arguments": {}}}
 
 
-def rendered(
-    content: Any, template: str, folder: object = TOKENIZER, engine: str | None = None, **options: Any
-) -> Text:
-    """Render one example with both engines, which must agree, or with one of them. Raises RecordError."""
+def rendered(content: Any, template: str, folder: object = TOKENIZER, **options: Any) -> Text:
+    """Render one example with both engines, which must agree. Raises RecordError."""
     content = Conversation(content) if isinstance(content, list) else content
-    texts = []
-    for one in (engine,) if engine else ("reference", "auto"):
-        renderer = Renderer(render_config(template, folder, engine=one, **options))
-        batch = renderer(examples_of(content))
-        for reject in batch.outcomes.rejects:
-            raise RecordError(reject.reason, reject.detail)
-        texts.append(batch.texts[0])
-    assert texts[0].spans == texts[-1].spans and texts[0].text == texts[-1].text
-    return texts[0]
+    batches = [
+        Renderer(render_config(template, folder, engine=one, **options))(examples_of(content))
+        for one in ("reference", "auto")
+    ]
+    outcomes = [
+        [
+            *((text.text, text.spans) for text in batch.texts),
+            *((reject.reason, reject.detail) for reject in batch.outcomes.rejects),
+        ]
+        for batch in batches
+    ]
+    assert outcomes[0] == outcomes[1]
+    for reject in batches[0].outcomes.rejects:
+        raise RecordError(reject.reason, reject.detail)
+    return batches[1].texts[0]
 
 
 def trained(content: Any, template: str, folder: object = TOKENIZER, **options: Any) -> list[str]:
@@ -139,7 +143,7 @@ def test_completion_that_begins_with_a_tool_is_refused_if_its_prompt_is_printed_
     template = TRIMS_LAST.replace("{%- endfor", "{{ '' if loop.last else '|' }}{%- endfor")
     for question in messages[0]["content"], "2+2?":
         conversation = Conversation([user(question), *messages[1:]], completion_start=1)
-        assert refusal(conversation, template, loss_on="completion", engine="reference") == "prompt_not_a_prefix"
+        assert refusal(conversation, template, loss_on="completion") == "prompt_not_a_prefix"
     # The same without white space at the end is a prefix.
     conversation = Conversation([user("2+2?"), *messages[1:]], completion_start=1)
     assert trained(conversation, TRIMS_LAST, loss_on="completion") == ["[tool]4[assistant]4"]
@@ -541,20 +545,18 @@ LOOKS = {"type": "function", "function": {"name": "look", "arguments": {"at": "T
 LOOKED = [user("Look."), assistant("", tool_calls=[LOOKS]), {"role": "tool", "content": "560 m"}, assistant("Done.")]
 
 
-@pytest.mark.parametrize("engine", ["auto", "reference"])
 @pytest.mark.parametrize("where", [*CALLS, "at the end"])
-def test_call_is_trained_in_its_turn_or_the_record_is_refused(where: str, engine: str):
+def test_call_is_trained_in_its_turn_or_the_record_is_refused(where: str):
     template = looping(CALLS.get(where, CALLS["in its turn"].replace(_CALLS.replace("CALLER", "m"), "")))
     if where == "at the end":
         template = template.replace("{%- if add_", AT_THE_END + "{%- if add_")
     if where in ("in its turn", "the name again in the tool's message"):
         expected = ['<call>look {"at": "Thun"}</call><|end|>', "Done.<|end|>"]
-        assert trained(LOOKED, template, engine=engine) == expected
+        assert trained(LOOKED, template) == expected
     else:
-        assert refusal(LOOKED, template, engine=engine) == "spans_not_established"
+        assert refusal(LOOKED, template) == "spans_not_established"
 
 
-@pytest.mark.parametrize("engine", ["auto", "reference"])
 @pytest.mark.parametrize(
     "body",
     [
@@ -565,25 +567,24 @@ def test_call_is_trained_in_its_turn_or_the_record_is_refused(where: str, engine
     ],
     ids=["before the header", "in the next question"],
 )  # fmt: skip
-def test_reasoning_is_trained_in_its_turn_or_the_record_is_refused(body: str, engine: str):
+def test_reasoning_is_trained_in_its_turn_or_the_record_is_refused(body: str):
     messages = [user("2+2?"), assistant("4", reasoning_content="A sum."), user("3+3?")]
-    assert refusal(messages, looping(body), engine=engine) == "spans_not_established"
+    assert refusal(messages, looping(body)) == "spans_not_established"
     in_turn = "<|{{ m.role }}|>{% if m.role == 'assistant' %}" + THINKS.replace("REASONER", "m") + "{% endif %}"
-    spans = trained(messages, looping(in_turn + "{{ m.content }}<|end|>"), engine=engine)
+    spans = trained(messages, looping(in_turn + "{{ m.content }}<|end|>"))
     assert spans == ["<think>A sum.</think>4<|end|>"]
 
 
 WORDS = looping("{{ m.role | capitalize }}: {{ m.content }}" + _CALLS.replace("CALLER", "m") + "</s>")
 
 
-@pytest.mark.parametrize("engine", ["auto", "reference"])
 @pytest.mark.parametrize("prompt", ["Assistant:", "Assistant: ", "Assistant: <think>\n"])
 @pytest.mark.parametrize("first", [[{"role": "system", "content": "Be kind."}], [user("Look.")], []])
-def test_header_is_never_found_in_a_text_of_the_record(first: list[dict[str, Any]], prompt: str, engine: str):
+def test_header_is_never_found_in_a_text_of_the_record(first: list[dict[str, Any]], prompt: str):
     template = WORDS.replace("<|assistant|>{%- endif", "{{ '" + prompt + "' }}{%- endif")
     function = {"name": "Assistant:", "arguments": {"Assistant:": "Assistant: <think>\n Assistant:"}}
     messages = [*first, assistant("", tool_calls=[{**LOOKS, "function": function}]), *LOOKED[2:]]
-    found = trained(messages, template, engine=engine, chat_template_kwargs={"prompt": prompt})
+    found = trained(messages, template, chat_template_kwargs={"prompt": prompt})
     expected = '<call>Assistant: {"Assistant:": "Assistant: <think>\\n Assistant:"}</call></s>'
     assert [text.lstrip() for text in found] == [expected, "Done.</s>"]
 
