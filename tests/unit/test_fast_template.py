@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.chats import assistant, examples_of, render_config, user
+from support.engines import of_any_engine
 from support.templates import CHATML, DROPS_REASONING
 from transforms import Conversation, Examples
 from transforms.chat.fast.fast_jinja import Output, compile_fast, render_fast
@@ -54,14 +55,6 @@ TOOLS = """
 def rendered(template: str, examples: Examples, engine: str, **options: Any) -> Texts:
     config = render_config(template, now=NOW.isoformat(), loss_on="assistant", engine=engine, **options)
     return Renderer(config)(examples)
-
-
-def of_any_engine(texts: Texts) -> Any:
-    """What both engines have to agree on."""
-    outcomes = texts.outcomes
-    examples = {name: one for name, one in outcomes.first_examples.items() if name != "rendered_by_reference"}
-    rejects = [(reject.position, reject.reason, reject.detail) for reject in outcomes.rejects]
-    return [(text.example.position, text.text, text.spans) for text in texts.texts], rejects, outcomes.notes, examples
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"style": "brief"}])

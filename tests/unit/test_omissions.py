@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from support.cases import REASONING, Marked, framed, words_in
-from support.chats import SPLIT, assistant, render_config, user, without_signature
+from support.chats import assistant, examples_of, render_config, user, without_signature
+from support.engines import of_any_engine
 from support.paths import TOKENIZER
 from support.templates import CHATML, MARKED, PRINTS, odd_templates, templates_of_models
-from transforms import Conversation, Example, Examples, RecordError
+from transforms import Conversation, RecordError
 from transforms.chat.rendering.omissions import NO_OMISSIONS, Omissions, omissions_of
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.traced.compiled import SlowPath
 from transforms.chat.traced.trace_cache import TraceCache
 from transforms.model.batches import Texts
-from transforms.model.outcomes import Outcomes
 from transforms.steps.render import Renderer
 from transforms.tokens.tokenizer import load_tokenizer
 
@@ -103,25 +103,27 @@ def test_what_is_found_is_what_a_search_for_unique_words_finds(name):
 
 
 def rendered(messages: list[dict[str, Any]], template: str, **options: Any) -> Texts:
-    examples = [Example(0, Conversation(messages), {}, False, b"{}")]
-    return Renderer(render_config(template, **options))(Examples(SPLIT, 0, True, Outcomes(read=1), examples))
+    """Render messages with both engines, which must agree."""
+    configs = [render_config(template, engine=engine, **options) for engine in ("auto", "reference")]
+    auto, reference = (Renderer(config)(examples_of(messages)) for config in configs)
+    assert of_any_engine(auto) == of_any_engine(reference)
+    return auto
 
 
-@pytest.mark.parametrize("engine", ["auto", "reference"])
 @pytest.mark.parametrize("loss_on", LOSSES)
 @pytest.mark.parametrize("template", [CHATML, MARKED], ids=["without_markers", "with_markers"])
-def test_record_of_which_a_content_is_not_printed_is_rejected_or_counted(engine: str, loss_on: str, template: str):
+def test_record_of_which_a_content_is_not_printed_is_rejected_or_counted(loss_on: str, template: str):
     hides_tools = template.replace(
         "for message in messages -%}", "for message in messages if message.role != 'tool' -%}"
     )
     messages = [user("Hi"), assistant("One moment."), {"role": "tool", "content": "seen"}, assistant("Done.")]
-    reported = rendered(messages, hides_tools, unprinted="report", loss_on=loss_on, engine=engine)
+    reported = rendered(messages, hides_tools, unprinted="report", loss_on=loss_on)
     found = "the chat template does not print the content of messages[2] (tool)"
     assert (reported.outcomes.notes, reported.outcomes.first_examples["not_printed"]) == (
         {"not_printed": 1},
         (0, found),
     )
-    rejected = rendered(messages, hides_tools, loss_on=loss_on, engine=engine)
+    rejected = rendered(messages, hides_tools, loss_on=loss_on)
     assert [(reject.reason, reject.detail.startswith(found)) for reject in rejected.outcomes.rejects] == [
         ("not_printed", True)
     ]
@@ -129,22 +131,20 @@ def test_record_of_which_a_content_is_not_printed_is_rejected_or_counted(engine:
     assert not rejected.outcomes.notes
 
 
-@pytest.mark.parametrize("engine", ["auto", "reference"])
-def test_reasoning_that_is_not_printed_is_counted_and_never_rejects(engine: str):
+def test_reasoning_that_is_not_printed_is_counted_and_never_rejects():
     messages = [user("1?"), assistant("1", reasoning_content="I count."), user("2?"), assistant("2", thinking="On.")]
-    outcomes = rendered(messages, CHATML, engine=engine).outcomes
+    outcomes = rendered(messages, CHATML).outcomes
     assert outcomes.notes == {"reasoning_not_printed": 1, "last_reasoning_not_printed": 1}
     found = "the chat template does not print the reasoning_content of messages[1] and the thinking of messages[3]"
     assert outcomes.first_examples["reasoning_not_printed"] == (0, found)
 
 
-@pytest.mark.parametrize("engine", ["auto", "reference"])
-def test_reasoning_that_is_printed_from_another_key_of_its_message_is_printed(engine: str):
+def test_reasoning_that_is_printed_from_another_key_of_its_message_is_printed():
     template = CHATML.replace("message.content +", "(message.reasoning_content or '') + message.content +")
     same = [user("1?"), assistant("1", reasoning_content="I count.", reasoning="I count.")]
-    assert not rendered(same, template, engine=engine).outcomes.notes
+    assert not rendered(same, template).outcomes.notes
     other = [user("1?"), assistant("1", reasoning_content="I count.", reasoning="I guess.")]
-    assert rendered(other, template, engine=engine).outcomes.notes["reasoning_not_printed"] == 1
+    assert rendered(other, template).outcomes.notes["reasoning_not_printed"] == 1
 
 
 UNREAD = [user("2+2?"), assistant("4", reasoning_content="A sum.")]
@@ -152,7 +152,6 @@ LATER = [user("And 3+3?"), assistant("6")]
 CALL = assistant("", tool_calls=[{"type": "function", "function": {"name": "add", "arguments": {}}}], thinking="A sum.")
 
 
-@pytest.mark.parametrize("engine", ["auto", "reference"])
 @pytest.mark.parametrize(
     ("name", "messages", "lost", "of_last"),
     [
@@ -166,8 +165,8 @@ CALL = assistant("", tool_calls=[{"type": "function", "function": {"name": "add"
         ("deepseek_r1_distill", [user("2+2?"), assistant("<think>A sum.</think>4")], 1, 1),
     ],
 )
-def test_reasoning_of_the_last_answer_is_told_apart_from_that_of_earlier_turns(engine, name, messages, lost, of_last):
-    notes = rendered(messages, REAL[name], engine=engine, now="2026-11-20T12:00:00").outcomes.notes
+def test_reasoning_of_the_last_answer_is_told_apart_from_that_of_earlier_turns(name, messages, lost, of_last):
+    notes = rendered(messages, REAL[name], now="2026-11-20T12:00:00").outcomes.notes
     assert notes.get("reasoning_not_printed", 0) == lost
     assert notes.get("last_reasoning_not_printed", 0) == of_last
 
@@ -217,7 +216,6 @@ TEXT = [
 ]
 
 
-@pytest.mark.parametrize("engine", ["auto", "reference"])
 @pytest.mark.parametrize(
     ("role", "content", "gone", "expected"),
     [("assistant", f"{gone}Hello", gone, "reasoning_not_printed") for gone in THOUGHTS]
@@ -229,20 +227,19 @@ TEXT = [
     + [("assistant", "<think>So it is.</think>Hello", "<think>So", "not_printed")]
     + [("user", f"{gone}Hello", gone, "not_printed") for gone in (*THOUGHTS, *TEXT)],
 )
-def test_only_reasoning_of_the_assistant_may_be_left_out(role, content, gone, expected, engine):
+def test_only_reasoning_of_the_assistant_may_be_left_out(role, content, gone, expected):
     messages = [user("Hi"), assistant("Hello")]
     messages[role == "assistant"]["content"] = content
     kwargs = {"chat_template_kwargs": {"gone": gone}, "unprinted": "report", "special_tokens_in_content": "allow"}
-    notes = rendered(messages, PRINTS_ONE, engine=engine, **kwargs).outcomes.notes
+    notes = rendered(messages, PRINTS_ONE, **kwargs).outcomes.notes
     assert {name for name in notes if name.endswith("_printed")} - {"last_reasoning_not_printed"} == {expected} - {None}
 
 
-@pytest.mark.parametrize("engine", ["auto", "reference"])
 @pytest.mark.parametrize("cut", ["message.content[:20]", "message.content.split('<p>')[0]"])
-def test_content_that_is_cut_before_a_tag_is_not_reasoning(cut: str, engine: str):
+def test_content_that_is_cut_before_a_tag_is_not_reasoning(cut: str):
     page = "Summarise this page: <p>the river rises in June</p>"
     for messages in ([user(page), assistant("It rises.")], [user("Which?"), assistant(page)]):
-        rejects = rendered(messages, CHATML.replace("message.content", cut), engine=engine).outcomes.rejects
+        rejects = rendered(messages, CHATML.replace("message.content", cut)).outcomes.rejects
         assert [reject.reason for reject in rejects] == ["not_printed"]
 
 
@@ -265,12 +262,11 @@ def as_parts(message: dict[str, Any], *texts: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("template", [ONLY_PARTS, REFUSES_STRINGS, BOTH, SYSTEM_STRINGS, PRINTS_LISTS, CHATML])
-@pytest.mark.parametrize("engine", ["auto", "reference"])
-def test_strings_and_parts_print_the_same_whichever_of_them_the_template_reads(template: str, engine: str):
+def test_strings_and_parts_print_the_same_whichever_of_them_the_template_reads(template: str):
     messages = [{"role": "system", "content": "Be kind."}, user("Hi"), assistant("Hello")]
     expected = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in messages)
     for given in (messages, [*map(as_parts, messages)], [messages[0], as_parts(messages[1]), messages[2]]):
-        texts = rendered(given, template, engine=engine)
+        texts = rendered(given, template)
         assert [(text.text, text.spans) for text in texts.texts] == [(expected, [(len(expected) - 16, len(expected))])]
 
 
@@ -309,10 +305,9 @@ TOOLS_AS_JSON = """
 """
 
 
-@pytest.mark.parametrize("engine", ["auto", "reference"])
-def test_a_string_that_is_printed_in_another_form_is_given_as_a_string(engine):
+def test_a_string_that_is_printed_in_another_form_is_given_as_a_string():
     messages = [user("2+2?"), CALL, {"role": "tool", "content": "4\n"}, assistant("4")]
-    texts = rendered(messages, TOOLS_AS_JSON, engine=engine, unprinted="report")
+    texts = rendered(messages, TOOLS_AS_JSON, unprinted="report")
     assert [text.text for text in texts.texts] == ['<user>2+2?<assistant><tool>"4\\n"<assistant>4']
 
 
@@ -322,30 +317,26 @@ JOINS_AND_WRITES_JSON = CHATML.replace(
 )
 
 
-@pytest.mark.parametrize("engine", ["auto", "reference"])
-def test_parts_that_are_printed_as_strings_are_in_another_form_are_given_as_parts(engine):
-    texts = rendered([as_parts(user(""), "a", "b"), assistant("4")], JOINS_AND_WRITES_JSON, engine=engine)
+def test_parts_that_are_printed_as_strings_are_in_another_form_are_given_as_parts():
+    texts = rendered([as_parts(user(""), "a", "b"), assistant("4")], JOINS_AND_WRITES_JSON)
     assert [text.text.count('"ab"') for text in texts.texts] == [1]
 
 
-@pytest.mark.parametrize("engine", ["auto", "reference"])
-def test_parts_are_one_string_if_the_template_prints_a_list_as_such(engine):
+def test_parts_are_one_string_if_the_template_prints_a_list_as_such():
     writes_json = CHATML.replace("message.content", "(message.content | tojson)")
-    texts = rendered([as_parts(user(""), "a", "b"), assistant("4")], writes_json, engine=engine)
+    texts = rendered([as_parts(user(""), "a", "b"), assistant("4")], writes_json)
     assert [text.text.count('"a\\nb"') for text in texts.texts] == [1]
 
 
-@pytest.mark.parametrize("engine", ["auto", "reference"])
-def test_parts_are_given_as_parts_if_their_text_alone_is_printed_in_whatever_form(engine):
+def test_parts_are_given_as_parts_if_their_text_alone_is_printed_in_whatever_form():
     writes_json_of_json = JOINS_AND_WRITES_JSON.replace("message.content if", "message.content | tojson if")
-    texts = rendered([as_parts(user(""), "a", "b"), assistant("4")], writes_json_of_json, engine=engine)
+    texts = rendered([as_parts(user(""), "a", "b"), assistant("4")], writes_json_of_json)
     assert [text.text.count('"ab"') for text in texts.texts] == [1]
 
 
-@pytest.mark.parametrize("engine", ["auto", "reference"])
-def test_a_text_that_is_cut_after_it_was_made_of_a_content_is_a_part_of_that(engine):
+def test_a_text_that_is_cut_after_it_was_made_of_a_content_is_a_part_of_that():
     cuts_json = CHATML.replace("message.content", "(message.content | tojson).split('</think>')[-1]")
     kept, cut = ([user(content), assistant("4")] for content in ("What is 2+2?", "What </think> is 2+2?"))
-    assert len(rendered(kept, cuts_json, engine=engine).texts) == 1
-    rejects = rendered(cut, cuts_json, engine=engine).outcomes.rejects
+    assert len(rendered(kept, cuts_json).texts) == 1
+    rejects = rendered(cut, cuts_json).outcomes.rejects
     assert [reject.reason for reject in rejects] == ["not_printed"]
