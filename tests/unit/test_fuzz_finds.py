@@ -149,7 +149,7 @@ DEFECTS: dict[str, tuple[Sequence[Callable[[Patch], None]], str]] = {
     "completion_by_prefix": ([completion_by_prefix_of_characters], r"is trained on"),
     "header_in_argument": ([contents_only, header_in_argument], r"is not trained on"),
     "calls_out_of_their_turn": ([contents_only], r"is (not )?trained on"),
-    "excused_by_any_tag": ([excused_by_any_tag], r"is not printed"),
+    "excused_by_any_tag": ([excused_by_any_tag], r"is not printed|lose words"),
     "strings_become_parts": ([parts_in_place_of_json], r"transformers"),
     "reference_is_not_transformers": ([reasoning_under_its_own_key], r"transformers"),
     "tokens": ([tokens_by_an_inexact_expression], r"tokens|tokenizing"),
