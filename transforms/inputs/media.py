@@ -10,10 +10,10 @@ from transforms.base.errors import RecordError
 _MEDIA = ("image", "audio", "video")
 _ONLY_TEXT = "only text can be tokenized"
 MEDIA_COLUMNS = tuple(column for medium in _MEDIA for column in (medium, f"{medium}s"))
-# Columns that may be metadata, but not of a record whose text has the placeholder of the file: their medium.
-FILE_COLUMNS = {
-    f"{medium}_{kind}": medium for medium in _MEDIA for kind in ("path", "paths", "file", "files", "url", "urls")
-}
+# Columns that may be metadata, but not of a record whose text has the placeholder of the file.
+FILE_COLUMNS = tuple(
+    f"{medium}_{kind}" for medium in _MEDIA for kind in ("path", "paths", "file", "files", "url", "urls")
+)
 
 
 def check_no_media(record: Mapping[str, Any]) -> None:
@@ -33,9 +33,12 @@ def check_no_media(record: Mapping[str, Any]) -> None:
     for column, value in record.items():
         if _is_file(value):
             raise RecordError("image", f"{column} has the bytes of an image, or of another file; {_ONLY_TEXT}")
-        of_file = FILE_COLUMNS.get(column)
-        if of_file and not _is_empty(value) and _mentions(record, f"<{of_file}>"):
-            raise RecordError(of_file, f"{column} names the file of the <{of_file}> in the text; {_ONLY_TEXT}")
+    if record.keys().isdisjoint(FILE_COLUMNS):
+        return
+    for column in FILE_COLUMNS:
+        for medium in _MEDIA:
+            if column.startswith(medium) and not _is_empty(record.get(column)) and _mentions(record, f"<{medium}>"):
+                raise RecordError(medium, f"{column} names the file of the <{medium}> in the text; {_ONLY_TEXT}")
 
 
 def _has(record: Mapping[str, Any], medium: str) -> bool:
