@@ -260,6 +260,8 @@ def turns_are_known(features: Mapping[str, Any]) -> bool:
     """Whether what a template shows as its turns is what is trained on: it has a header and a closing of each."""
     # Of a template that prints at the end, a turn without any text is not known.
     is_odd = features.get("closing") == "merged" or features.get("wrapped") in ("generation", "joined")
+    # What closes a turn is printed for the message after it, which may be one that is skipped.
+    is_odd = is_odd or (features.get("closing") == "by_next" and bool(features.get("skip")))
     in_turn = features.get("calls_at", "after") in ("after", "before")
     return in_turn and not is_odd and features.get("prompt", "header") in ("header", "think")
 
