@@ -53,7 +53,7 @@ def _module(name: str) -> Any:
         raise UserError(
             f"Beam {beam_version} has no {name}.grpc as Chatmill expects it, so the servers of the build would listen "
             "at all addresses of this machine, and anybody could run code in it. Give --direct_running_mode in_memory, "
-            "which has no servers, or install an earlier Beam."
+            "which has no servers and one worker, or install an earlier Beam."
         )
     return module
 
