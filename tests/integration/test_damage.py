@@ -226,9 +226,13 @@ def log_of(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
 def test_log_that_is_not_whole_is_named_by_each_command_and_nothing_is_changed(made, tmp_path, run, harm):
-    """No version of `grown` has expired, so that each of its entries is needed."""
+    """No version of `grown` has expired, so that each of its entries is needed.
+
+    An entry has the hash of the one before it. Of the newest one nothing has, so a byte of it may change unseen.
+    """
     commands = ["verify", *(name for name in (*READS, *WRITES) if name not in ("input", "overwrite"))]
-    for number, name in enumerate(log_of(made / "grown")):
+    entries = log_of(made / "grown")
+    for number, name in enumerate(entries[:-1] if harm.__name__ == "flip" else entries):
         output, changed = harmed(made, "grown", tmp_path / str(number), name, harm)
         before = contents(output)
         for command in commands if number == harm.__name__ == "remove" else commands[number % 2 :: 2]:

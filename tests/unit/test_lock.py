@@ -49,10 +49,8 @@ def test_the_lock_of_a_process_that_was_killed_is_free_at_once_although_what_it_
     read, write = os.pipe()
     if not (owner := os.fork()):
         lock_of(tmp_path).take()
-        child = os.fork()
-        if not child:
-            time.sleep(600)
-        os.write(write, f"{child}\n".encode())
+        if not os.fork():
+            os.write(write, f"{os.getpid()}\n".encode())
         time.sleep(600)
     child = int(os.read(read, 100))
     with pytest.raises(ParameterError, match=f"process {owner} on "):
