@@ -37,6 +37,13 @@ def test_parse_reads_a_record_as_a_build(record, options, expected):
     assert raised.value.reason.startswith(expected)
 
 
+@pytest.mark.parametrize("engine", ["auto", "reference"])
+def test_parse_notes_what_a_build_notes(engine):
+    [example] = parse(b'{"text": "a", "id": 1, "id": 2}', engine=engine, keep_columns=["topic"])
+    found = "the record has 'id' twice in an object; the last one counts"
+    assert example.notes == (("duplicate_json_keys", found), ("records_without_topic", None))
+
+
 def test_parse_gives_all_examples_of_a_formatter_and_says_what_it_drops(tmp_path):
     formatter = tmp_path / "formatter.py"
     formatter.write_text("def texts(record):\n    return [{'text': text} for text in record['texts']] or None\n")

@@ -92,8 +92,7 @@ def list_inputs(
             those whose names begin with an underscore, are not. A file that is named itself or by a glob is listed
             whatever its suffix. A folder that is a dataset has splits, as one on the Hub. Of a dataset of this project
             that is named itself, its rows are listed; one below a folder, or that only the signs of a glob match, is
-            logged and not listed. ORG/NAME, if there is no such
-            file or folder, is a dataset on the Hub.
+            logged and not listed. ORG/NAME, if there is no such file or folder, is a dataset on the Hub.
         format: one of INPUT_FORMATS.
         parameter: what the caller calls the patterns, for errors.
         splits: of datasets on the Hub and of folders; none if each has only one; None if there is no option for them.

@@ -11,8 +11,8 @@ import numpy as np
 from transforms.base.checks import check_choice
 from transforms.base.errors import ParameterError, RecordDropped, RecordError
 from transforms.chat.config import ENGINES
-from transforms.model.batches import Labels, RowSource, Split
-from transforms.model.examples import Example, Record, attempt
+from transforms.model.batches import Labels, Records, RowSource, Split
+from transforms.model.examples import Example, Record
 from transforms.model.outcomes import Outcomes
 from transforms.rows.ragged import joined, offsets_of
 from transforms.steps.pack import Packer
@@ -21,6 +21,9 @@ from transforms.tokens import TextEncoder
 from transforms.tokens.fast_encoder import NotSupported, load_fast_encoder
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
+
+# Of values that come from no file.
+_SPLIT = Split(0, ())
 
 
 def parse(record: Mapping[str, Any] | bytes, **options: Any) -> list[Example]:
@@ -38,23 +41,13 @@ def parse(record: Mapping[str, Any] | bytes, **options: Any) -> list[Example]:
         RecordDropped: if a build would drop it; its `reason` says why.
         ParameterError: if an option is not one of those.
     """
-    parser = Parser(**options)
     raw = record if isinstance(record, bytes) else dict(record)
-    dropped = list[RecordDropped]()
-
-    def parsed(record: Record) -> list[Example]:
-        try:
-            return parser.parse_all(record)
-        except RecordDropped as drop:
-            dropped.append(drop)
-            return []
-
-    [*found], rejects = attempt([Record(0, raw)], parsed)
-    for reject in rejects:
+    batch = Parser(**options)(Records(_SPLIT, 0, True, Outcomes(read=1), [Record(0, raw)]))
+    for reject in batch.outcomes.rejects:
         raise RecordError(reject.reason, reject.detail)
-    for drop in dropped:
-        raise drop
-    return found[0]
+    for drop in batch.outcomes.drops:
+        raise RecordDropped(drop.reason)
+    return batch.examples
 
 
 def tokenize(texts: Sequence[str], tokenizer: str, *, special_tokens: bool = False, engine: str = "auto") -> list[Any]:
@@ -110,7 +103,7 @@ def pack(
     source = RowSource(np.arange(len(pairs)), np.zeros(len(pairs), bool), None)
     ids, labels = (joined([pair[i] for pair in pairs], np.int32) for i in range(2))
     offsets = offsets_of(np.array([len(row) for row, _ in pairs], np.int64))
-    labelled = Labels(Split(0, ()), 0, True, Outcomes(), ids, labels, offsets, source)
+    labelled = Labels(_SPLIT, 0, True, Outcomes(), ids, labels, offsets, source)
     table = Packer(max_length=max_length, **options)(labelled).train
     lengths = table.segment_lengths.tolist()
     return [
