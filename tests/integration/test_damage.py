@@ -243,6 +243,15 @@ def test_log_that_is_not_whole_is_named_by_each_command_and_nothing_is_changed(m
             assert contents(output) == before, (name, command)
 
 
+@pytest.mark.parametrize("command", ["snapshots", "stats", "append", "expire"])
+def test_entry_of_the_log_that_says_another_time_is_named(made, tmp_path, run, command):
+    """Which has all types and names that it had: only the hash in the entry after it says that it was changed."""
+    output = Path(shutil.copytree(made / "grown", tmp_path / "out"))
+    entry = output / log_of(output)[0]
+    entry.write_text(re.sub(r'"time":"\d{4}', '"time":"1999', entry.read_text()))
+    assert_named([f"{LOG}{entry.name}"], run(*command_of(command, output, made)))
+
+
 def chosen(folder: Path) -> list[str]:
     """The first file of each part of a dataset, all of the log, and those that are derived from it."""
     names = sorted(contents(folder))

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -127,11 +128,15 @@ class LogFiles:
 
         Raises:
             FileNotFoundError: if one has expired since the log was listed.
-            InputError: if one is damaged.
+            InputError: if one is damaged, or does not follow the one before it.
             StoreError: if the store fails.
         """
         with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
-            return [*pool.map(self._entry, versions)]
+            read = [*pool.map(self._entry, versions)]
+        for (before, sha256), (entry, _) in pairwise(read):
+            if entry.version == before.version + 1 and entry.previous != sha256:
+                raise damaged(self.url(entry.version), f"it does not follow the version {before.version}")
+        return read
 
     def create(self, entry: Entry) -> tuple[Entry, str] | None:
         """Write an entry, unless there is one of its version.
