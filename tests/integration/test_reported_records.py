@@ -245,3 +245,17 @@ def test_empty_answer_under_generation_blocks_is_kept(tmp_path, template, parity
     assert chatmill("build", *arguments) == 0
     assert marked_rows(out)["empty"].count("⟦") == 1 and "⟦x⟧" in marked_rows(out)["empty"]
     assert manifest_of(out)["notes"]["empty_answers"] == 1
+
+
+@pytest.mark.parametrize(
+    "parts", ["--write_columns=input_ids,labels,part_lengths,part_kinds,part_messages", "--train_parts=content,end"]
+)
+def test_parts_never_change_which_messages_of_a_completion_are_trained_on(tmp_path, parts):
+    """With loss_on completion all of it is, also what a user says in it, which is no part of a turn."""
+    prompt, answer = {"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}
+    several = {"prompt": [prompt], "completion": [answer, prompt, answer]}
+    corpus = write_jsonl(tmp_path / "records.jsonl", [{"prompt": [prompt], "completion": [answer]}, several])
+    options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=1", "--direct_num_workers=1"]
+    for loss, rejected in (("completion", ["loss_not_applicable"]), ("auto", [])):
+        assert chatmill("build", *options, f"--output={tmp_path / loss}", f"--loss_on={loss}", parts) == 0
+        assert [reject["reason"] for reject in rejects_of(tmp_path / loss)] == rejected

@@ -70,7 +70,8 @@ class TurnFinder:
         if resolved == "all":
             spans: list[Span] = [(0, len(text))]
         elif with_parts:
-            resolved = "completion_turns" if resolved == "completion" else resolved
+            if resolved == "completion":
+                resolved = _turns_of_completion(conversation)
             spans, parts = self.parted_spans(rendering, trained_turns(conversation, resolved))
         else:
             spans = self.trained_spans(rendering, resolved)
@@ -223,6 +224,15 @@ class TurnFinder:
         if self.rules.masks_after_end and conversation.messages[last]["role"] == "assistant":
             (span,) = _without_after_end([span], search.end(last, span))
         return span
+
+
+def _turns_of_completion(conversation: Conversation) -> str:
+    """The loss on the turns of a completion, whose parts are known, if it trains on the same. Raises RecordError."""
+    completion = conversation.messages[conversation.completion_start or 0 :]
+    if [message["role"] for message in completion] != ["assistant"]:
+        trained = "loss_on completion trains on all of a completion of several messages, which has no parts"
+        raise RecordError("loss_not_applicable", f"{trained}: give auto, or neither choose nor write parts")
+    return "completion_turns"
 
 
 def _without_after_end(spans: Sequence[Span], end: Span | None) -> list[Span]:
