@@ -39,7 +39,7 @@ MUTANTS = [
         "best = bisect_left(spaces, length * len(order))",
         "best = bisect_left(spaces, (length + 1) * len(order))",
         "a segment does not go to a row whose space it fills exactly",
-        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
+        "tests/unit/test_pack.py::test_rows_equal_those_of_the_naive_packer",
     ),
     Mutant(
         "equal_lengths_reversed",
@@ -47,7 +47,7 @@ MUTANTS = [
         'return np.argsort(-lengths, kind="stable")',
         'return np.argsort(lengths, kind="stable")[::-1]',
         "segments of one length are packed last first",
-        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
+        "tests/unit/test_pack.py::test_rows_equal_those_of_the_naive_packer",
     ),
     Mutant(
         "ffd_leaves_exact_space",
@@ -55,7 +55,7 @@ MUTANTS = [
         "if space[2 * node] >= length else",
         "if space[2 * node] > length else",
         "first fit passes over the row that a segment fills exactly",
-        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
+        "tests/unit/test_pack.py::test_rows_equal_those_of_the_naive_packer",
     ),
     Mutant(
         "wrapped_cuts_once_more",
@@ -63,7 +63,7 @@ MUTANTS = [
         "row_starts = np.arange(0, int(begins[-1]), capacity)",
         "row_starts = np.arange(0, int(begins[-1]) + 1, capacity)",
         "a stream that ends with a full row has an empty one more",
-        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
+        "tests/unit/test_pack.py::test_rows_equal_those_of_the_naive_packer",
     ),
     Mutant(
         "row_without_label_is_written",
@@ -71,7 +71,7 @@ MUTANTS = [
         "return table if table.trained_tokens.all() else table.take(np.flatnonzero(table.trained_tokens))",
         "return table",
         "rows of which no label is left are written",
-        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
+        "tests/unit/test_pack.py::test_rows_equal_those_of_the_naive_packer",
     ),
     Mutant(
         "validation_becomes_train",
@@ -79,7 +79,7 @@ MUTANTS = [
         "for validation in (False, True)]",
         "for validation in (True, False)]",
         "the splits are swapped",
-        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
+        "tests/unit/test_pack.py::test_build_has_the_rows_and_outcomes_of_the_naive_packer",
     ),
     Mutant(
         "labels_not_shifted",
@@ -87,7 +87,7 @@ MUTANTS = [
         "labels=np.delete(table.labels, table.offsets[:-1]),",
         "labels=np.delete(table.labels, ends - 1),",
         "with shift_labels each token predicts itself",
-        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
+        "tests/unit/test_pack.py::test_rows_equal_those_of_the_naive_packer",
     ),
     Mutant(
         "next_segment_is_predicted",
@@ -95,7 +95,7 @@ MUTANTS = [
         "labels = _ignored_at(labels, starts[segments.length > 0])",
         "labels = _ignored_at(labels, starts[:1])",
         "with shift_labels the end of a segment predicts the beginning of the next one",
-        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
+        "tests/unit/test_pack.py::test_rows_equal_those_of_the_naive_packer",
     ),
     Mutant(
         "no_label_is_too_long",
@@ -103,7 +103,7 @@ MUTANTS = [
         'dropped_whole = ~survives & cut & (self.truncation == "drop")',
         'dropped_whole = ~survives & (self.truncation == "drop")',
         "a short record without a label is dropped as too long",
-        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
+        "tests/unit/test_pack.py::test_build_has_the_rows_and_outcomes_of_the_naive_packer",
     ),
     # Truncation.
     Mutant(
@@ -112,7 +112,7 @@ MUTANTS = [
         'lengths - kept if truncation == "keep_end" else',
         'lengths - kept if truncation == "keep_start" else',
         "keep_start keeps the end",
-        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
+        "tests/unit/test_pack.py::test_rows_equal_those_of_the_naive_packer",
     ),
     Mutant(
         "turn_that_just_fits_is_cut",
@@ -120,7 +120,7 @@ MUTANTS = [
         "fits = turns.stop <= max_length",
         "fits = turns.stop < max_length",
         "a turn that ends at max_length is lost",
-        "tests/unit/test_pack.py::test_no_half_turn_is_trained_on_with_truncation_turns",
+        "tests/unit/test_pack.py::test_examples",
     ),
     Mutant(
         "context_is_trained_twice",
@@ -128,7 +128,7 @@ MUTANTS = [
         "yield begin, end, max(done - begin, 0)",
         "yield begin, end, 0",
         "what windows repeat as context is trained on again",
-        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
+        "tests/unit/test_pack.py::test_rows_equal_those_of_the_naive_packer",
     ),
     Mutant(
         "window_is_one_token_short",
@@ -136,7 +136,7 @@ MUTANTS = [
         "turns[number + 1][1] - begin <= max_length:",
         "turns[number + 1][1] - begin < max_length:",
         "a window leaves out a turn that fills it exactly",
-        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
+        "tests/unit/test_pack.py::test_rows_equal_those_of_the_naive_packer",
     ),
     Mutant(
         "pieces_overlap",
@@ -144,7 +144,7 @@ MUTANTS = [
         "np.minimum(lengths[source] - start, max_length))",
         "np.minimum(lengths[source], max_length))",
         "the last piece of bfd_split reaches into the next row",
-        "tests/unit/test_pack.py::test_rows_and_outcomes_equal_the_naive_packer",
+        "tests/unit/test_pack.py::test_rows_equal_those_of_the_naive_packer",
     ),
     # Labels.
     Mutant(

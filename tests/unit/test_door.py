@@ -80,7 +80,6 @@ unit/test_mix.py
 unit/test_newer.py
 unit/test_omissions.py
 unit/test_outcomes.py
-unit/test_pack.py
 unit/test_parity.py
 unit/test_parse.py
 unit/test_parts.py
@@ -112,7 +111,6 @@ unit/test_tokenizer_folder.py
 unit/test_trace_cache.py
 unit/test_traces.py
 unit/test_transformers_jinja.py
-unit/test_trl.py
 unit/test_turn_parts.py
 unit/test_turns.py
 unit/test_typed.py
