@@ -156,12 +156,12 @@ MUTANTS = [
         "tests/unit/test_label.py::test_record_of_several_rows_is_dropped_only_if_no_row_has_a_label",
     ),
     Mutant(
-        "empty_token_is_not_trained",
+        "token_after_span_is_trained",
         "transforms/tokens/trained.py",
-        "return exists & (span_starts < np.maximum(stops, starts + 1))",
-        "return exists & (span_starts < stops)",
-        "tokens of no length out of order are not trained on",
-        "tests/unit/test_label.py::test_token_is_trained_if_one_of_its_characters_is_in_a_span",
+        "edges = np.searchsorted(starts, spans)",
+        'edges = np.searchsorted(starts, spans, side="right")',
+        "the token that begins where a span ends is trained on",
+        "tests/unit/test_label.py::test_token_is_trained_on_if_one_of_its_characters_is",
     ),
     Mutant(
         "token_before_span_is_trained",
@@ -169,7 +169,7 @@ MUTANTS = [
         'np.searchsorted(stops, spans[:, 0], side="right")',
         'np.searchsorted(stops, spans[:, 0], side="left")',
         "the token that ends where a span begins is trained on",
-        "tests/unit/test_label.py::test_token_is_trained_if_one_of_its_characters_is_in_a_span",
+        "tests/unit/test_label.py::test_token_is_trained_on_if_one_of_its_characters_is",
     ),
     # Which text is trained on.
     Mutant(

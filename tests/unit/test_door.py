@@ -72,7 +72,6 @@ unit/test_hub_choice.py
 unit/test_identity.py
 unit/test_json_by_id.py
 unit/test_json_forms.py
-unit/test_label.py
 unit/test_lock.py
 unit/test_markers.py
 unit/test_message_properties.py

@@ -1,197 +1,76 @@
+"""Labels: the id of a token of which a character is trained on, and -100 for any other."""
+
 from __future__ import annotations
 
-import dataclasses
-from itertools import pairwise
+import random
+from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-from hypothesis import example, given
-from hypothesis import strategies as st
+import pytest
+from transformers import AutoTokenizer
 
-from support.chats import SPLIT
-from transforms.model.batches import RowSource, Tokens
-from transforms.model.outcomes import Outcomes
-from transforms.rows.parts import PARTS, code_of
-from transforms.steps.label import build_labels
-from transforms.tokens.trained import is_trained, spans_of_tokens
+from support.chats import assistant, user
+from support.datasets import manifest_of, rows_of, write_jsonl
+from support.models import DEEPSEEK, MISTRAL, QWEN
+from support.paths import TOKENIZER
+from transforms import render
 
-CHARACTERS = 24
+# It prints contents and nothing else, so that tokens begin in one of them and end in another.
+CONTENTS = (
+    "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}"
+    "{% else %}{{ m.content }}{% endif %}{% endfor %}"
+)
+PIECES = ["a", "the", " the", "wheel", " ", "  ", "\n", "1", "23", "é", "水", "水車", "\U0001f409", "\u200d"]
+PIECES += ["e\u0301", "q\u0301\u0323", "\u0301\u0327"]
 
 
-def tokens_of(
-    rows: list[list[int]],
-    ranges: list[tuple[int, int]],
-    spans: list[tuple[int, int]],
-) -> Tokens:
-    """Build a batch of rows. ranges: characters of each token. Each row is from another record and keeps its id."""
-    lengths = [len(row) for row in rows]
-    starts, stops = np.array(ranges, np.int64).reshape(-1, 2).T
-    edges = np.array(spans, np.int64).reshape(-1, 2)
-    return Tokens(
-        split=SPLIT,
-        part=3,
-        last=False,
-        outcomes=Outcomes(read=len(rows)),
-        ids=np.array([token for row in rows for token in row], np.int32),
-        offsets=np.cumsum([0, *lengths]).astype(np.int64),
-        trained=is_trained(starts, stops, edges),
-        source=RowSource(
-            positions=np.array([100 + i for i in range(len(rows))], np.int64),
-            validation=np.array([i % 2 == 1 for i in range(len(rows))], bool),
-            columns=pa.table({"id": pa.array([f"record-{i}" for i in range(len(rows))], pa.string())}),
-        ),
+def conversations(seed: int, count: int) -> list[list[dict[str, Any]]]:
+    draw = random.Random(seed)
+    contents = [["".join(draw.choices(PIECES, k=draw.randint(1, 4))) for _ in range(6)] for _ in range(count)]
+    # The first and the last character are not white space, which a template may strip.
+    return [[each(f"{text}") for each, text in zip((user, assistant) * 3, ["Q", *own[1:5], "end"], strict=True)]
+            for own in contents]  # fmt: skip
+
+
+def expected_of(messages: list[dict[str, Any]], tokenizer: Any) -> dict[str, list[int]]:
+    """The ids and labels of the contents, by the characters of each token."""
+    edges = [*pairwise(accumulate((len(message["content"]) for message in messages), initial=0))]
+    trained = {at for start, stop in edges[1::2] for at in range(start, stop)}
+    text = "".join(message["content"] for message in messages)
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    labels = [
+        id if trained & {*range(start, max(stop, start + 1))} else -100
+        for id, (start, stop) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
+    ]
+    return {"input_ids": encoded["input_ids"], "labels": labels}
+
+
+@pytest.mark.parametrize("folder", [TOKENIZER, DEEPSEEK, MISTRAL, QWEN], ids=lambda folder: folder.name)
+def test_token_is_trained_on_if_one_of_its_characters_is(build: Any, tmp_path: Path, folder: Path):
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    chats = conversations(5, 300)
+    expected = [expected_of(messages, tokenizer) for messages in chats]
+    for messages, row in zip(chats[:30], expected, strict=False):
+        made = render(messages, tokenizer=str(folder), chat_template=CONTENTS)
+        assert {"input_ids": made.input_ids, "labels": made.labels} == row
+    corpus = write_jsonl(tmp_path / "chats.jsonl", [{"messages": messages} for messages in chats])
+    options = [f"--input={corpus}", f"--tokenizer={folder}", f"--chat_template={CONTENTS}", "--parity=off"]
+    for engine in ("auto", "reference"):
+        ended = build(*options, f"--output={tmp_path / engine}", f"--engine={engine}")
+        assert ended.code == 0, ended.err
+        assert rows_of(tmp_path / engine) == expected
+
+
+def test_record_of_several_rows_is_dropped_only_if_no_row_has_a_label(build: Any, tmp_path: Path):
+    (tmp_path / "rows.py").write_text("def rows(record):\n    return record['rows']\n")
+    whole, none = ({"input_ids": [5, 6], "labels": labels} for labels in ([-100, 6], [-100, -100]))
+    corpus = write_jsonl(
+        tmp_path / "rows.jsonl", [{"rows": rows} for rows in ([none, whole, none], [none] * 2, [whole])]
     )
-
-
-def rows_of(values: np.ndarray, offsets: np.ndarray) -> list[list[int]]:
-    return [values[start:stop].tolist() for start, stop in pairwise(offsets)]
-
-
-def naive_is_trained(token_range: tuple[int, int], spans: list[tuple[int, int]]) -> bool:
-    start, stop = token_range
-    return any(first <= character < end for character in range(start, max(stop, start + 1)) for first, end in spans)
-
-
-@st.composite
-def disjoint_spans(draw: st.DrawFn, first: int = -1, last: int = CHARACTERS) -> list[tuple[int, int]]:
-    """Ascending spans of at least one character; some touch."""
-    edges = sorted(draw(st.sets(st.integers(first, last), max_size=8)))
-    spans = list(pairwise(edges))
-    return [span for span in spans if draw(st.booleans())]
-
-
-# In any order, overlapping or empty: the bytes of one character have the same range, added prefixes have an empty one.
-ranges = st.tuples(st.integers(-1, CHARACTERS), st.integers(0, 5)).map(
-    lambda token_range: (token_range[0], token_range[0] + token_range[1])
-)
-
-
-in_any_order = st.lists(ranges, max_size=20)
-# Both edges ascend, as those of tokens do; tokens may overlap, have no length, or leave characters out.
-ascending = in_any_order.map(
-    lambda some: list(zip(*(sorted(edges) for edges in zip(*some, strict=True)), strict=True)) if some else []
-)
-
-
-@given(st.one_of(in_any_order, ascending), disjoint_spans())
-@example([(4, 4)], [(4, 5)])
-@example([(5, 5)], [(4, 5)])
-@example([(3, 4), (4, 6), (5, 9), (9, 10)], [(5, 6), (8, 9)])
-def test_token_is_trained_if_one_of_its_characters_is_in_a_span(ranges, spans):
-    starts = np.array([start for start, _ in ranges], np.int64)
-    stops = np.array([stop for _, stop in ranges], np.int64)
-
-    trained = is_trained(starts, stops, np.array(spans, np.int64).reshape(-1, 2))
-
-    assert trained.dtype == bool
-    assert trained.tolist() == [naive_is_trained(token_range, spans) for token_range in ranges]
-
-
-def test_empty_token_is_at_its_start():
-    starts = stops = np.array([2, 3, 4, 5], np.int64)
-    assert is_trained(starts, stops, np.array([[3, 5]], np.int64)).tolist() == [False, True, True, False]
-
-
-@st.composite
-def batches(draw: st.DrawFn) -> tuple[list[list[int]], list[list[tuple[int, int]]], list[list[tuple[int, int]]]]:
-    """Rows of ids, and for each row the ranges of its tokens and its spans, in characters of its text."""
-    token = st.tuples(st.integers(0, 2**31 - 1), ranges)
-    rows = draw(st.lists(st.tuples(st.lists(token, max_size=6), disjoint_spans()), max_size=8))
-    return [[i for i, _ in row] for row, _ in rows], [[p for _, p in row] for row, _ in rows], [s for _, s in rows]
-
-
-def moved(ranges: list[list[tuple[int, int]]]) -> list[tuple[int, int]]:
-    """Move the ranges of each row so that no two rows share a character."""
-    distance = CHARACTERS + 10
-    return [
-        (start + row * distance, stop + row * distance) for row, of_row in enumerate(ranges) for start, stop in of_row
-    ]
-
-
-@given(batches())
-def test_labels_are_ids_for_trained_tokens_and_ignored_for_others(batch):
-    rows, ranges, spans = batch
-    expected = [
-        [
-            token if naive_is_trained(token_range, row_spans) else -100
-            for token, token_range in zip(ids, row, strict=True)
-        ]
-        for ids, row, row_spans in zip(rows, ranges, spans, strict=True)
-    ]
-    kept = [i for i, labels in enumerate(expected) if any(label != -100 for label in labels)]
-
-    labels = build_labels(tokens_of(rows, moved(ranges), moved(spans)))
-
-    assert rows_of(labels.ids, labels.offsets) == [rows[i] for i in kept]
-    assert rows_of(labels.labels, labels.offsets) == [expected[i] for i in kept]
-    assert (labels.ids.dtype, labels.labels.dtype, labels.offsets.dtype) == (np.int32, np.int32, np.int64)
-    assert np.all((labels.labels == labels.ids) | (labels.labels == -100))
-
-
-@given(batches())
-def test_row_without_label_is_dropped_and_counted(batch):
-    rows, ranges, spans = batch
-    kept = [i for i in range(len(rows)) if any(naive_is_trained(token_range, spans[i]) for token_range in ranges[i])]
-
-    labels = build_labels(tokens_of(rows, moved(ranges), moved(spans)))
-
-    lost = len(rows) - len(kept)
-    assert labels.outcomes.read == len(rows)
-    assert labels.outcomes.dropped == ({"no_trained_tokens": lost} if lost else {})
-    assert labels.source.positions.tolist() == [100 + i for i in kept]
-    assert labels.source.validation.tolist() == [i % 2 == 1 for i in kept]
-    assert labels.source.columns["id"].to_pylist() == [f"record-{i}" for i in kept]
-
-
-def test_rows_before_and_after_a_dropped_row_keep_their_labels():
-    rows: list[Any] = [[11, 12], [21, 22, 23], [31]]
-    ranges = [(0, 3), (3, 5), (10, 12), (12, 12), (12, 14), (20, 22)]
-
-    labels = build_labels(tokens_of(rows, ranges, [(3, 4), (20, 21)]))
-
-    assert rows_of(labels.ids, labels.offsets) == [[11, 12], [31]]
-    assert rows_of(labels.labels, labels.offsets) == [[-100, 12], [31]]
-    assert labels.outcomes.dropped == {"no_trained_tokens": 1}
-    assert (labels.split, labels.part, labels.last) == (SPLIT, 3, False)
-
-
-@given(batches(), st.data())
-@example(([[1]], [[(0, 4)]], [[(0, 1), (1, 2), (2, 3), (3, 4)]]), None)
-def test_token_is_of_the_first_of_its_parts_that_is_trained_on(batch, data):
-    rows, ranges, spans = batch
-    trained_parts = tuple(part for part in PARTS if (data.draw(st.booleans()) if data else part == "end"))
-    kinds = [
-        [data.draw(st.sampled_from(PARTS)) if data else ("content", "end")[i % 2] for i in range(len(o))] for o in spans
-    ]
-    codes = [code_of(kind, row % 2 + 1) for row, own in enumerate(kinds) for kind in own]
-    starts, stops = np.array(moved(ranges), np.int64).reshape(-1, 2).T
-    edges = np.array(moved(spans), np.int64).reshape(-1, 2)
-    expected = []
-    for row, own in enumerate(ranges):
-        found = []
-        for token in own:
-            held = [kind for kind, span in zip(kinds[row], spans[row], strict=True) if naive_is_trained(token, [span])]
-            chosen = [kind for kind in held if kind in trained_parts]
-            code = code_of((chosen or held)[0], row % 2 + 1) if held else 0
-            found.append((bool(chosen), code))
-        expected += found if any(is_trained for is_trained, _ in found) else []
-
-    numbers = spans_of_tokens(starts, stops, edges, np.array(codes, np.int32))
-    parts = np.append(np.array(codes, np.int32), np.int32(0))[numbers]
-    tokens = tokens_of(rows, moved(ranges), moved(spans))
-    labels = build_labels(dataclasses.replace(tokens, parts=parts, trained_parts=trained_parts))
-
-    trained = labels.labels != -100
-    assert trained.tolist() == [is_trained for is_trained, _ in expected]
-    assert labels.parts.tolist() == [code for _, code in expected]
-    assert all(len({*row} - {0}) == sum(code != 0 for code in row) for row in parts.tolist())
-
-
-def test_record_of_several_rows_is_dropped_only_if_no_row_has_a_label():
-    batch = tokens_of([[1], [2], [3], [4]], [(0, 1), (5, 6), (10, 11), (15, 16)], [(5, 6)])
-    source = dataclasses.replace(batch.source, positions=np.array([7, 7, 8, 8]))
-    labels = build_labels(dataclasses.replace(batch, source=source, outcomes=Outcomes(read=2)))
-    assert labels.source.positions.tolist() == [7]
-    assert rows_of(labels.labels, labels.offsets) == [[2]]
-    assert dict(labels.outcomes.dropped) == {"no_trained_tokens": 1}
+    options = [f"--formatter={tmp_path}/rows.py:rows", f"--input={corpus}", f"--tokenizer={TOKENIZER}"]
+    ended = build(*options, f"--output={tmp_path / 'out'}")
+    assert ended.code == 0, ended.err
+    assert rows_of(tmp_path / "out") == [whole] * 2
+    records = manifest_of(tmp_path / "out")["records"]
+    assert (records["read"], records["kept"], records["dropped"]) == (3, 2, {"no_trained_tokens": 1})
