@@ -555,7 +555,7 @@ MUTANTS = [
         "skip_to(file, start - 1)\n        position = _end_of_line(file, start - 1, stop)",
         "skip_to(file, start)\n        position = _end_of_line(file, start, stop)",
         "a line that begins exactly where a slice does is in no slice",
-        "tests/unit/test_read.py::test_every_cut_of_json_lines_yields_each_line_once_at_its_position",
+        "tests/unit/test_reading.py::test_each_record_is_read_once_in_order_at_its_position",
     ),
     Mutant(
         "byte_order_mark_stays",
@@ -563,7 +563,7 @@ MUTANTS = [
         "(line if position else line.removeprefix(BOM_UTF8)).strip()",
         "line.strip()",
         "the first line of a file with a byte order mark is rejected",
-        "tests/unit/test_read.py::test_every_cut_of_json_lines_yields_each_line_once_at_its_position",
+        "tests/unit/test_reading.py::test_each_record_is_read_once_in_order_at_its_position",
     ),
     Mutant(
         "record_at_stop_is_read_twice",
@@ -571,7 +571,7 @@ MUTANTS = [
         "if stop is not None and begin >= stop:",
         "if stop is not None and begin > stop:",
         "a record of a JSON array that begins where a slice ends is read by it, too",
-        "tests/unit/test_json_forms.py::test_a_list_of_objects_gives_the_same_records_in_every_form_and_cut",
+        "tests/unit/test_reading.py::test_each_record_is_read_once_in_order_at_its_position",
     ),
     Mutant(
         "last_record_of_json_is_lost",
@@ -587,7 +587,7 @@ MUTANTS = [
         "(stop is None or middle < stop)",
         "(stop is None or middle <= stop)",
         "a row group whose middle is where a slice ends is read by both slices",
-        "tests/unit/test_read.py::test_a_cut_at_any_byte_leaves_each_row_group_to_one_range",
+        "tests/unit/test_reading.py::test_each_record_is_read_once_in_order_at_its_position",
     ),
     Mutant(
         "nulls_of_structs_stay",
@@ -595,7 +595,7 @@ MUTANTS = [
         "for key, inner in value.items() if inner is not None}",
         "for key, inner in value.items()}",
         "records of tables have all keys of all records, with nulls",
-        "tests/unit/test_read.py::test_every_cut_of_a_parquet_file_yields_each_row_once_with_its_number",
+        "tests/unit/test_reading.py::test_each_record_is_read_once_in_order_at_its_position",
     ),
     Mutant(
         "rejected_rows_are_not_counted",
@@ -603,7 +603,7 @@ MUTANTS = [
         "part.rejects.append(rejected.popleft())\n            position += 1",
         "part.rejects.append(rejected.popleft())",
         "after a row of CSV that is rejected, all positions are wrong",
-        "tests/unit/test_delimited.py::test_rows_with_another_number_of_cells_and_rows_that_are_not_utf8_cost_only_themselves",
+        "tests/unit/test_reading.py::test_rows_with_another_number_of_cells_and_rows_that_are_not_utf8_cost_only_themselves",
     ),
     Mutant(
         "end_by_estimate",
@@ -611,7 +611,7 @@ MUTANTS = [
         "content = begin, end if i + 1 < slices else None",
         "content = begin, end",
         "what a compressed file has beyond its estimated size is not read",
-        "tests/unit/test_plan.py::test_a_few_splits_read_a_file_from_its_start_and_the_last_one_to_its_end",
+        "tests/unit/test_reading.py::test_each_record_is_read_once_in_order_at_its_position",
     ),
     Mutant(
         "split_is_too_large",

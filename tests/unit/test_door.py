@@ -44,7 +44,6 @@ support/traces.py
 trainers/test_recipes.py
 unit/test_architecture.py
 unit/test_beam_contract.py
-unit/test_bombs.py
 unit/test_card.py
 unit/test_compiled.py
 unit/test_console.py
@@ -52,12 +51,10 @@ unit/test_consumers.py
 unit/test_contamination.py
 unit/test_cores.py
 unit/test_custom_steps.py
-unit/test_damaged_tables.py
 unit/test_dataset_examples.py
 unit/test_datasets.py
 unit/test_decoding.py
 unit/test_deferred.py
-unit/test_delimited.py
 unit/test_duplicate_keys.py
 unit/test_earlier_datasets.py
 unit/test_example_formatters.py
@@ -89,7 +86,6 @@ unit/test_prompt_end.py
 unit/test_provenance.py
 unit/test_push_planning.py
 unit/test_questions.py
-unit/test_read.py
 unit/test_render.py
 unit/test_rendering.py
 unit/test_report_page.py

@@ -1,0 +1,127 @@
+"""Read files as a build does, by the public names: what `ReadConversations` lists, and the records that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from transforms import InputError, Parts, ReadConversations, Split, UserError
+
+
+@dataclass
+class File:
+    """What was read of a file.
+
+    Attributes:
+        records: the position and the content of each record, in the order in which they were read.
+        rejects: the position, the reason, the detail and the bytes of each reject.
+        faults: the errors that ended the reading of a split of it.
+    """
+
+    records: list[tuple[int, Any]] = field(default_factory=list)
+    rejects: list[tuple[int, str, str, bytes]] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def rejected(self) -> list[tuple[int, str]]:
+        """The position and the reason of each reject."""
+        return [(position, reason) for position, reason, _, _ in self.rejects]
+
+
+class _NoPipeline:
+    """Takes the steps of a pipeline and makes none of them: it is enough that the files are listed."""
+
+    finished = unfinished = property(lambda self: self)
+
+    def __or__(self, step: object) -> _NoPipeline:
+        return self
+
+
+def listed(patterns: str | Sequence[str] | Mapping[str, Any], *splits: str, **options: Any) -> list[Any]:
+    """Return the input files that patterns name."""
+    read = ReadConversations(patterns, split=splits, **options)
+    read.expand(_NoPipeline())
+    return read.files
+
+
+def urls_of(pattern: object, *splits: str, **options: Any) -> list[str]:
+    """Return the urls of the input files that a pattern names, in order."""
+    return [file.url for file in listed(str(pattern), *splits, **options)]
+
+
+def paths_of(folder: Path, *splits: str, **options: Any) -> list[str]:
+    """Return the paths of the input files in a folder, in order."""
+    return [str(Path(url).relative_to(folder)) for url in urls_of(folder, *splits, **options)]
+
+
+def read(patterns: Any, before: Callable[[], object] = lambda: None, **options: Any) -> dict[str, File]:
+    """Read the files that patterns name: what was read of each, by its name.
+
+    before: what happens after the files are listed.
+    """
+    files: dict[str, File] = {}
+    for split, batches, fault in _splits(patterns, before, **options):
+        for piece in split.slices:
+            files.setdefault(_name(piece.url), File())
+        for batch in batches:
+            for record in batch.records:
+                piece, position = split.origin(record.position)
+                files[_name(piece.url)].records.append((position, record.raw))
+            for reject in batch.outcomes.rejects:
+                piece, position = split.origin(reject.position)
+                found = (position, reject.reason, reject.detail, reject.record)
+                files[_name(piece.url)].rejects.append(found)
+        if fault:
+            files[_name(split.slices[-1].url)].faults.append(fault)
+    return files
+
+
+def read_each(paths: Sequence[Path], **options: Any) -> dict[str, File]:
+    """Read each of some files by itself, so that a fault of one costs no other, also one that is found in the list."""
+    rest, refused = {path.name: str(path) for path in paths}, dict[str, File]()
+    while rest:
+        try:
+            return refused | read(rest, **options)
+        except (UserError, InputError) as error:
+            name = next(name for name, path in rest.items() if path in str(error))
+            del rest[name]
+            refused[name] = File(faults=[str(error)])
+    return refused
+
+
+def read_content(path: Path, content: bytes, **options: Any) -> File:
+    """Read a file with this content."""
+    path.write_bytes(content)
+    return read_each([path], **options)[path.name]
+
+
+_Found = tuple[Split, list[Any], str]
+_found: list[_Found] = []
+
+
+def _splits(patterns: Any, before: Callable[[], object], **options: Any) -> Iterator[_Found]:
+    """Yield each split, in order, with the batches of its records, and the error that ended them."""
+    _found.clear()
+    with beam.Pipeline(FnApiRunner()) as pipeline:
+        _ = pipeline | ReadConversations(patterns, **options) | beam.Map(_collect)
+        before()
+    yield from sorted(_found, key=lambda found: found[0].number)
+
+
+def _collect(parts: Parts[Any]) -> None:
+    batches, fault = [], ""
+    try:
+        for batch in parts:
+            batches.append(batch)
+    except (UserError, InputError) as error:
+        fault = str(error)
+    _found.append((parts.split, batches, fault))
+
+
+def _name(url: str) -> str:
+    return url.rpartition("/")[2]
