@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,66 +15,47 @@ from aiohttp import web
 
 from support.datasets import digests, manifest_of, name_in_increment
 from support.paths import CHATS, TOKENIZER
-from transforms import UserError
-from transforms.inputs.listing import list_inputs
-from transforms.inputs.splits import splits_of
-from transforms.steps.read import read_split
 
 OPTIONS = (f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--split_bytes=60000")
+ONE = "--direct_running_mode=in_memory"
 
 
-@contextmanager
-def serving(folder: Path) -> Iterator[str]:
-    """The url of a folder on a server that gives parts of files."""
+@pytest.fixture
+def served(tmp_path) -> Iterator[tuple[Path, str]]:
+    """A folder, and its url on a server that gives parts of files."""
+    (tmp_path / "served").mkdir()
     loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
 
     async def start() -> web.AppRunner:
         application = web.Application()
-        application.router.add_static("/chats", folder)
+        application.router.add_static("/chats", tmp_path / "served")
         runner = web.AppRunner(application)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         return runner
 
     runner = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}/chats"
+    yield tmp_path / "served", f"http://127.0.0.1:{runner.addresses[0][1]}/chats"
     asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
     loop.call_soon_threadsafe(loop.stop)
 
 
 @pytest.fixture
-def with_ranges() -> Iterator[str]:
-    """The url of the examples on a server that gives parts of files."""
-    with serving(CHATS) as url:
-        yield url
-
-
-@pytest.fixture
-def served(tmp_path) -> Iterator[tuple[Path, str]]:
-    """A folder, and its url on such a server."""
-    with serving(tmp_path) as url:
-        yield tmp_path, url
-
-
-class _Silent(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
 def without_ranges() -> Iterator[str]:
     """The url of the examples on Python's own server, which has no ranges."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Silent, directory=str(CHATS)))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(CHATS)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
 
 
-def test_input_over_http_gives_the_same_dataset_as_on_a_disk(build, tmp_path, with_ranges):
+def test_input_over_http_gives_the_same_dataset_as_on_a_disk(build, tmp_path, served):
+    folder, url = served
     names = ("arithmetic.jsonl", "support.jsonl")
-    for source, output in ((CHATS, tmp_path / "disk"), (with_ranges, tmp_path / "http")):
+    for name in names:
+        (folder / name).write_bytes((CHATS / name).read_bytes())
+    for source, output in ((CHATS, tmp_path / "disk"), (url, tmp_path / "http")):
         ended = build(f"--input={','.join(f'{source}/{name}' for name in names)}", f"--output={output}", *OPTIONS)
         assert ended.code == 0, ended.err
     on_disk, over_http = (
@@ -87,28 +68,36 @@ def test_input_over_http_gives_the_same_dataset_as_on_a_disk(build, tmp_path, wi
 
 def test_server_without_ranges_is_refused_in_one_line(build, tmp_path, without_ranges):
     url = f"{without_ranges}/arithmetic.jsonl"
-    ended = build(f"--input={url}", f"--output={tmp_path}/out", *OPTIONS)
-    assert ended.code == 2
-    assert ended.err.startswith(f"chatmill: --input {url}: its server does not give parts of it (")
-    assert ended.err.endswith("Copy it to a disk or a bucket first.\n") and ended.err.count("\n") == 1
+    line = build(f"--input={url}", f"--output={tmp_path}/out", *OPTIONS).err.partition("chatmill: ")[2]
+    assert line.startswith(f"--input {url}: its server does not give parts of it (")
+    assert line.endswith("Copy it to a disk or a bucket first.\n") and line.count("\n") == 1
 
 
-def test_file_that_is_not_on_the_server_is_reported_in_one_line(build, tmp_path, with_ranges):
-    ended = build(f"--input={with_ranges}/none.jsonl", f"--output={tmp_path}/out", *OPTIONS)
+def test_file_that_is_not_on_the_server_is_reported_in_one_line(build, tmp_path, served):
+    ended = build(f"--input={served[1]}/none.jsonl", f"--output={tmp_path}/out", *OPTIONS)
     assert (ended.code, ended.err) == (
-        2, f"chatmill: --input {with_ranges}/none.jsonl: there is no such file or folder.\n"
+        2, f"chatmill: --input {served[1]}/none.jsonl: there is no such file or folder.\n"
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("moment", ["before the first byte", "between two requests"])
-def test_file_that_changes_on_the_server_is_not_mixed_with_the_planned_one(served, moment):
+CHANGES = """
+def change(record):
+    if record["text"] == "a {at}":
+        open({path!r}, "wb").write(open({content!r}, "rb").read())
+    return record
+"""
+
+
+@pytest.mark.parametrize("at", [0, 60], ids=["before the first byte", "between two requests"])
+def test_file_that_changes_on_the_server_is_not_mixed_with_the_planned_one(build, served, tmp_path, at):
+    """Of the first record, the launcher has a look."""
     folder, url = served
-    content = b'{"text": "one"}\n' * 600_000
-    (folder / "corpus.jsonl").write_bytes(content)
-    [split] = splits_of(list_inputs(f"{url}/corpus.jsonl"), 1 << 30)
-    parts = read_split(split, 1 << 20)
-    if moment == "between two requests":
-        next(parts)
-    (folder / "corpus.jsonl").write_bytes(content.replace(b"one", b"two"))
-    with pytest.raises(UserError, match=f"{url}/corpus.jsonl: the file has changed since the job was planned"):
-        list(parts)
+    for path, letter in ((folder / "a.jsonl", "a"), (tmp_path / "new", "b")):
+        lines = (json.dumps({"text": f"{letter} {n}", "noise": letter * 100_000}) for n in range(200))
+        path.write_text("".join(f"{line}\n" for line in lines))
+    formatter = tmp_path / "formatter.py"
+    formatter.write_text(CHANGES.format(at=at, path=str(folder / "a.jsonl"), content=str(tmp_path / "new")))
+    options = [f"--tokenizer={TOKENIZER}", f"--formatter={formatter}:change", "--split_bytes=30000000", ONE]
+    ended = build(f"--input={url}/a.jsonl", *options, f"--output={tmp_path}/out")
+    assert ended.code == 2, ended.err
+    assert f"{url}/a.jsonl: the file has changed since the job was planned" in ended.err.splitlines()[-1]

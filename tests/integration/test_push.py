@@ -10,41 +10,51 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import datasets
 import fsspec
 import pytest
-import tenacity.nap
-from huggingface_hub import file_download
-from huggingface_hub.utils import _http
+import yaml
 
 from support.command_line import chatmill
 from support.datasets import manifest_of, rows_of, write_jsonl
-from support.hub import Hub, each
+from support.faulty_proxy import each
+from support.hub import Blob, Hub
 from support.paths import ROOT, TOKENIZER
 from transforms import Dataset
-from transforms.pushing import push as pushing
-from transforms.storage.hub import limits
 
-OPTIONS = [f"--tokenizer={TOKENIZER}", "--split_bytes=2000", "--max_reject_fraction=0.5"]
-OPTIONS += ["--direct_num_workers=1", "--validation_fraction=0.2"]
+OPTIONS = [f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--direct_num_workers=1"]
+SEVERAL = ["--split_bytes=2000", "--validation_fraction=0.2"]
 DERIVED = ["README.md", "_SUCCESS", "manifest.json", "report.html"]
+FILES_IN_COMMIT = 256
+
+
+def with_an_append(folder: Path, first: list[Any], more: list[Any], *options: str) -> list[Path]:
+    """A dataset, and the same one after an append."""
+    write_jsonl(folder / "a.jsonl", first)
+    write_jsonl(folder / "b.jsonl", more)
+    build = ["build", *OPTIONS, *options, f"--input={folder}/a.jsonl"]
+    assert chatmill(*build, f"--output={folder}/one") == 0
+    shutil.copytree(folder / "one", folder / "two")
+    assert chatmill(*build, f"--input={folder}/b.jsonl", "--append", f"--output={folder}/two") == 0
+    return [folder / "one", folder / "two"]
 
 
 @pytest.fixture(scope="module")
 def versions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """A dataset of several shards, and the same one after an append."""
-    folder = tmp_path_factory.mktemp("built")
     texts: list[Any] = [{"text": f"text {number}, which is {'long ' * 20}"} for number in range(120)]
-    first = write_jsonl(folder / "a.jsonl", [*texts, {"text": 1}])
-    assert chatmill("build", *OPTIONS, f"--input={first}", f"--output={folder / 'one'}") == 0
-    shutil.copytree(folder / "one", folder / "two")
-    write_jsonl(folder / "b.jsonl", [{"text": f"new text {number}"} for number in range(30)])
-    inputs = f"--input={first},{folder / 'b.jsonl'}"
-    assert chatmill("build", "--append", *OPTIONS, inputs, f"--output={folder / 'two'}") == 0
-    return [folder / "one", folder / "two"]
+    more = [{"text": f"new text {number}"} for number in range(30)]
+    return with_an_append(tmp_path_factory.mktemp("built"), [*texts, {"text": 1}], more, *SEVERAL)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The same with more files, and more new ones, than a commit has: of each split rows, rejects and exceptions."""
+    texts = [[{"text": number % 9 and f"text {number:3} of {name}"} for number in range(90 * 9)] for name in "ab"]
+    splits = ["--split_bytes=270", "--validation_fraction=0.5", "--report=none"]
+    return with_an_append(tmp_path_factory.mktemp("many"), *texts, *splits)
 
 
 @pytest.fixture
@@ -55,11 +65,11 @@ def hub() -> Iterator[Hub]:
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long retries would have waited. The clock of rate limits goes on by these seconds."""
+    """How long retries would have waited. The clock goes on by these seconds."""
     found: list[float] = []
-    clock = SimpleNamespace(sleep=found.append, time=lambda: time.time() + sum(found))
-    for module in (_http, file_download, tenacity.nap, limits):
-        monkeypatch.setattr(module, "time", clock)
+    now = time.time
+    monkeypatch.setattr(time, "sleep", found.append)
+    monkeypatch.setattr(time, "time", lambda: now() + sum(found))
     return found
 
 
@@ -106,13 +116,13 @@ def data_in(hub: Hub, name: str = "me/mine") -> list[str]:
 def assert_has(hub: Hub, output: Path) -> None:
     """Assert that the repository has a dataset, byte for byte but for the card, and nothing else."""
     files = hub.repos["me/mine"].files()
-    shards = shards_in(output)
-    assert sorted(files) == sorted([".gitattributes", *DERIVED, *shards])
-    for path in [*shards, "manifest.json", "report.html", "_SUCCESS"]:
+    derived = [name for name in DERIVED if (output / name).exists()]
+    assert sorted(files) == sorted([".gitattributes", *derived, *shards_in(output)])
+    for path in {*files} - {".gitattributes", "README.md"}:
         assert files[path] == (output / path).read_bytes(), path
 
 
-def test_pushed_dataset_is_loaded_by_its_name(versions, hub, push, loaded):
+def test_pushed_dataset_is_loaded_by_its_name(versions, hub, push, loaded, tmp_path):
     code, printed = push(versions[0], "--private")
     shards = shards_in(versions[0])
     assert (code, len(shards) > 2) == (0, True)
@@ -121,8 +131,9 @@ def test_pushed_dataset_is_loaded_by_its_name(versions, hub, push, loaded):
     assert_has(hub, versions[0])
     assert hub.repos["me/mine"].is_private
     assert b'datasets.load_dataset("me/mine")' in hub.repos["me/mine"].files()["README.md"]
-    expected = {split: rows_of(versions[0], split) for split in ("train", "validation")}
-    assert loaded() == expected
+    assert loaded() == {split: rows_of(versions[0], split) for split in ("train", "validation")}
+    with hub.in_process(tmp_path / "verified", hub.token_of("me")):
+        assert chatmill("verify", "hf://datasets/me/mine") == 0
     assert push(versions[0], "--private") == (0, f"{hub.endpoint}/datasets/me/mine has version 1 already.\n")
 
 
@@ -140,12 +151,26 @@ def test_append_sends_its_own_shards_alone_and_the_earlier_version_has_its_name(
     assert loaded("v1")["train"] == rows_of(versions[0])
 
 
+def test_only_what_is_not_there_or_is_damaged_is_sent_again_and_files_of_others_stay(versions, hub, push):
+    push(versions[0])
+    repo, (first, second, third, *_) = hub.repos["me/mine"], shards_in(versions[0])
+    in_git = Blob((versions[0] / second).read_bytes(), is_lfs=False)
+    damaged = (versions[0] / first).read_bytes()[:-9] + bytes(9)
+    repo.commit({first: damaged, second: in_git, "LICENSE": b"mine", "eval/a.parquet": b"mine"}, deleted=[third])
+    code, printed = push(versions[0])
+    assert (code, "2 files sent in 1 commit" in printed and "0 deleted" in printed) == (0, True)
+    files = repo.files()
+    assert (files.pop("LICENSE"), files.pop("eval/a.parquet")) == (b"mine", b"mine")
+    repo.commit({}, deleted=["LICENSE", "eval/a.parquet"])
+    assert_has(hub, versions[0])
+
+
 def test_version_is_pinned_while_another_one_is_committed(versions, hub, push, tmp_path):
     output = tmp_path / "out"
     shutil.copytree(versions[0], output)
 
     def append(_: int, request: str) -> None:
-        if request.endswith("/preupload/main"):
+        if "/preupload/main" in request:
             shutil.copytree(versions[1], output, dirs_exist_ok=True)
 
     hub.on_request = append
@@ -170,10 +195,13 @@ def test_version_of_an_overwrite_replaces_the_others_and_its_card_names_no_versi
     versions, hub, push, loaded, tmp_path
 ):
     push(versions[1])
-    output = tmp_path / "out"
+    output, copy = tmp_path / "out", tmp_path / "copy"
     shutil.copytree(versions[1], output)
     inputs = f"--input={versions[1].parent}/a.jsonl,{versions[1].parent}/b.jsonl"
-    assert chatmill("build", "--overwrite", *OPTIONS, inputs, f"--output={output}") == 0
+    assert chatmill("build", "--overwrite", *OPTIONS, *SEVERAL, inputs, f"--output={output}") == 0
+    shutil.copytree(output, copy, ignore=shutil.ignore_patterns("_chatmill"))  # which does not know the others
+    code, printed = push(copy)
+    assert (code, "it has another dataset, or a version that this one no longer has" in printed) == (2, True)
     code, printed = push(output)
     assert (code, f"{len(shards_in(versions[1]))} deleted" in printed) == (0, True)
     assert_has(hub, output)
@@ -194,81 +222,69 @@ def test_rejects_and_exceptions_are_pushed_only_if_they_are_asked_for(versions, 
     assert_has(hub, versions[0])
 
 
-def test_many_files_are_pushed_in_several_commits_and_nothing_is_loaded_before_the_last(
-    versions, hub, push, monkeypatch
-):
-    monkeypatch.setattr(pushing, "FILES_IN_COMMIT", 2)
-    code, printed = push(versions[0])
-    commits = -(-len(shards_in(versions[0])) // 2)
-    assert (code, f"in {commits} commits" in printed) == (0, True)
-    assert_has(hub, versions[0])
-    *earlier, _ = reversed(hub.repos["me/mine"].history()[:-1])
-    for commit in earlier:
-        assert b"chatmill-push-is-not-finished/*" in commit.files["README.md"].content
-        assert not {"manifest.json", "_SUCCESS"} & commit.files.keys()
-
-
-def test_readers_of_an_earlier_version_keep_it_until_the_last_commit(versions, hub, push, monkeypatch):
-    push(versions[0])
-    before = hub.repos["me/mine"].files()
-    monkeypatch.setattr(pushing, "FILES_IN_COMMIT", 1)
-    push(versions[1])
-    new, *_ = hub.repos["me/mine"].history()
-    earlier = hub.repos["me/mine"].commits[new.parent]
-    assert {path: earlier.files[path].content for path in before} == before
-    assert_has(hub, versions[1])
+def test_many_files_are_pushed_in_several_commits_and_readers_see_the_last_alone(many, hub, push):
+    code, printed = push(many[0], "--with_rejects")
+    assert (code, "in 2 commits" in printed, len(data_in(hub)) > FILES_IN_COMMIT) == (0, True, True), printed
+    repo = hub.repos["me/mine"]
+    _, earlier, *_ = repo.history()
+    assert b"chatmill-push-is-not-finished/*" in earlier.files["README.md"].content
+    assert not {"manifest.json", "_SUCCESS"} & earlier.files.keys()
+    # Readers of the first version keep it until the last commit of the next one.
+    before = repo.files()
+    code, printed = push(many[1], "--with_rejects")
+    assert (code, "in 2 commits" in printed) == (0, True), printed
+    _, earlier, *_ = repo.history()
+    assert {path: earlier.files[path].content for path in before} == before and len(earlier.files) > len(before)
+    assert push(many[1])[0] == 0
+    assert_has(hub, many[1])
 
 
 @pytest.mark.slow
-def test_killed_push_is_finished_by_the_same_command(versions, hub, tmp_path):
-    program = (
-        "import sys, transforms.pushing.push as push; push.FILES_IN_COMMIT = 3\n"
-        "from pipeline import main; sys.exit(main(sys.argv[1:]))"
-    )
-    command = [sys.executable, "-c", program, "push", str(versions[0]), "me/mine"]
+def test_killed_push_is_finished_by_the_same_command(many, hub, tmp_path):
+    command = [sys.executable, "-m", "pipeline", "push", str(many[0]), "me/mine", "--with_rejects"]
     environment = os.environ | hub.environment(tmp_path / "home", hub.token_of("me"))
 
     def push_killed_at(part: str, number: int, fault: str | None = None) -> int:
         """Push, and kill it when it sends its n-th request with this part, which is processed unless it is reset."""
         hub.reset()
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
 
         def kill(_: int, request: str) -> None:
-            if sum(part in each for each in hub.log) == number and part in request:
+            if part in request and hub.count(part) == number:
                 process.send_signal(signal.SIGKILL)
-                process.wait()
                 hub.faults = iter([fault])
 
         hub.on_request = kill
-        process.communicate()
-        assert process.returncode == -signal.SIGKILL
+        assert process.wait() == -signal.SIGKILL
         return hub.upload_bytes
 
-    sent = push_killed_at("/upload/", 2, "reset")  # in the middle of the first files
+    sent = push_killed_at("/upload/", 9, "reset")  # in the middle of the first files
     sent += push_killed_at("/commit/", 1, "reset")  # before the first commit
     sent += push_killed_at("/commit/", 1)  # after it, before its answer
-    sent += push_killed_at("/commit/", 2, "reset")
+    sent += push_killed_at("/commit/", 1, "reset")  # the last one
     hub.reset()
     assert subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode == 0
-    assert_has(hub, versions[0])
+    files = hub.repos["me/mine"].files()
+    assert {path: files[path] for path in data_in(hub)} == {
+        path: (many[0] / path).read_bytes() for path in data_in(hub)
+    } and {*shards_in(many[0])} < {*data_in(hub)}
     # Only what was being sent when the first process was killed is sent twice.
-    sizes = [(versions[0] / path).stat().st_size for path in shards_in(versions[0])]
+    sizes = [len(files[path]) for path in data_in(hub)]
     assert sum(sizes) <= sent + hub.upload_bytes <= sum(sizes) + 5 * max(sizes)
 
 
-@pytest.mark.parametrize("faults", [("429",), ("500", "503"), ("reset", "lost"), ("truncated", "expired")])
-def test_rate_limits_and_failures_are_tried_again(versions, hub, push, waits, monkeypatch, faults):
-    monkeypatch.setattr(pushing, "FILES_IN_COMMIT", 3)
-    hub.faults = each(3, *faults)
+def test_rate_limits_and_failures_are_tried_again(versions, hub, push, waits):
+    kinds = ("429", "500", "503", "reset", "lost", "truncated", "expired")
+    hub.faults = each(3, *kinds)
     for output in versions:
         code, printed = push(output)
         assert code == 0, printed
         assert_has(hub, output)
-    assert sum(hub.injected.values()) > 5
+    assert hub.injected.keys() == {*kinds}
 
 
 def test_push_waits_as_long_as_the_rate_limit_says(versions, hub, push, waits):
-    hub.limit_headers = {"RateLimit": '"api";r=0;t=200'}
+    hub.limited = {"RateLimit": '"api";r=0;t=200'}
     hub.faults = iter(["429"])
     assert push(versions[0])[0] == 0
     assert hub.injected == {"429": 1}
@@ -289,7 +305,7 @@ def test_commit_of_somebody_else_in_between_is_not_lost(versions, hub, push, edi
     push(versions[0])
 
     def edit(_: int, request: str) -> None:
-        if request.endswith("/commit/main"):
+        if "/commit/main" in request:
             hub.on_request = None
             hub.repos["me/mine"].commit({edited: b"mine"})
 
@@ -302,22 +318,56 @@ def test_commit_of_somebody_else_in_between_is_not_lost(versions, hub, push, edi
         assert (code, "was written or edited there" in printed) == (2, True)
     else:
         assert (code, files["manifest.json"]) == (0, (versions[1] / "manifest.json").read_bytes())
-    assert sum("/objects/batch" in request for request in hub.log) == 1  # shards are read and uploaded once
+    assert hub.count("/objects/batch") == 1  # shards are read and uploaded once
 
 
-def test_license_that_was_added_on_the_hub_stays_and_an_edited_text_is_not_replaced(versions, hub, push):
+def header_of(card: bytes) -> dict[str, Any]:
+    return yaml.safe_load(card.split(b"---\n")[1])
+
+
+def test_header_that_was_added_on_the_hub_stays_and_an_edited_text_is_not_replaced(versions, hub, push):
     push(versions[0])
     repo = hub.repos["me/mine"]
     card = repo.files()["README.md"]
-    repo.commit({"README.md": card.replace(b"---\n", b"---\nlicense: mit\n", 1)})
+    repo.commit({"README.md": card.replace(b"---\n", "---\nlicense: mit\ntags: [é]\n".encode(), 1)})
     assert push(versions[1])[0] == 0
     pushed = repo.files()["README.md"]
-    assert b"\nlicense: mit\n---\n" in pushed
+    assert header_of(pushed).items() >= {"license": "mit", "tags": ["é"]}.items()
     repo.commit({"README.md": pushed + b"\nMy own words.\n"})
     code, printed = push(versions[1])
     assert (code, "the text of its README.md was written or edited there" in printed) == (2, True)
     assert push(versions[1], "--overwrite")[0] == 0
     assert repo.files()["README.md"] == pushed
+
+
+def test_header_of_a_card_that_has_nothing_else_adds_to_that_of_the_dataset(versions, hub, push):
+    header = b"---\nlicense: mit\nconfigs:\n- config_name: old\ndataset_info: {}\n---\n"
+    repo = hub.add("me/mine", {"README.md": header})
+    assert push(versions[0])[0] == 0
+    assert_has(hub, versions[0])
+    pushed, own = repo.files()["README.md"], (versions[0] / "README.md").read_bytes()
+    assert header_of(pushed) == header_of(own) | {"license": "mit"}
+
+
+OTHER_SHARD = f"data/train-{'c' * 16}-000000-000.parquet"
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "says"),
+    [
+        ("train.csv", b"a", "such as train.csv"),
+        ("manifest.json", b'{"rows": 1}', "such as manifest.json"),
+        (OTHER_SHARD, b"another", f"such as {OTHER_SHARD}"),
+        ("README.md", b"# Mine\n", "the text of its README.md"),
+        ("README.md", b"---\n: [\n---\n", "the text of its README.md"),
+    ],
+)
+def test_what_somebody_else_has_put_there_is_not_replaced(versions, hub, push, path, content, says):
+    repo = hub.add("me/mine", {path: content})
+    before = repo.files()
+    code, printed = push(versions[0])
+    assert (code, says in printed, len(printed.splitlines())) == (2, True, 1)
+    assert repo.files() == before
 
 
 def test_another_dataset_is_not_replaced(versions, hub, push, tmp_path):
@@ -338,7 +388,7 @@ def test_token_that_is_missing_wrong_or_may_not_write_is_one_line(versions, hub,
         None: "there is no token of the Hub",
         "hf_wrong": "the Hub does not accept the token",
         hub.token_of("other"): "the token may not write there (403",
-        hub.token_of("member", "org", role="read"): "the token may not write there (403",
+        hub.token_of("member", "org", may_write=False): "the token may not write there (403",
     }
     for token, message in asked.items():
         for name in ("org/mine", "org/new"):
@@ -385,9 +435,3 @@ def test_dataset_in_a_store_and_a_copy_without_its_log_are_pushed(versions, hub,
     manifest = manifest_of(versions[1])
     exceptions = [file["path"] for file in manifest["ledger"]]
     assert {*data_in(hub)} == {*shards_in(versions[1]), *manifest["rejects"], *exceptions}
-
-
-def test_pushed_dataset_is_read_from_the_hub_by_other_commands(versions, hub, push, tmp_path, capfd):
-    push(versions[0])
-    with hub.in_process(tmp_path / "home"):
-        assert chatmill("verify", "hf://datasets/me/mine") == 0

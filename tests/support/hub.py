@@ -1,8 +1,7 @@
-"""A server that speaks the Hugging Face Hub's API for datasets, as the real `huggingface_hub` client uses it.
+"""A server that speaks the Hugging Face Hub's API for datasets: what the real client asks for in a build and a push.
 
-It runs in threads of the test process, and clients in this and other processes find it by HF_ENDPOINT. Its answers are
-those that the client (2.4) reads and that its own tests record; what they are on the real Hub was not seen from here.
-Two differences are meant:
+It runs in a thread of the test process, and clients in this and other processes find it by HF_ENDPOINT. Its answers are
+those that `huggingface_hub` reads and that its own tests record. Two differences are meant:
 
 - It has no Xet storage, whose protocol is that of a closed server and a binary client. The client does not ask whether
   a Hub has it, so `environment` and `in_process` set HF_HUB_DISABLE_XET: uploads then go through LFS.
@@ -12,124 +11,197 @@ Two differences are meant:
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
 import itertools
 import json
 import os
-import random
-import socket
-import threading
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any, NamedTuple
 from unittest import mock
+from urllib.parse import unquote, urlsplit
 
-from support.hub_answers import Answer, Refused, Request, User
-from support.hub_repos import Repo
+from aiohttp import web
 
-# What each kind of fault does to a request:
-#   429, 500, 503  responds with this status, before anything is done
-#   reset          closes the connection before anything is done
-#   lost           closes the connection after the request was processed: a commit is made, its answer is lost
-#   truncated      closes the connection in the middle of the body
-#   stalled        does not answer for `stall_seconds`, then closes the connection
-#   expired        a signed URL is answered as one that has expired; other requests are processed
-FAULTS = ("429", "500", "503", "reset", "lost", "truncated", "stalled", "expired")
-KINDS = ("api", "resolve", "cdn", "upload")
+from support.faulty_proxy import Answer, FaultyServer
+
+# Of these, and of what has more than ten megabytes, a repository has pointers to files in LFS.
+_LFS_SUFFIXES = (".parquet", ".arrow", ".gz", ".zip", ".zst")
+_REGULAR_BYTES = 10 << 20
+_START = ".gitattributes", "".join(f"*{suffix} filter=lfs diff=lfs merge=lfs -text\n" for suffix in _LFS_SUFFIXES)
 
 
-def each(n: int, *faults: str) -> Iterator[str | None]:
-    """Yield None n - 1 times, then a fault, the next one each time, without end."""
-    for fault in itertools.cycle(faults):
-        yield from [None] * (n - 1)
-        yield fault
+class User(NamedTuple):
+    """Who a token belongs to: the name of a user, the organizations, and whether the token may write."""
+
+    name: str
+    orgs: tuple[str, ...]
+    may_write: bool
+
+    def owns(self, repo_name: str) -> bool:
+        return repo_name.split("/")[0] in (self.name, *self.orgs)
 
 
-class Hub:
-    """The server. Use it as a context manager.
+@dataclass(frozen=True)
+class Blob:
+    """The content of a file, and whether it is in LFS: then Git has a pointer."""
+
+    content: bytes
+    is_lfs: bool
+
+    @cached_property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+    @cached_property
+    def oid(self) -> str:
+        """The id of the blob in Git, as `git hash-object` prints it."""
+        pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{self.sha256}\nsize {len(self.content)}\n"
+        stored = pointer.encode() if self.is_lfs else self.content
+        return hashlib.sha1(b"blob %d\0" % len(stored) + stored).hexdigest()
+
+    @property
+    def etag(self) -> str:
+        return self.sha256 if self.is_lfs else self.oid
+
+    def described(self, path: str) -> dict[str, Any]:
+        """The file as `tree` and `paths-info` describe it."""
+        entry = {"type": "file", "oid": self.oid, "size": len(self.content), "path": path}
+        lfs = {"oid": self.sha256, "size": len(self.content), "pointerSize": 130}
+        return {**entry, "lfs": lfs} if self.is_lfs else entry
+
+
+class Commit(NamedTuple):
+    """A version of a repository: its files by path, and the paths that it changed."""
+
+    sha: str
+    files: Mapping[str, Blob]
+    parent: str | None
+    changed: set[str]
+
+
+@dataclass
+class Repo:
+    """A dataset repository.
+
+    Attributes:
+        name: ORG/NAME.
+        is_private: other users get the answer of a repository that does not exist.
+        gated: None, or "manual": files can be read only by members of its namespace and users in `granted`.
+        granted: names of users whom a gated repository admits.
+        commits: by id.
+        refs: the id of a commit by full name: refs/heads/main, refs/convert/parquet.
+        stored: the contents in LFS by sha256, also those that no commit names yet.
+    """
+
+    name: str
+    is_private: bool = False
+    gated: str | None = None
+    granted: set[str] = field(default_factory=set)
+    commits: dict[str, Commit] = field(default_factory=dict)
+    refs: dict[str, str] = field(default_factory=dict)
+    stored: dict[str, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._numbers = itertools.count()
+        self.commit({_START[0]: _START[1].encode()})
+
+    def commit(self, files: Mapping[str, bytes | Blob], deleted: Iterable[str] = (), revision: str = "main") -> str:
+        """Commit files, as a user's push does, to a branch or a ref such as refs/convert/parquet. Returns its id."""
+        ref = revision if revision.startswith("refs/") else f"refs/heads/{revision}"
+        before, blobs, gone = self.find(ref), dict[str, Blob](), {*deleted}
+        for path, content in files.items():
+            blobs[path] = content if isinstance(content, Blob) else Blob(content, is_lfs(path, len(content)))
+            self.stored[blobs[path].sha256] = blobs[path].content
+        kept = {path: blob for path, blob in (before.files if before else {}).items() if path not in gone}
+        tree = dict(sorted({**kept, **blobs}.items()))
+        text = f"{self.name} {ref} {next(self._numbers)} {[(path, blob.oid) for path, blob in tree.items()]}"
+        sha = self.refs[ref] = hashlib.sha1(text.encode()).hexdigest()
+        self.commits[sha] = Commit(sha, tree, before.sha if before else None, {*blobs} | gone)
+        return sha
+
+    def find(self, revision: str) -> Commit | None:
+        """The commit of a branch, of a ref, or with this id; None if there is none."""
+        sha = self.refs.get(revision) or self.refs.get(f"refs/heads/{revision}") or revision
+        return self.commits.get(sha)
+
+    def history(self, revision: str = "main") -> list[Commit]:
+        """The commits of a branch, the newest first."""
+        found, commit = list[Commit](), self.find(revision)
+        while commit is not None:
+            found.append(commit)
+            commit = self.find(commit.parent or "")
+        return found
+
+    def files(self, revision: str = "main") -> dict[str, bytes]:
+        """The content of each file of a branch."""
+        commit = self.commits[self.refs[f"refs/heads/{revision}"]]
+        return {path: blob.content for path, blob in commit.files.items()}
+
+
+def is_lfs(path: str, size: int) -> bool:
+    """Whether the Hub wants a file in LFS."""
+    return size > 0 and (path.endswith(_LFS_SUFFIXES) or size > _REGULAR_BYTES)
+
+
+class Refused(Exception):
+    """The request has this answer, which is an error."""
+
+    def __init__(self, status: int, message: str, code: str | None = None):
+        headers = {"X-Error-Message": message} | ({"X-Error-Code": code} if code else {})
+        self.answer = as_json({"error": message}, status, headers)
+
+
+class Hub(FaultyServer):
+    """The server. Use it as a context manager. A fault more: `expired`, a signed URL of LFS that is no longer valid.
 
     Attributes:
         repos: by name, ORG/NAME.
         users: by token.
-        faults: the fault of each request, or None; see `each`, and `seeded` of faulty_proxy.
-        faulty: the kinds of requests that `faults` is asked for.
-        limit_headers: headers of a 429. The client waits one second more than `t`.
-        on_request: called before each request is answered, with its number from 1 on and "METHOD path".
-        link_seconds: how long a signed URL is valid.
-        stall_seconds: how long a stalled request waits.
-        page: entries of a page of `tree`; 50 if expanded.
-        calls: number of requests by kind (KINDS).
-        injected: number of faults by kind.
+        limited: the client waits one second more than `t`.
+        page: entries of a page of `tree`.
         cdn_bytes, upload_bytes: bytes of LFS files that were read and sent.
-        log: "METHOD path" of each request.
         authorizations: the Authorization headers that a signed URL got: the client must not send its token there.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.repos: dict[str, Repo] = {}
         self.users: dict[str, User] = {}
-        self.faulty = KINDS
-        self.limit_headers = {"RateLimit": '"api";r=0;t=0', "RateLimit-Policy": '"fixed window";"api";q=500;w=300'}
-        self.link_seconds = 3600.0
-        self.stall_seconds = 5.0
+        self.limited = {"RateLimit": '"api";r=0;t=0', "RateLimit-Policy": '"fixed window";"api";q=500;w=300'}
         self.page = 1000
-        self._lock = threading.Lock()
-        self._stopped = threading.Event()
-        self.reset()
 
     def reset(self) -> None:
-        """Answer everything, and count from zero. Repositories and users stay."""
-        self.faults: Iterator[str | None] = iter(())
-        self.on_request: Callable[[int, str], None] | None = None
-        self.calls: Counter[str] = Counter()
-        self.injected: Counter[str] = Counter()
+        super().reset()
         self.cdn_bytes = self.upload_bytes = 0
-        self.log: list[str] = []
         self.authorizations: list[str] = []
 
     def __enter__(self) -> Hub:
-        handler = type("Handler", (_Handler,), {"hub": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._server.shutdown()
-        self._server.server_close()
-
-    @property
-    def port(self) -> int:
-        return self._server.server_address[1]
+        self.stop()
 
     @property
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    @property
-    def cdn(self) -> str:
-        """The origin of signed URLs: another one than that of the API, as on the real Hub."""
-        return f"http://localhost:{self.port}"
-
-    def add(self, name: str, files: Mapping[str, bytes] | None = None, **options: object) -> Repo:
-        """Add a repository with these files on main.
-
-        Args:
-            name: ORG/NAME.
-            files: content by path.
-            options: is_private, gated, granted of Repo.
-        """
-        repo = self.repos[name] = Repo(name, **options)  # type: ignore[arg-type]
+    def add(self, name: str, files: Mapping[str, bytes] | None = None, **options: Any) -> Repo:
+        """Add a repository with these files on main. options: is_private, gated, granted of Repo."""
+        repo = self.repos[name] = Repo(name, **options)
         if files:
             repo.commit(files)
         return repo
 
-    def token_of(self, name: str, *orgs: str, role: str = "write") -> str:
+    def token_of(self, name: str, *orgs: str, may_write: bool = True) -> str:
         """Return a new token of a user."""
-        token = "hf_" + "".join(random.choices("abcdefghijklmnopqrstuvwxyz", k=30))
-        self.users[token] = User(name, orgs, role)
+        token = f"hf_{len(self.users):030}"
+        self.users[token] = User(name, orgs, may_write)
         return token
 
     def environment(self, home: Path, token: str | None = None) -> dict[str, str]:
@@ -153,11 +225,10 @@ class Hub:
             "HF_STORED_TOKENS_PATH": str(home / "stored_tokens"),
             "HUGGINGFACE_CO_URL_TEMPLATE": self.endpoint + "/{repo_id}/resolve/{revision}/{filename}",
         }
-        environment = self.environment(home, token)
         with contextlib.ExitStack() as stack:
             for name, value in changed.items():
                 stack.enter_context(mock.patch.object(constants, name, value))
-            stack.enter_context(mock.patch.dict(os.environ, environment))
+            stack.enter_context(mock.patch.dict(os.environ, self.environment(home, token)))
             if token is None:
                 os.environ.pop("HF_TOKEN", None)
             try:
@@ -166,91 +237,198 @@ class Hub:
                 HfFileSystem.clear_instance_cache()
                 close_session()
 
-    def fault(self, kind: str) -> str | None:
-        """Return the fault of the next request of a kind."""
-        with self._lock:
-            return next(self.faults, None) if kind in self.faulty else None
+    def is_possible(self, request: web.Request, status: int, body: bytes, fault: str) -> bool:
+        return "Signature" in request.query if fault == "expired" else super().is_possible(request, status, body, fault)
 
-    def count(self, kind: str, request: str) -> int:
-        """Count a request, and return its number."""
-        with self._lock:
-            self.calls[kind] += 1
-            self.log.append(request)
-            return len(self.log)
-
-    def stall(self) -> None:
-        """Wait as long as a stalled request does."""
-        self._stopped.wait(self.stall_seconds)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """Answers the requests of one connection."""
-
-    hub: Hub
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    wbufsize = -1
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        hub = self.hub
-        request = Request(hub, self.command, self.path, self.headers, self._read_body())
-        number = hub.count(request.kind, str(request))
-        if hub.on_request:
-            hub.on_request(number, str(request))
-        fault = hub.fault(request.kind)
-        if fault == "stalled":
-            hub.stall()
-        if fault in ("reset", "stalled"):
-            return self._cut(fault)
-        is_expired = fault == "expired" and request.kind in ("cdn", "upload")
-        if is_expired:
-            hub.injected["expired"] += 1
+    async def answer(self, request: web.Request) -> Answer:
+        body = await request.read()
+        parts = [unquote(part) for part in urlsplit(request.raw_path).path.split("/")[1:]]
         try:
-            answer = self._failure(fault) or request.answer(is_expired)
+            match parts:
+                case ["cdn" | "upload", org, name, sha256]:
+                    return self._signed(request, self.repos[f"{org}/{name}"], sha256, body)
+                case ["api", "repos", "create"]:
+                    return self._create(self._user(request), json.loads(body))
+                case ["api", "validate-yaml"]:
+                    return as_json({"errors": [], "warnings": []})
+                case ["datasets", org, name, "resolve", revision, *path]:
+                    return self._resolve(request, self._repo(request, f"{org}/{name}"), revision, "/".join(path))
+                case ["api", "datasets", org, name]:
+                    return self._info(self._repo(request, f"{org}/{name}"), "main")
+                case ["api", "datasets", org, name, "revision", revision]:
+                    return self._info(self._repo(request, f"{org}/{name}"), revision)
+                case ["api", "datasets", org, name, "tree", revision, *folder]:
+                    return self._tree(request, self._repo(request, f"{org}/{name}"), revision, "/".join(folder))
+                case ["api", "datasets", org, name, "paths-info", revision]:
+                    paths = (await request.post()).getall("paths")
+                    return self._paths_info(self._repo(request, f"{org}/{name}"), revision, [*map(str, paths)])
+                case ["api", "datasets", org, name, "branch", branch]:
+                    repo = self._writable(request, f"{org}/{name}")
+                    repo.refs[f"refs/heads/{branch}"] = repo.refs["refs/heads/main"]
+                    return as_json({})
+                case ["api", "datasets", org, name, "preupload", revision]:
+                    return self._preupload(self._writable(request, f"{org}/{name}"), revision, json.loads(body))
+                case ["datasets", org, name, "info", "lfs", "objects", "batch"]:
+                    return self._batch(self._writable(request, f"{org}/{name.removesuffix('.git')}"), json.loads(body))
+                case ["api", "datasets", org, name, "commit", branch]:
+                    return self._commit(self._writable(request, f"{org}/{name}"), branch, body)
+            raise Refused(404, "Sorry, we can't find the page you are looking for.")
         except Refused as refused:
-            answer = refused.answer
-        if fault == "lost":
-            return self._cut(fault)
-        self._send(answer, fault)
+            return refused.answer
 
-    do_HEAD = do_POST = do_PUT = do_GET
+    def _user(self, request: web.Request) -> User | None:
+        header = request.headers.get("Authorization")
+        user = self.users.get(header.removeprefix("Bearer ")) if header else None
+        if header and user is None:
+            raise Refused(401, "Invalid credentials in Authorization header")
+        return user
 
-    def _read_body(self) -> bytes:
-        if self.headers.get("Transfer-Encoding") == "chunked":
-            chunks = []
-            while size := int(self.rfile.readline().strip(), 16):
-                chunks.append(self.rfile.read(size))
-                self.rfile.readline()
-            self.rfile.readline()
-            return b"".join(chunks)
-        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+    def _repo(self, request: web.Request, name: str) -> Repo:
+        """A repository that the user may see."""
+        user, repo = self._user(request), self.repos.get(name)
+        if repo is None or (repo.is_private and not (user and user.owns(name))):
+            raise Refused(404 if user else 401, "Repository not found", "RepoNotFound")
+        return repo
 
-    def _failure(self, fault: str | None) -> Answer | None:
-        if fault not in ("429", "500", "503"):
-            return None
-        self.hub.injected[fault] += 1
-        headers = {"Content-Type": "application/json", **(self.hub.limit_headers if fault == "429" else {})}
-        return Answer(int(fault), json.dumps({"error": f"{fault} by the tests' Hub"}).encode(), headers)
+    def _writable(self, request: web.Request, name: str) -> Repo:
+        """A repository that the user may write."""
+        repo, user = self._repo(request, name), self._user(request)
+        if user is None or not (user.owns(name) and user.may_write):
+            raise Refused(403 if user else 401, "You don't have the rights to write")
+        return repo
 
-    def _cut(self, fault: str) -> None:
-        self.hub.injected[fault] += 1
-        self.close_connection = True
-        with contextlib.suppress(OSError):
-            self.connection.shutdown(socket.SHUT_RDWR)
+    def _commit_of(self, repo: Repo, revision: str) -> Commit:
+        if commit := repo.find(revision):
+            return commit
+        raise Refused(404, f"Invalid rev id: {revision}", "RevisionNotFound")
 
-    def _send(self, answer: Answer, fault: str | None) -> None:
-        self.send_response(answer.status)
-        for name, value in answer.headers.items():
-            self.send_header(name, value)
-        if "Content-Length" not in answer.headers:
-            self.send_header("Content-Length", str(len(answer.body)))
-        self.end_headers()
-        body = b"" if self.command == "HEAD" else answer.body
-        is_cut = fault == "truncated" and len(body) > 1
-        self.wfile.write(body[: len(body) // 2] if is_cut else body)
-        self.wfile.flush()
-        if is_cut:
-            self._cut("truncated")
+    def _create(self, user: User | None, wanted: dict[str, Any]) -> Answer:
+        if (
+            user is None
+            or not user.may_write
+            or (wanted.get("organization") or user.name) not in (user.name, *user.orgs)
+        ):
+            raise Refused(403 if user else 401, "You don't have the rights to create a dataset under the namespace")
+        name = f"{wanted.get('organization') or user.name}/{wanted['name']}"
+        self.add(name, is_private=wanted.get("visibility") == "private" or wanted.get("private") is True)
+        return as_json({"url": f"{self.endpoint}/datasets/{name}", "name": name})
+
+    def _info(self, repo: Repo, revision: str) -> Answer:
+        commit = self._commit_of(repo, revision)
+        about = {"id": repo.name, "private": repo.is_private, "gated": repo.gated or False, "tags": []}
+        siblings = [{"rfilename": path} for path in commit.files]
+        return as_json({**about, "sha": commit.sha, "siblings": siblings, "lastModified": "2026-01-02T03:04:05.000Z"})
+
+    def _tree(self, request: web.Request, repo: Repo, revision: str, folder: str) -> Answer:
+        commit, prefix, entries = self._commit_of(repo, revision), f"{folder}/" if folder else "", dict[str, Any]()
+        for path, blob in commit.files.items():
+            if path.startswith(prefix):
+                names = path.removeprefix(prefix).split("/")
+                for n in range(1, len(names)):
+                    inner = prefix + "/".join(names[:n])
+                    entries[inner] = {"type": "directory", "oid": "0" * 40, "size": 0, "path": inner}
+                entries[path] = blob.described(path)
+        if not entries:
+            raise Refused(404, f"{folder} does not exist on {revision!r}", "EntryNotFound")
+        if request.query.get("recursive", "").lower() != "true":
+            entries = {path: entry for path, entry in entries.items() if "/" not in path.removeprefix(prefix)}
+        start = int(request.query.get("cursor", 0))
+        stop, headers = start + self.page, {"X-Repo-Commit": commit.sha}
+        if stop < len(entries):
+            following = request.rel_url.update_query(cursor=stop)
+            headers["Link"] = f'<{self.endpoint}{following}>; rel="next"'
+        return as_json([*entries.values()][start:stop], headers=headers)
+
+    def _paths_info(self, repo: Repo, revision: str, paths: list[str]) -> Answer:
+        commit, found = self._commit_of(repo, revision), []
+        for path in paths:
+            if path in commit.files:
+                last = next(each.sha for each in repo.history(commit.sha) if path in each.changed)
+                dated = {"id": last, "title": "a push", "date": "2026-01-02T03:04:05.000Z"}
+                found.append({**commit.files[path].described(path), "lastCommit": dated})
+            elif any(name.startswith(f"{path}/") for name in commit.files):
+                found.append({"type": "directory", "oid": "0" * 40, "size": 0, "path": path})
+        return as_json(found)
+
+    def _resolve(self, request: web.Request, repo: Repo, revision: str, path: str) -> Answer:
+        user = self._user(request)
+        if repo.gated and not (user and (user.owns(repo.name) or user.name in repo.granted)):
+            raise Refused(403 if user else 401, f"Access to dataset {repo.name} is restricted.", "GatedRepo")
+        commit = self._commit_of(repo, revision)
+        blob = commit.files.get(path)
+        if blob is None:
+            raise Refused(404, "Entry not found", "EntryNotFound")
+        headers = {"X-Repo-Commit": commit.sha, "ETag": f'"{blob.etag}"'}
+        if not blob.is_lfs:
+            return self._content(request, blob.content, headers)
+        linked = {"X-Linked-Size": str(len(blob.content)), "X-Linked-ETag": f'"{blob.etag}"'}
+        return Answer(302, {**headers, **linked, "Location": self._signed_url("cdn", repo, blob.sha256)})
+
+    def _signed_url(self, kind: str, repo: Repo, sha256: str) -> str:
+        """Of another origin than that of the API, as on the real Hub."""
+        return f"http://localhost:{self.port}/{kind}/{repo.name}/{sha256}?Signature=0"
+
+    def _signed(self, request: web.Request, repo: Repo, sha256: str, body: bytes) -> Answer:
+        """Answer a request of a signed URL: /cdn/ORG/NAME/SHA256 has the content, /upload/ORG/NAME/SHA256 takes it."""
+        if token := request.headers.get("Authorization"):
+            self.authorizations.append(token)
+        if request.method == "PUT":
+            if hashlib.sha256(body).hexdigest() != sha256:
+                raise Refused(400, "The content has another sha256 than its name")
+            repo.stored[sha256] = body
+            self.upload_bytes += len(body)
+            return Answer()
+        answer = self._content(request, repo.stored[sha256], {"ETag": f'"{sha256}"'})
+        self.cdn_bytes += 0 if request.method == "HEAD" else len(answer.body)
+        return answer
+
+    def _content(self, request: web.Request, content: bytes, headers: Mapping[str, str]) -> Answer:
+        """Answer with a content, or with the range of it that was requested."""
+        headers = {**headers, "Accept-Ranges": "bytes"}
+        if "Range" not in request.headers:
+            return Answer(200, headers, content)
+        covered = range(len(content))[request.http_range]
+        headers["Content-Range"] = f"bytes {covered.start}-{covered.stop - 1}/{len(content)}"
+        return Answer(206, headers, content[request.http_range])
+
+    def _preupload(self, repo: Repo, revision: str, wanted: dict[str, Any]) -> Answer:
+        files = []
+        for file in wanted["files"]:
+            present = self._commit_of(repo, revision).files.get(file["path"])
+            mode = "lfs" if is_lfs(file["path"], file["size"]) else "regular"
+            oid = {"oid": present.etag} if present else {}
+            files.append({"path": file["path"], "uploadMode": mode, "shouldIgnore": False, **oid})
+        return as_json({"files": files})
+
+    def _batch(self, repo: Repo, wanted: dict[str, Any]) -> Answer:
+        """Say where to send objects. Those which are stored already need no action."""
+        objects = []
+        for entry in wanted["objects"]:
+            known = {"oid": entry["oid"], "size": entry["size"]}
+            if entry["oid"] not in repo.stored:
+                known["actions"] = {"upload": {"href": self._signed_url("upload", repo, entry["oid"])}}
+            objects.append(known)
+        return as_json({"transfer": "basic", "objects": objects})
+
+    def _commit(self, repo: Repo, branch: str, body: bytes) -> Answer:
+        header, *operations = [json.loads(line) for line in body.splitlines()]
+        if header["value"].get("parentCommit", (head := self._commit_of(repo, branch)).sha) != head.sha:
+            raise Refused(412, "A commit has happened since. Please refresh and try again.")
+        files, deleted = dict[str, bytes | Blob](), list[str]()
+        for operation in operations:
+            value = operation["value"]
+            if operation["key"] == "file":
+                files[value["path"]] = Blob(base64.b64decode(value["content"]), False)
+            elif operation["key"] == "lfsFile":
+                files[value["path"]] = Blob(repo.stored[value["oid"]], True)
+            else:
+                deleted.append(value["path"])
+        if missing := {*deleted} - head.files.keys():
+            raise Refused(404, f"A file with this name doesn't exist: {missing}", "EntryNotFound")
+        sha = repo.commit(files, deleted, branch)
+        url = f"{self.endpoint}/datasets/{repo.name}/commit/{sha}"
+        return as_json({"success": True, "commitOid": sha, "commitUrl": url, "hookOutput": ""})
+
+
+def as_json(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+    return Answer(status, {"Content-Type": "application/json", **(headers or {})}, json.dumps(value).encode())

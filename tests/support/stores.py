@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import fsspec
 import pytest
@@ -22,8 +23,15 @@ from support.programs import FAKE_GCS_SERVER, free_port, go_program, serving, wh
 
 
 def s3(port: int, proxy: int) -> tuple[list[str], dict[str, str]]:
-    """Return the command of moto's server on a port, and the environment in which s3fs uses it through the proxy."""
-    command = [sys.executable, "-c", "import sys; from moto.server import main; sys.exit(main())", f"-p{port}"]
+    """Return the command of moto's server on a port, and the environment in which s3fs uses it through the proxy.
+
+    A page of its listings has twenty objects.
+    """
+    program = (
+        "import os, sys; os.environ['MOTO_S3_DEFAULT_MAX_KEYS'] = '20'\n"
+        "from moto.server import main; main(sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", program, f"-p{port}"]
     secrets = {"AWS_ACCESS_KEY_ID": "key-of-the-tests", "AWS_SECRET_ACCESS_KEY": "secret-of-the-tests"}
     return command, {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy}", "AWS_DEFAULT_REGION": "us-east-1", **secrets}
 
@@ -46,7 +54,6 @@ class Store:
     protocol: str
     files: AbstractFileSystem
     proxy: FaultyProxy
-    unreachable: dict[str, str]
 
     def url(self, path: str) -> str:
         return f"{self.protocol}://{path}"
@@ -65,20 +72,12 @@ def running(kind: Callable[[int, int], tuple[list[str], dict[str, str]]]) -> Ite
     """Run a store inside. kind: s3 or gs."""
     port, proxy_port = free_port(), free_port()
     command, environment = kind(port, proxy_port)
-    unreachable = {name: value.replace(str(proxy_port), "1") for name, value in environment.items()}
     proxy = FaultyProxy(port)
     proxy.start(proxy_port)
-    before, configured = {name: os.environ.get(name) for name in environment}, dict(fsspec.config.conf)
-    os.environ.update(environment)
-    fsspec.config.set_conf_env(fsspec.config.conf)
-    try:
-        with serving(command, port):
-            fsspec.get_filesystem_class(kind.__name__).clear_instance_cache()  # of clients of an earlier server
-            files = fsspec.filesystem(kind.__name__, skip_instance_cache=True)
-            yield Store(kind.__name__, files, proxy, unreachable)
-    finally:
-        proxy.stop()
-        fsspec.config.conf.clear()
-        fsspec.config.conf.update(configured)
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    with patch.dict(os.environ, environment), patch.dict(fsspec.config.conf), serving(command, port):
+        fsspec.config.set_conf_env(fsspec.config.conf)
+        fsspec.get_filesystem_class(kind.__name__).clear_instance_cache()  # of clients of an earlier server
+        try:
+            yield Store(kind.__name__, fsspec.filesystem(kind.__name__, skip_instance_cache=True), proxy)
+        finally:
+            proxy.stop()

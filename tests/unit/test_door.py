@@ -20,17 +20,13 @@ integration/test_build_traces.py
 integration/test_docs.py
 integration/test_duplicates.py
 integration/test_guide.py
-integration/test_http.py
-integration/test_hub_input.py
 integration/test_laws.py
 integration/test_lines_and_tables.py
 integration/test_output_format.py
-integration/test_push.py
 integration/test_recipe_files.py
 integration/test_rejects_have_hints.py
 integration/test_report.py
 integration/test_stop_tokens.py
-integration/test_stores.py
 integration/test_summary.py
 runners/test_dataflow.py
 runners/test_dead_workers.py
@@ -84,7 +80,6 @@ unit/test_preference.py
 unit/test_progress.py
 unit/test_prompt_end.py
 unit/test_provenance.py
-unit/test_push_planning.py
 unit/test_questions.py
 unit/test_render.py
 unit/test_rendering.py
