@@ -432,7 +432,7 @@ MUTANTS = [
         'and not (call["content"] and before.get("tool_calls"))',
         "",
         "the text of a call turn stands before the calls that precede it",
-        "tests/unit/test_tool_calls.py::test_a_call_turn_with_text_of_its_own_is_a_message_of_its_own",
+        "tests/unit/test_records.py::test_what_becomes_of_a_record",
     ),
     Mutant(
         "weights_of_joined_turns_are_not_compared",
@@ -440,7 +440,7 @@ MUTANTS = [
         'for name in ("weight", *REASONING_KEYS):',
         "for name in REASONING_KEYS:",
         "a call that is not to be trained on is, as the answer that it belongs to",
-        "tests/unit/test_tool_calls.py::test_call_turns_of_another_weight_or_reasoning_than_their_answer_are_rejected",
+        "tests/unit/test_records.py::test_what_becomes_of_a_record",
     ),
     Mutant(
         "null_parameters_are_left_out",
@@ -473,7 +473,7 @@ MUTANTS = [
         'return [{"role": roles[role], "content": text} for role, text in zip(*roles_and_texts, strict=True)]',
         'return [{"role": role, "content": text} for role, text in zip(*roles_and_texts, strict=True)]',
         "human and gpt stay the names of roles",
-        "tests/unit/test_parse.py::test_auto_takes_tokens_before_messages_and_messages_before_text",
+        "tests/unit/test_records.py::test_what_becomes_of_a_record",
     ),
     Mutant(
         "completion_starts_early",
@@ -481,7 +481,7 @@ MUTANTS = [
         "completion_start=len(messages) - len(answers))",
         "completion_start=len(answers))",
         "messages of the prompt are trained on",
-        "tests/unit/test_parse.py::test_prompt_and_completion_of_messages_are_one_conversation_with_the_start_of_the_completion",
+        "tests/unit/test_records.py::test_what_becomes_of_a_record",
     ),
     Mutant(
         "empty_input_is_a_line",
@@ -489,7 +489,7 @@ MUTANTS = [
         "for text in texts if text)}]",
         "for text in texts)}]",
         "an Alpaca instruction without input ends with a line break",
-        "tests/unit/test_parse.py::test_alpaca_without_input_is_the_instruction_alone",
+        "tests/unit/test_records.py::test_what_becomes_of_a_record",
     ),
     Mutant(
         "null_arguments_are_refused",
@@ -497,7 +497,7 @@ MUTANTS = [
         "if arguments is None or (isinstance(arguments, str) and not arguments.strip()):",
         "if isinstance(arguments, str) and not arguments.strip():",
         "a call without arguments rejects its record",
-        "tests/unit/test_tool_calls.py::test_no_arguments_are_an_empty_object_as_in_vllm",
+        "tests/unit/test_records.py::test_what_becomes_of_a_record",
     ),
     Mutant(
         "ids_of_calls_repeat",
@@ -505,7 +505,7 @@ MUTANTS = [
         "number += len(calls)",
         "number += 1",
         "calls of two turns get the same id",
-        "tests/unit/test_tool_calls.py::test_several_calls_of_a_turn_and_their_answers_get_the_same_ids_if_none_has_one",
+        "tests/unit/test_records.py::test_what_becomes_of_a_record",
     ),
     Mutant(
         "masked_is_trained",
@@ -513,7 +513,7 @@ MUTANTS = [
         '"masked": False}',
         '"masked": True}',
         "masked true means train",
-        "tests/unit/test_train_flags.py::test_masked_means_that_a_message_is_not_trained_on",
+        "tests/unit/test_records.py::test_what_becomes_of_a_record",
     ),
     Mutant(
         "flags_may_contradict",
@@ -521,7 +521,7 @@ MUTANTS = [
         "if len(whether) > 1 or any(number != numbers[0] for number in numbers):",
         "if any(number != numbers[0] for number in numbers):",
         "train false and weight 1 go together",
-        "tests/unit/test_train_flags.py::test_flags_that_contradict_each_other_reject_the_record",
+        "tests/unit/test_records.py::test_what_becomes_of_a_record",
     ),
     Mutant(
         "rejected_record_has_examples",
@@ -529,7 +529,7 @@ MUTANTS = [
         "for position, result in zip(done.tolist(), results, strict=True) if position not in rejects]",
         "for position, result in zip(done.tolist(), results, strict=True)]",
         "the other examples of a rejected record stay",
-        "tests/unit/test_several_examples.py::test_a_record_is_rejected_once_if_a_later_step_rejects_some_of_its_examples",
+        "tests/unit/test_formatters.py::test_each_record_has_one_outcome_and_the_rows_of_its_examples",
     ),
     # The validation split.
     Mutant(
@@ -538,7 +538,7 @@ MUTANTS = [
         "digest_size=8, key=self._seed)",
         "digest_size=8)",
         "each seed chooses the same records for validation",
-        "tests/unit/test_parse.py::test_which_records_are_for_validation_never_changes",
+        "tests/unit/test_validation_split.py::test_which_records_are_for_validation_never_changes",
     ),
     Mutant(
         "ids_of_calls_are_said",
@@ -546,7 +546,7 @@ MUTANTS = [
         'call.get("function", {key: value for key, value in call.items() if key != "id"}) for call in calls',
         "call for call in calls",
         "duplicates that differ in the ids of calls are in train and in validation",
-        "tests/unit/test_parse.py::test_which_records_are_for_validation_never_changes",
+        "tests/unit/test_validation_split.py::test_which_records_are_for_validation_never_changes",
     ),
     # Reading.
     Mutant(

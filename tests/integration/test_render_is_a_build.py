@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +12,10 @@ from support.cases import framed
 from support.chats import assistant, system, user
 from support.datasets import rejects_of, rows_of, write_jsonl
 from support.paths import TOKENIZER
-from support.records import malformed
+from support.records import CASES, malformed
 from support.templates import CHATML, DROPS_REASONING, MARKED, templates_of_models
 from transforms import RecordError, render
 
-FORMS = Path(__file__).parents[1] / "data" / "forms.jsonl"
 COLUMNS = {"messages", "tools", "chat_template_kwargs"}
 LOOK = {"name": "look", "description": "Looks at a place", "parameters": {"type": "object", "properties": {}}}
 CALL = {"type": "function", "function": {"name": "look", "arguments": '{"at": "Thun"}'}}
@@ -45,7 +43,7 @@ ODD: list[dict[str, Any]] = [
 
 def records() -> list[dict[str, Any]]:
     """Odd records, generated ones, those of the forms that have messages, and these with each value changed."""
-    forms = [json.loads(line) for line in FORMS.read_text().splitlines()]
+    forms = [case["record"] for case in CASES["forms"]]
     forms = [form for form in forms if isinstance(form, dict) and form.keys() <= COLUMNS and "messages" in form]
     mutated = [record for form in forms for record in malformed(form)]
     mutated = [record for record in mutated if record.keys() <= COLUMNS and "messages" in record]

@@ -1,10 +1,9 @@
-"""Records of public bug reports, as a build trains on them."""
+"""Records of public bug reports, as a build trains on them; others are in tests/data/records/reported.jsonl."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,90 +17,10 @@ from support.paths import TOKENIZER
 
 BOS, EOS = "<|endoftext|>", "<|im_end|>"
 USER = {"role": "user", "content": "Prices?"}
-CALLS = [{"name": "stock", "arguments": {"of": of}} for of in ("AA", "BB")]
-FIRST, SECOND = ({"role": "tool_call", "content": json.dumps(call)} for call in CALLS)
-ANSWERS = [{"role": "tool_response", "content": "12"}, {"role": "tool_response", "content": "15"}]
-LAST = {"role": "assistant", "content": "12, 15."}
-TOOL = {"name": "stock", "description": "A price.", "parameters": {"type": "object", "properties": {"of": {}}}}
-
-THINKS_NOT = {"enable_thinking": False}
 
 
-def as_text(*calls: dict[str, Any]) -> str:
-    return "\n".join(f"<tool_call>\n{json.dumps(call)}\n</tool_call>" for call in calls)
-
-
-def answer(text: str) -> str:
-    return f"<|im_start|>assistant\n⟦{text}<|im_end|>\n⟧"
-
-
-def chat(**turns: list[dict[str, Any]]) -> dict[str, Any]:
-    ((id, messages),) = turns.items()
-    return {"id": id, "tools": [TOOL], "messages": messages}
-
-
-RECORDS = [
-    # modelscope/ms-swift#9234, hiyouga/LLaMA-Factory#10530: a text and the call after it are one answer.
-    chat(text_call=[USER, {"role": "assistant", "content": "I look."}, FIRST, ANSWERS[0], LAST]),
-    chat(thought_call=[USER, {"role": "assistant", "content": "<think>\nI must.\n</think>"}, FIRST, ANSWERS[0], LAST]),
-    # modelscope/ms-swift#9263: parallel calls are one answer, whatever other keys they have.
-    chat(plain=[USER, FIRST, SECOND, *ANSWERS, LAST]),
-    chat(ids=[USER, *({**turn, "id": "abab"[i]} for i, turn in enumerate([FIRST, SECOND, *ANSWERS])), LAST]),
-    chat(times=[turn | {"ts": number} for number, turn in enumerate([USER, FIRST, SECOND, *ANSWERS, LAST])]),
-    chat(one_masked=[USER, FIRST | {"loss": True}, SECOND | {"loss": False}, *ANSWERS, LAST]),
-    chat(both_masked=[USER, FIRST | {"loss": False}, SECOND | {"loss": False}, *ANSWERS, LAST]),
-    # verl-project/verl#5316, axolotl-ai-cloud/axolotl#2658: flags next to the messages.
-    {"id": "mask", "messages": [USER, LAST], "loss_mask": [0, 1], "trained_by": 3, "trained_at": None},
-    {"id": "think", "messages": [USER, LAST], "enable_thinking": False},
-    {"id": "both", "messages": [USER, LAST], "enable_thinking": True, "chat_template_kwargs": THINKS_NOT},
-    {"id": "shape", "dialog": [USER, LAST], "enable_thinking": False},
-    {"id": "answered", "problem": "2+2?", "solution": "4", "enable_thinking": False},
-    {"id": "gpt", "conversations": [{"from": of, "value": "a"} for of in ("human", "gpt")], **THINKS_NOT},
-]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def output(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("reported")
-    corpus = write_jsonl(folder / "records.jsonl", RECORDS)
-    template = (TOKENIZER / "chat_template.jinja").read_text() + "{%- if enable_thinking is false %}[quick]{% endif %}"
-    options = ["--tokenizer", TOKENIZER, "--chat_template", template, "--keep_columns=id", "--max_reject_fraction=1"]
-    arguments = ["--input", corpus, "--output", folder / "out", *options, "--direct_num_workers=1"]
-    assert chatmill("build", *arguments) == 0
-    return folder / "out"
-
-
-@pytest.fixture(scope="module")
-def rows(output) -> dict[str, str]:
-    return marked_rows(output)
-
-
-@pytest.fixture(scope="module")
-def rejects(output) -> dict[str, str]:
-    return {json.loads(reject["record"])["id"]: reject["reason"] for reject in rejects_of(output)}
-
-
-def test_text_or_reasoning_and_the_call_after_it_are_one_answer(rows):
-    for id, text in (("text_call", "I look."), ("thought_call", "<think>\nI must.\n</think>")):
-        assert answer(f"{text}\n{as_text(CALLS[0])}") in rows[id]
-        assert rows[id].count("<|im_start|>assistant") == 2
-
-
-def test_parallel_calls_are_one_answer_whatever_other_keys_they_have(rows, rejects):
-    assert answer(as_text(*CALLS)) in rows["plain"]
-    assert rows["ids"] == rows["times"] == rows["plain"]
-    assert answer(as_text(*CALLS)).replace("⟦", "").replace("⟧", "") in rows["both_masked"]
-    assert rows["both_masked"].replace("⟦", "").replace("⟧", "") == rows["plain"].replace("⟦", "").replace("⟧", "")
-    assert rejects["one_masked"] == "bad_weight"
-
-
-def test_flags_next_to_messages_are_read_or_named(rows, output):
-    quick = {id for id, row in rows.items() if row.endswith("[quick]")}
-    assert quick == {"think", "both", "shape", "answered", "gpt"}
-    manifest = manifest_of(output)
-    assert manifest["notes"]["train_flags_not_understood"] == 1
-    first = manifest["first_examples"]["train_flags_not_understood"]["detail"]
-    assert first == 'the record has "loss_mask": [0, 1]'
+def as_text(arguments: dict[str, Any]) -> str:
+    return f'<tool_call>\n{{"name": "lamp", "arguments": {json.dumps(arguments)}}}\n</tool_call>'
 
 
 @pytest.mark.parametrize("engine", ["auto", "reference"])
@@ -201,23 +120,33 @@ def test_nulls_that_arrow_puts_into_tools_and_calls_are_left_out_and_counted(tmp
         lamp("open", [OPEN_TOOL], guests=None),
     ]
     write_jsonl(tmp_path / "records.jsonl", records)
-    # Of rows of structs, nobody knows which nulls the calls have had.
-    nulls = [lamp("row", None, color=None, size=3), lamp("other row", None, color="red", size=3)]
-    for record in nulls:
-        del record["tools"]
-    pq.write_table(pa.Table.from_pylist(nulls), tmp_path / "records.parquet")
+    # Of rows of structs, nobody knows which nulls the calls have had, under whatever name they have their arguments.
+    arguments = {"color": None, "size": 3}
+    forms: list[dict[str, Any]] = [{"function": {"name": "lamp", "arguments": arguments}}]
+    forms += [{"name": "lamp", key: arguments} for key in ("args", "input")]
+    rows_of_tables = [
+        {"id": f"row {number}", "messages": [USER, {"role": "assistant", "content": "", "tool_calls": [call]}]}
+        for number, call in enumerate(forms)
+    ]
+    parts = {"role": "model", "parts": [{"functionCall": {"name": "lamp", "args": arguments}}]}
+    rows_of_tables += [{"id": "row 3", "contents": [{"role": "user", "parts": [{"text": "Prices?"}]}, parts]}]
+    other = {"id": "other row", "messages": lamp("", None, color="red", size=3)["messages"]}
+    for number, row in enumerate(rows_of_tables):
+        more = [other] if number == 0 else []
+        pq.write_table(pa.Table.from_pylist([row, *more]), tmp_path / f"table-{number}.parquet")
     out = tmp_path / "out"
     options = ["--tokenizer", TOKENIZER, "--keep_columns=id", "--direct_num_workers=1"]
     assert chatmill("build", "--input", tmp_path, "--output", out, *options) == 0
     rows = marked_rows(out)
     assert rows["padded"] == rows["right"]
     assert json.dumps(TOOLS[0]["function"]["parameters"]) in rows["right"]
-    assert as_text({"name": "lamp", "arguments": {"color": None, "size": size}}) in rows["right"]
-    assert as_text({"name": "lamp", "arguments": {"color": None, "guests": None}}) in rows["unknown"]
-    assert as_text({"name": "lamp", "arguments": {"guests": None}}) in rows["open"]
-    assert as_text({"name": "lamp", "arguments": {"size": 3}}) in rows["row"]
+    assert as_text({"color": None, "size": size}) in rows["right"]
+    assert as_text({"color": None, "guests": None}) in rows["unknown"]
+    assert as_text({"guests": None}) in rows["open"]
+    assert all(as_text({"size": 3}) in rows[f"row {number}"] for number in range(4))
+    assert as_text({"color": "red", "size": 3}) in rows["other row"]
     manifest = manifest_of(out)
-    assert manifest["notes"]["null_arguments_left_out"] == 2
+    assert manifest["notes"]["null_arguments_left_out"] == 5
     assert "guests of a call" in manifest["first_examples"]["null_arguments_left_out"]["detail"]
 
 

@@ -1,4 +1,4 @@
-"""What parsing makes of one record, and records in which a value is another one, for the tests."""
+"""The table of records in tests/data/records, what parsing makes of one record, and records of other values."""
 
 from __future__ import annotations
 
@@ -6,36 +6,60 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
+from support.paths import ROOT
+from transforms import Conversation, PlainText, PromptCompletion, RecordDropped, RecordError, parse
 
-from transforms import Example, RecordError, parse
-
+CASES: dict[str, list[dict[str, Any]]] = {
+    path.stem: [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for path in sorted((ROOT / "tests" / "data" / "records").glob("*.jsonl"))
+}
 # What a value of a record is replaced by.
 OTHERS = (None, 7, "x", True, [], {}, [{"a": [None, {"type": {}}]}], {"content": [1]})
 
 
-def example_of(record: dict[str, Any], **options: Any) -> Example:
-    """Return the example of a record, which must be the same from a line of JSON and from a row of a table."""
-    of_json, of_row = (parse(form, **options)[0] for form in (json.dumps(record).encode(), record))
-    assert (of_row.content, of_row.notes) == (of_json.content, of_json.notes)
-    return of_json
+def plain_records_of(case: dict[str, Any]) -> list[Any]:
+    """The records of a case, without further columns."""
+    return [case["record"]] if "record" in case else case.get("records", [])
 
 
-def messages_of(*messages: dict[str, Any], column: str = "messages", **options: Any) -> list[dict[str, Any]]:
-    """Return the messages that parsing makes of messages."""
-    return example_of({column: list(messages)}, **options).content.messages  # type: ignore[union-attr]
+def records_of(case: dict[str, Any]) -> list[Any]:
+    """The records of a case, each with each of the further columns."""
+    records = plain_records_of(case)
+    return [{**record, **more} for record in records for more in case["with"]] if "with" in case else records
 
 
-def notes_of(*messages: dict[str, Any], **options: Any) -> dict[str, str | None]:
-    """Return the notes that parsing makes of messages."""
-    return dict(example_of({"messages": list(messages)}, **options).notes)
+def lines_of(case: dict[str, Any]) -> list[bytes]:
+    """The lines of a case, of which most are not JSON."""
+    lines = [case["line"]] if "line" in case else case.get("lines", [])
+    return [line.encode("utf-8", "surrogateescape") for line in lines]
 
 
-def reject_of(record: dict[str, Any], **options: Any) -> tuple[str, str]:
-    """Return the reason and the detail of the reject of a record."""
-    with pytest.raises(RecordError) as raised:
-        example_of(record, **options)
-    return raised.value.reason, raised.value.detail
+def outcome(record: dict[str, Any] | bytes, **options: Any) -> dict[str, Any]:
+    """What becomes of a record, as the table says it, with all that parsing says of it."""
+    try:
+        [example] = parse(record, **options)
+    except RecordError as error:
+        return {"rejected": [error.reason, error.detail]}
+    except RecordDropped as drop:
+        return {"dropped": drop.reason}
+    found = {"notes": dict(example.notes), "unread": dict(example.unread), "columns": example.columns}
+    found["validation"] = example.validation
+    return {"becomes": content_of(example.content), "schema": example.schema, **found}
+
+
+def content_of(content: Any) -> dict[str, Any]:
+    """A content as the table says it: without what is empty."""
+    if isinstance(content, Conversation):
+        made = {"messages": content.messages, "tools": content.tools, "template_kwargs": content.template_kwargs}
+        start = content.completion_start
+        return {name: value for name, value in made.items() if value or name == "messages"} | (
+            {} if start is None else {"completion_start": start}
+        )
+    if isinstance(content, PlainText):
+        return {"text": content.text}
+    if isinstance(content, PromptCompletion):
+        return {"prompt": content.prompt, "completion": content.completion}
+    return {"input_ids": content.input_ids.tolist(), "trained": content.trained.tolist()}
 
 
 def paths_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

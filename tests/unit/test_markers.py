@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from support.chats import SPLIT, render_config
-from support.paths import ROOT, TOKENIZER
+from support.paths import TOKENIZER
+from support.records import CASES
 from support.templates import CHATML, models_and_odd
 from transforms import Example, Examples, RecordError
 from transforms.inputs.preference import is_pair
@@ -106,8 +107,7 @@ OF_MESSAGES = ("role", "from", "type", "tool_call_id")
 
 
 def shapes() -> dict[str, dict[str, Any]]:
-    lines = (ROOT / "tests" / "data" / "forms.jsonl").read_text().splitlines()
-    return SHAPES | {f"form {number}": json.loads(line) for number, line in enumerate(lines)}
+    return SHAPES | {case["name"]: case["record"] for case in CASES["forms"]}
 
 
 def planted(value: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:

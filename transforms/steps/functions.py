@@ -24,6 +24,9 @@ from transforms.tokens.tokenizer import load_tokenizer
 
 # Of values that come from no file.
 _SPLIT = Split(0, ())
+# The parsers of the last options, which take 10 ms to make each.
+_PARSERS: dict[str, Parser] = {}
+_MOST_PARSERS = 16
 
 
 def parse(record: Mapping[str, Any] | bytes, **options: Any) -> list[Example]:
@@ -42,12 +45,24 @@ def parse(record: Mapping[str, Any] | bytes, **options: Any) -> list[Example]:
         ParameterError: if an option is not one of those.
     """
     raw = record if isinstance(record, bytes) else dict(record)
-    batch = Parser(**options)(Records(_SPLIT, 0, True, Outcomes(read=1), [Record(0, raw)]))
+    batch = _parser_of(options)(Records(_SPLIT, 0, True, Outcomes(read=1), [Record(0, raw)]))
     for reject in batch.outcomes.rejects:
         raise RecordError(reject.reason, reject.detail)
     for drop in batch.outcomes.drops:
         raise RecordDropped(drop.reason)
     return batch.examples
+
+
+def _parser_of(options: dict[str, Any]) -> Parser:
+    """The parser of options; a new one if there is a formatter, whose file may have changed."""
+    if options.get("formatter"):
+        return Parser(**options)
+    name = repr(sorted(options.items()))
+    parser = _PARSERS.get(name) or Parser(**options)
+    if len(_PARSERS) >= _MOST_PARSERS:
+        _PARSERS.clear()
+    _PARSERS[name] = parser
+    return parser
 
 
 def tokenize(texts: Sequence[str], tokenizer: str, *, special_tokens: bool = False, engine: str = "auto") -> list[Any]:
