@@ -579,7 +579,7 @@ MUTANTS = [
         "end == size and (is_last or not closing)\n",
         "end == size and not closing\n",
         "an array that is cut short after a record loses it",
-        "tests/unit/test_json_forms.py::test_every_cut_of_json_yields_each_record_and_reject_once_at_its_position",
+        "tests/unit/test_json_files.py::test_every_cut_of_json_yields_each_record_and_reject_once_at_its_position",
     ),
     Mutant(
         "row_group_at_cut_is_read_twice",

@@ -62,8 +62,6 @@ unit/test_fuzz_finds.py
 unit/test_hints.py
 unit/test_hub_choice.py
 unit/test_identity.py
-unit/test_json_by_id.py
-unit/test_json_forms.py
 unit/test_lock.py
 unit/test_markers.py
 unit/test_mix.py

@@ -1,0 +1,329 @@
+"""JSON in files, arrays, objects one after another or by their ids: each record once, in any layout and any damage.
+
+A reader takes the first 64 KiB of a file, and then a MiB at a time; so files are also read with white space before
+them, after which one byte after another is the first of the second piece.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.reading import File, listed, read
+from transforms import RecordError, parse
+
+FIRST_PIECE = 1 << 16
+BOM = b"\xef\xbb\xbf"
+# A record of two lines, by which a file is known not to be JSON lines.
+PRETTY = b'{\n"z": 0}\n'
+TEXTS = ["", "a", '[]{}",:\\/', "\n\t", " é😀", "x" * 9, "{\n", "}\n{", '", "b": "']
+TALK = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": 'Hello, {you}, "]" \\ é'}]
+
+
+def by_id(count: int = 4) -> dict[str, dict[str, Any]]:
+    """An object that has records by their ids."""
+    return {f'd{number}, "{{é\\': {"messages": TALK, "topic": number} for number in range(count)}
+
+
+def with_ids(records: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"id": key, **record} for key, record in records.items()]
+
+
+def read_all(folder: Path, files: dict[str, bytes], **options: Any) -> dict[str, File]:
+    """Read files of these contents, by their names."""
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    found = read([str(folder / name) for name in files], **options)
+    return {name: found.get(name, File()) for name in files}
+
+
+def pieces_of(content: bytes) -> list[bytes]:
+    """A content after a record and so much white space that each of its bytes is once the first of a piece."""
+    return [PRETTY + b" " * (FIRST_PIECE - len(PRETTY) - at) + content for at in range(1, len(content))]
+
+
+def records_of(file: File) -> list[bytes]:
+    """The records of a file without a reject, whose positions are their numbers."""
+    assert (file.rejects, file.faults) == ([], [])
+    assert [position for position, _ in file.records] == [*range(len(file.records))]
+    return [raw for _, raw in file.records]
+
+
+# Layouts
+
+
+def drawn_value(draw: random.Random, depth: int = 0) -> Any:
+    kind = draw.randrange(3 if depth > 2 else 5)
+    if kind < 3:
+        return draw.choice([None, True, -9, 0.5, 1e-7, *TEXTS])
+    inner = [drawn_value(draw, depth + 1) for _ in range(draw.randrange(4))]
+    return inner if kind == 3 else {draw.choice(TEXTS): each for each in inner}
+
+
+def drawn_files() -> Iterator[tuple[str, bytes, list[Any]]]:
+    """The name, the content and the records of files of each form."""
+    draw = random.Random(46)
+    for number in range(240):
+        layout: dict[str, Any] = {
+            "indent": draw.choice([None, None, 0, 1, 3, "\t"]),
+            "separators": draw.choice([(",", ":"), (", ", ": "), (" ,\r\n", " : ")]),
+            "ensure_ascii": draw.choice([False, True]),
+        }
+        objects = [{"a": drawn_value(draw), draw.choice(TEXTS): drawn_value(draw)} for _ in range(draw.randrange(1, 7))]
+        texts = [json.dumps(each, **layout) for each in objects]
+        form, records = number % 6, objects
+        if form == 0:
+            content, records = json.dumps(values := [objects[0], drawn_value(draw), 7, [objects]], **layout), values
+        elif form == 1:
+            content = f"{json.dumps(objects, **layout)[:-1]} ,\n]"  # with a comma after the last one
+        elif form == 2:
+            content = "[\n" + ",\n".join(map(json.dumps, objects)) + "\n]\n"
+        elif form == 3:
+            content = draw.choice(["", "\n", "\r\n", "\n\n", " ", ",", ",\n", "\n,\n"]).join(texts)
+        elif form == 4:
+            content = "".join(json.dumps(each) + "\n" for each in objects)
+        else:
+            content, records = json.dumps(by_id(number % 4 + 2), **layout), with_ids(by_id(number % 4 + 2))
+        around = draw.choice(["", "\n", " \r\n\t"])
+        suffix = ["json", "jsonl", "ndjson", "data"][number % 4]
+        yield f"{number}.{suffix}", BOM * (number % 3 == 0) + (around + content + around).encode(), records
+
+
+@pytest.mark.parametrize("split_bytes", [1 << 20, 90, 17])
+def test_each_record_of_any_form_and_layout_is_read_once_in_order_in_any_cuts(tmp_path, split_bytes):
+    expected = {name: records for name, _, records in drawn_files()}
+    found = read_all(tmp_path / "in", {name: content for name, content, _ in drawn_files()}, split_bytes=split_bytes)
+    for name, file in found.items():
+        assert ([json.loads(raw) for _, raw in file.records], file.rejects) == (expected[name], []), name
+
+
+def test_every_cut_of_json_yields_each_record_and_reject_once_at_its_position(tmp_path):
+    content = BOM + PRETTY + b' so [{"a": 1}, 2 , {"b": [{}]}, , x]\n{"c": 3},{"d": 4}\n [{"e": 5}'
+    parts = [PRETTY.strip(), b"so", b'{"a": 1}', b"2", b'{"b": [{}]}', b"", b"x", b'{"c": 3}', b'{"d": 4}', b'{"e": 5}']
+    rejects = [(10, "cut_short", "the file ends inside the array that begins at byte 69", b"")]
+    for split_bytes in range(1, len(content) + 1):
+        found = read_all(tmp_path, {"cut.json": content}, input_format="json", split_bytes=split_bytes)["cut.json"]
+        assert found == File([*enumerate(parts)], rejects), split_bytes
+
+
+FILES: dict[str, tuple[bytes, list[bytes]]] = {
+    **{f"empty {number}": (array, []) for number, array in enumerate([b"[]", b" [ ]\n", b"[\n\n]", b"[\t]\r\n"])},
+    "text outside of arrays and objects": (
+        b'so [{"a": 1}], and\n[{"b": 2}] so on {"c": 3}',
+        [b"so", b'{"a": 1}', b", and", b'{"b": 2}', b"so on", b'{"c": 3}'],
+    ),
+    "an object that is cut where another may follow": (
+        b'{"a": 1}\n{"a": [\n{"a": 3}\n{"a": 4}\n{"a": 5}',
+        [b'{"a": 1}', b'{"a": [\n{"a": 3}', b'{"a": 4}', b'{"a": 5}'],
+    ),
+}
+MALFORMED_ELEMENTS = [
+    *(b'{"a": tru}', b'{"a": 1,}', b'{"a" 1}', b"{a: 1}", b"nul", b"'x'", b"01", b"-", b'{"a": NaN}', b'{"a": 1}}'),
+    *(b'{"a": "\xff"}', b'{"a": "new\nline"}', b'{"a": "\\x"}', b'{"a": "\\ud800"}', b'{"a": 1} {"a": 2}', b""),
+    *(b'{"a": "escaped new\\\nline, ]"}', b'{"a": [2}', b'{"a": {"b": 1]}', b'{"a": 1]}', b'{"a": "b, "c": 1}'),
+    *(b'{"a": 1', b'{"a": "He said "hi", and left"}', b'{"a": "zero \0"}', b'{"a": [{"b": 1, {"c": 2}]}'),
+]
+MALFORMED_OBJECTS = [
+    *(b'{"a": tru}', b'{"a": 1,}', b'{"a" 1}', b"{a: 1}", b'{"a": NaN}', b'{"a": "\xff"}', b'{"a": "new\nline"}'),
+    *(b'{"a": [2}', b'{"a": 1', b'{"a": "Hel', b'{"a": {\n "b": "c\n', b'{"a": "b, "c": 1}', b'{"a": "\0"}'),
+    *(b'{"messages": [\n{"role": "user",\n "content": "x" "y"\n},\n{\n"role": "assistant"\n}\n]\n}', b'{"a": "b\\'),
+]
+for number, malformed in enumerate(MALFORMED_ELEMENTS):
+    elements = [b'{"a": "good, \\"]"}', malformed, b'{"a": ["good"]}', malformed, b'{"a": 3}']
+    FILES[f"element {number}"] = (b"[" + b", ".join(elements) + b"]", elements)
+for number, malformed in enumerate(MALFORMED_OBJECTS):
+    for indent in (None, 0, 2):
+        good = [json.dumps({"a": ["{}\n{"], "b": [{}, {"c": n}]}, indent=indent).encode() for n in range(3)]
+        several = [good[0], malformed.strip(), good[1], malformed.strip(), good[2]]
+        FILES[f"object {number} {indent}"] = (b"\n".join([good[0], malformed, good[1], malformed, good[2]]), several)
+
+
+def test_a_malformed_record_costs_only_itself(tmp_path):
+    found = read_all(tmp_path / "in", {f"{name}.json": PRETTY + content for name, (content, _) in FILES.items()})
+    assert {name: records_of(file) for name, file in found.items()} == {
+        f"{name}.json": [PRETTY.strip(), *records] for name, (_, records) in FILES.items()
+    }
+
+
+@pytest.mark.parametrize("kind", ["element", "object", "text"])
+def test_a_malformed_record_costs_only_itself_wherever_a_piece_of_the_file_ends(tmp_path, kind):
+    files = {name: each for name, each in FILES.items() if name.startswith(kind) and not name.endswith(("2", "0"))}
+    padded = {
+        f"{name} {at}.json": content
+        for name, (whole, _) in files.items()
+        for at, content in enumerate(pieces_of(whole))
+    }
+    for name, file in read_all(tmp_path / "in", padded).items():
+        assert records_of(file) == [PRETTY.strip(), *files[name.rpartition(" ")[0]][1]], name
+
+
+def test_a_record_of_many_pieces_is_read_whole_and_once(tmp_path):
+    record = json.dumps({"text": "{\\" * 2_000_000}).encode()
+    malformed = b'{"a":xx}'
+    files = {
+        "array.json": (b"[" + record + b"]", [record]),
+        "objects.json": (record + b"\n" + record, [record] * 2),
+        # What follows a malformed record on its line is searched once: otherwise this takes hours.
+        "malformed.json": (malformed * 200_000, [malformed] * 200_000),
+    }
+    found = read_all(tmp_path / "in", {name: PRETTY + content for name, (content, _) in files.items()})
+    for name, (_, records) in files.items():
+        assert records_of(found[name]) == [PRETTY.strip(), *records]
+
+
+def letters(content: bytes) -> bytes:
+    return bytes(byte for byte in content if byte not in b"[], \r\n\t")
+
+
+def test_no_byte_is_lost_and_the_records_before_the_damage_are_read(tmp_path):
+    draw = random.Random(46)
+    files, sound = {}, {}
+    for number in range(400):
+        records = [{"a": drawn_value(draw), "number": n} for n in range(draw.randrange(2, 6))]
+        texts = [json.dumps(each, indent=draw.choice([None, 1, 2])) for each in records]
+        content = ("[" + ",\n".join(texts) + "]" if number % 2 else "\n".join(texts)).encode()
+        at = draw.randrange(len(content))
+        damage = draw.choice([b"", b"x", b'"', b"{", b"}", b"]", b"\n", b"\\", b"\0", b"\xff"])
+        files[f"{number}.json"] = PRETTY + content[:at] + damage + content[at + 1 :]
+        ends = [content.index(text.encode()) + len(text.encode()) for text in texts]
+        whole = [text.encode() for text, end in zip(texts, ends, strict=True) if end < at]
+        sound[f"{number}.json"] = [PRETTY.strip(), *whole]
+    for name, file in read_all(tmp_path / "in", files).items():
+        found = [raw for _, raw in file.records] + [raw for *_, raw in file.rejects]
+        assert letters(b"".join(found)) == letters(files[name])
+        assert found[: len(sound[name])] == sound[name]
+
+
+# Files that are cut short
+
+
+def test_a_file_that_is_cut_short_ends_with_a_reject_of_the_record_that_is_cut(tmp_path):
+    array = b'[{"a": "1, 2"}, {"b": [3, 4]}, {"c": "]"}]'
+    objects = b'{\n"a": 1}\n{\n "b": [\n  {"c": "2"}]}'
+    files: dict[str, bytes] = {}
+    expected: dict[str, File] = {}
+    for cut in range(1, len(array)):
+        ends = [end for end in (14, 29, 41) if end <= cut]
+        start = [1, 16, 31, len(array)][len(ends)]
+        rest = array[:cut][start:]
+        where = f"record that begins at byte {start}" if rest else "array that begins at byte 0"
+        records = [array[begin:end] for begin, end in zip([1, 16, 31], ends, strict=False)]
+        files[f"array {cut}.json"] = array[:cut]
+        reject = (len(records), "cut_short", f"the file ends inside the {where}", rest.strip())
+        expected[f"array {cut}.json"] = File([*enumerate(records)], [reject])
+    for cut in range(11, len(objects)):
+        files[f"objects {cut}.json"] = objects[:cut]
+        reject = (1, "cut_short", "the file ends inside the record that begins at byte 10", objects[10:cut].strip())
+        expected[f"objects {cut}.json"] = File([(0, b'{\n"a": 1}')], [reject])
+    assert read_all(tmp_path / "in", files) == expected
+
+
+# Records by their ids
+
+
+def test_records_by_their_ids_keep_their_own_ids_and_each_costs_only_itself(tmp_path):
+    own = {"one": {"id": 7, "messages": TALK}, "two": {"messages": [{"role": "user", "id": "in a message"}]}}
+    text = json.dumps(by_id(3))
+    second = text.index('"topic": 1')
+    broken = f'{text[:second]}"topic": ,{text[second + 10 :]}'[:-1] + ', "n": 5, "t": "x"}'
+    large = json.dumps({"other": by_id(5_000)}, indent=1)  # one object, whose end is not searched byte by byte
+    files = {
+        "own": json.dumps(own),
+        "broken": broken,
+        "cut": text[:-30],
+        "more": json.dumps(by_id(900)) + "more",
+        "large": large,
+    }
+    encoded = {f"{name}.json": content.encode() for name, content in files.items()}
+    found = read_all(tmp_path / "in", encoded)
+    assert [json.loads(raw)["id"] for raw in records_of(found["own.json"])] == [7, "two"]
+    reasons = []
+    for raw in records_of(found["broken.json"]):
+        try:
+            reasons.append(parse(raw)[0].schema)
+        except RecordError as error:
+            reasons.append(error.reason)
+    assert reasons == ["messages", "invalid_json", "messages", "not_an_object", "not_an_object"]
+    [(position, reason, detail, _)] = found["cut.json"].rejects
+    assert (position, reason, len(found["cut.json"].records)) == (2, "cut_short", 2)
+    assert "inside the record that begins" in detail
+    assert records_of(found["more.json"])[900:] == [b"more"]
+    assert records_of(found["large.json"]) == [large.encode()]
+
+
+TWO = json.dumps(by_id(2))
+DEEP = '{"a":' + "[" * 5_000 + "]" * 5_000 + "}"
+NOT_BY_ID = [
+    json.dumps({"messages": TALK}),
+    json.dumps({"d1": {"messages": TALK}}),  # it may be a record that a formatter reads
+    json.dumps({"meta": {"messages": TALK}, "info": {"messages": TALK}, "messages": TALK}),
+    json.dumps({"en": {"text": "a"}, "de": {"text": "b"}}),
+    *(f'{{"a": {value}, "b": {value}}}' for value in ('{"messages": "\udcff"}', '{"a": 1e999}', DEEP)),
+]
+
+
+def test_other_objects_are_records_themselves(tmp_path):
+    encoded = {f"{number}.json": text.encode("utf-8", "surrogateescape") for number, text in enumerate(NOT_BY_ID)}
+    found = read_all(tmp_path / "in", encoded)
+    assert {name: [raw for _, raw in file.records] for name, file in found.items()} == {
+        name: [content] for name, content in encoded.items()
+    }
+    lines = f"{TWO}\n{TWO}\n".encode()
+    assert len(read_all(tmp_path / "lines", {"a.jsonl": lines})["a.jsonl"].records) == 2
+
+
+def test_errors_name_the_list_that_has_the_records_and_only_some_of_many_columns():
+    with pytest.raises(RecordError, match="the records are in the list data of an object"):
+        parse({"version": 1, "data": [{"messages": TALK}]})
+    with pytest.raises(RecordError, match=r"c18, c19 and 480 more; expected"):
+        parse({f"c{number}": number for number in range(500)})
+
+
+# Which files have this form
+
+LONG = b'{"text": "' + b"x" * 100_000
+FORM_OF_START = {
+    "a record on each line": (b'{"a": 1}\n{"b": 2}\n', "jsonl"),
+    "one record on one line": (b'{"a": {"b": "}{"}}', "jsonl"),
+    "blank lines": (b'\n\n{"a": 1}\r\n\r\n{"b": 2}', "jsonl"),
+    "byte order mark": (BOM + b'{"a": 1}\n', "jsonl"),
+    "first line malformed": (b'{"a": tru}\n{"b": 2}\n', "jsonl"),
+    "first line cut in a string": (b'{"a": "Hel\n{"b": 2}\n', "jsonl"),
+    "first line cut after a bracket": (b'{"a": [\n{"b": 2}\n{"c": 3}\n', "jsonl"),
+    "first line longer than what is looked at": (LONG + b'"}\n{"b": 2}', "jsonl"),
+    "a record on each line, of which the second is long": (b'{"a": 1}\n' + LONG + b'"}', "jsonl"),
+    "lines of arrays and objects": (b'[1]\n[2]\n{"a": 1}\n', "jsonl"),
+    "pretty": (b'{\n  "a": 1\n}\n', "json"),
+    "pretty with CRLF": (b'{\r\n  "a": 1\r\n}\r\n', "json"),
+    "pretty without indentation": (b'{\n"a": [\n{"b": 1}\n]\n}\n{"c": 2}', "json"),
+    "pretty after a byte order mark": (BOM + b'{\n "a": 1}', "json"),
+    "pretty and longer than what is looked at": (b"{\n" + LONG[1:] + b'"}', "json"),
+    "pretty and malformed": (b'{\n  "a": tru\n}\n{\n  "a": 2\n}', "json"),
+    "objects on one line": (b'{"a": 1}{"b": 2}\n', "json"),
+    "objects with a blank between them": (b'{"a": 1} {"b": 2}\n{"c": 3}', "json"),
+    "lines that end with commas": (b'{"a": 1},\n{"b": 2},\n', "json"),
+    "array": (b'[{"a": 1},\n{"b": 2}]', "json"),
+    "array of a long record": (b'[\n{"c": 1}, ' + LONG + b'"}]', "json"),
+    "array that is malformed": (b'[{"a": tru}, {"b": 2}]', "json"),
+    "array on one line": (b'[{"a": 1}]\n', "json"),
+    "two arrays below each other, the first on several lines": (b'[{"a": 1},\n{"b": 2}]\n[{"c": 3}]', "json"),
+    "records by their ids": (TWO.encode(), "json"),
+}
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.ndjson", "a"])
+def test_the_form_of_a_file_is_found_from_its_start(tmp_path, name):
+    found = {}
+    for form, (content, _) in FORM_OF_START.items():
+        (tmp_path / name).write_bytes(content)
+        [file] = listed(str(tmp_path / name))
+        found[form] = file.format
+    assert found == {form: format for form, (_, format) in FORM_OF_START.items()}
+    (tmp_path / "a.jsonl").write_bytes(b'{\n"a": 1}')
+    assert listed(str(tmp_path / "a.jsonl"), input_format="jsonl")[0].format == "jsonl"  # which is not looked at
