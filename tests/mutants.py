@@ -178,7 +178,7 @@ MUTANTS = [
         "return max(before, default=0) <= offset and all(",
         "return max(before, default=0) <= offset or all(",
         "a completion begins where the characters of the prompt end, though that is within another message *",
-        "tests/unit/test_turns.py::test_completion_begins_with_its_first_turn_if_the_prompt_is_printed_differently_before_it",
+        "tests/unit/test_renderings.py",
     ),
     Mutant(
         "contents_alone_are_checked",
@@ -186,7 +186,7 @@ MUTANTS = [
         "if not is_printed_twice and self._text[start:stop].strip():",
         'if not is_printed_twice and key[1] == "content" and self._text[start:stop].strip():',
         "calls and reasoning that are printed outside of their turn are not noticed *",
-        "tests/unit/test_turns.py::test_call_is_trained_in_its_turn_or_the_record_is_refused",
+        "tests/unit/test_renderings.py",
     ),
     Mutant(
         "text_within_turn",
@@ -194,7 +194,7 @@ MUTANTS = [
         "elif turn != key[0]:",
         "elif key[0] is None:",
         "what a tool answers is trained on if the template prints it within a turn",
-        "tests/unit/test_turns.py::test_answer_that_is_printed_as_a_part_of_the_turn_is_refused",
+        "tests/unit/test_renderings.py",
     ),
     Mutant(
         "typed_stop_token_ends_turn",
@@ -202,7 +202,7 @@ MUTANTS = [
         "if extended == stop or self._rendering.has_content_between(stop, extended):",
         "if extended == stop:",
         "a stop token that a user typed is trained on",
-        "tests/unit/test_turns.py::test_stop_token_in_a_content_is_a_part_of_the_content",
+        "tests/unit/test_renderings.py",
     ),
     Mutant(
         "touching_spans_stay_apart",
@@ -210,7 +210,7 @@ MUTANTS = [
         "if start <= end:\n            end = max(stop, end)",
         "if start < end:\n            end = max(stop, end)",
         "generation blocks that touch are two spans",
-        "tests/unit/test_render.py::test_blocks_that_touch_are_one_span",
+        "tests/unit/test_renderings.py",
     ),
     Mutant(
         "shortest_stop_token",
@@ -218,7 +218,7 @@ MUTANTS = [
         "key=lambda token: (-len(token), token))",
         "key=lambda token: (len(token), token))",
         "of two stop tokens that begin alike the shorter one is trained on",
-        "tests/unit/test_turns.py::test_longest_stop_token_that_follows_is_trained",
+        "tests/unit/test_renderings.py",
     ),
     Mutant(
         "second_stop_token",
@@ -226,7 +226,7 @@ MUTANTS = [
         "if not self.stop_tokens or closing.endswith(self.stop_tokens) or closing.rstrip().endswith(self.stop_tokens):",
         "if not self.stop_tokens:",
         "a turn that ends with a stop token gets the next one, too",
-        "tests/unit/test_turns.py::test_turn_that_ends_with_a_stop_token_does_not_get_another_one",
+        "tests/unit/test_renderings.py",
     ),
     Mutant(
         "weight_0_is_trained",
@@ -234,7 +234,7 @@ MUTANTS = [
         'return [turn for turn in turns if turn >= first and messages[turn].get("weight") != 0]',
         "return [turn for turn in turns if turn >= first]",
         "messages of weight 0 are trained on",
-        "tests/unit/test_turns.py::test_completion_of_weight_0_is_not_trained",
+        "tests/unit/test_renderings.py",
     ),
     Mutant(
         "completion_of_turns_is_one_span",
@@ -242,7 +242,7 @@ MUTANTS = [
         'is_answer = first == len(conversation.messages) - 1 and conversation.messages[first]["role"] == "assistant"',
         'is_answer = conversation.messages[first]["role"] == "assistant"',
         "of a completion of several messages all is trained on, also what the user says",
-        "tests/unit/test_turns.py::test_only_the_assistants_messages_of_a_completion_are_trained",
+        "tests/unit/test_renderings.py",
     ),
     Mutant(
         "part_of_weight_0_is_cut_short",
@@ -250,7 +250,7 @@ MUTANTS = [
         "at += len(text) + 1",
         "at += len(text)",
         "parts of a joined content are looked for one character too early",
-        "tests/unit/test_turns.py::test_part_of_weight_0_of_which_a_piece_is_printed_is_not_trained",
+        "tests/unit/test_renderings.py",
     ),
     Mutant(
         "last_message_of_prompt_is_trained",
@@ -258,7 +258,7 @@ MUTANTS = [
         "self._template.render(conversation.with_messages(conversation.messages[:first]), True)",
         "self._template.render(conversation.with_messages(conversation.messages[:first]), False)",
         "a completion begins with the header of its first turn",
-        "tests/unit/test_turns.py::test_completion_that_is_given_trains_on_all_that_follows_the_prompt",
+        "tests/unit/test_renderings.py",
     ),
     # Compiled templates.
     Mutant(
@@ -267,7 +267,7 @@ MUTANTS = [
         "if dropped is None or any(may_complete_tag",
         "if dropped and any(may_complete_tag",
         "what a compiled template does not print is not looked for again where that depends on the texts *",
-        "tests/unit/test_omissions.py::test_reasoning_that_is_printed_from_another_key_of_its_message_is_printed",
+        "tests/unit/test_renderings.py",
     ),
     Mutant(
         "edges_have_no_guards",
@@ -275,7 +275,7 @@ MUTANTS = [
         "if self.absent_in_lower or self.unequal or self._may_touch(texts, trimmed):",
         "if self.absent_in_lower or self.unequal:",
         "an answer that begins like the generation prompt has the mask of others",
-        "tests/unit/test_compiled.py::test_answer_that_begins_like_the_generation_prompt_is_rendered_by_the_reference",
+        "tests/unit/test_renderings.py",
     ),
     Mutant(
         "arguments_are_not_in_signature",
@@ -283,7 +283,7 @@ MUTANTS = [
         "return Signature((roles, arguments) if arguments else roles, texts, trimmed)",
         "return Signature(roles, texts, trimmed)",
         "conversations with other template arguments have one compiled template",
-        "tests/unit/test_trace_cache.py::test_template_arguments_that_print_differently_are_different_signatures",
+        "tests/unit/test_renderings.py",
     ),
     Mutant(
         "stripped_texts_are_printed_whole",
@@ -324,7 +324,7 @@ MUTANTS = [
         'if kind == "call" or (len(ranges) == 1 and ranges[0] == (0, len(text))):',
         'if kind == "call" or ranges:',
         "a content of which only a part is printed counts as printed",
-        "tests/unit/test_omissions.py::test_content_of_which_only_a_part_is_printed",
+        "tests/unit/test_renderings.py",
     ),
     Mutant(
         "excused_by_any_tag",
@@ -332,7 +332,7 @@ MUTANTS = [
         'is_reasoning = is_closed_again and after is not None and after.kind == "closes"',
         "is_reasoning = is_closed_again",
         "what follows the reasoning of an answer, and is not printed, is excused as reasoning *",
-        "tests/unit/test_omissions.py::test_only_reasoning_of_the_assistant_may_be_left_out",
+        "tests/unit/test_renderings.py",
     ),
     Mutant(
         "tool_result_is_last",
@@ -340,7 +340,7 @@ MUTANTS = [
         'for at, message in enumerate(messages) if message.get("role") != "tool")',
         "for at, message in enumerate(messages))",
         "reasoning before a last call whose answer follows is not that of the last turn",
-        "tests/unit/test_omissions.py::test_what_is_found_is_what_a_search_for_unique_words_finds",
+        "tests/unit/test_omissions.py::test_what_is_named_is_what_a_search_for_unique_words_finds",
     ),
     Mutant(
         "strings_become_parts",
@@ -348,7 +348,7 @@ MUTANTS = [
         "return ContentForms(strings=string.in_any_form or not reads_parts,",
         "return ContentForms(strings=string.as_it_is or not reads_parts,",
         "a string that a template prints as JSON is given as parts *",
-        "tests/unit/test_omissions.py::test_a_string_that_is_printed_in_another_form_is_given_as_a_string",
+        "tests/unit/test_renderings.py",
     ),
     Mutant(
         "reasoning_has_one_key",
@@ -356,7 +356,7 @@ MUTANTS = [
         "if all(map(_REASONING.isdisjoint, messages)):",
         "if any(map(_REASONING.isdisjoint, messages)):",
         "reasoning is not copied to the keys that templates read as apply_chat_template does *",
-        "tests/unit/test_transformers_jinja.py::test_reasoning_is_copied_as_apply_chat_template_copies_it",
+        "tests/unit/test_templates.py::test_templates_of_models_and_odd_ones",
     ),
     # Parity with inference.
     Mutant(
@@ -365,7 +365,7 @@ MUTANTS = [
         "if any(answer.count(thought) > trained.count(thought)",
         "if any(answer.count(thought) >= trained.count(thought)",
         "any difference of a turn with reasoning is called reasoning_dropped",
-        "tests/unit/test_parity.py::test_kind_of_a_difference_is_that_of_the_texts_of_each_record",
+        "tests/unit/test_renderings.py",
     ),
     Mutant(
         "white_space_is_a_difference",
@@ -373,7 +373,7 @@ MUTANTS = [
         "return trained.rstrip() != answer.rstrip()",
         "return trained != answer",
         "a line break after the end of a turn is a difference from inference",
-        "tests/unit/test_parity.py::test_white_space_at_the_end_of_a_turn_is_no_difference",
+        "tests/unit/test_renderings.py",
     ),
     Mutant(
         "expanded_turns_are_trained_twice",
@@ -381,7 +381,7 @@ MUTANTS = [
         "rows.append(Expanded(text, beginnings.trained(length, right), length, right))",
         "rows.append(Expanded(text, beginnings.trained(length, left), length, right))",
         "turns that are wrong in a context are trained on there, too",
-        "tests/unit/test_parity.py::test_expand_makes_a_text_of_each_context",
+        "tests/unit/test_renderings.py",
     ),
     Mutant(
         "expanded_rows_are_reversed",
@@ -389,7 +389,7 @@ MUTANTS = [
         "return rows[::-1]",
         "return rows",
         "the contexts of a conversation come last first",
-        "tests/unit/test_parity.py::test_expand_makes_a_text_of_each_context",
+        "tests/unit/test_renderings.py",
     ),
     # Special tokens in contents.
     Mutant(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tokenizers import Tokenizer, models
+from transformers import AutoTokenizer
+
 from support.chats import assistant, user
 from support.command_line import chatmill
 from support.datasets import build_in_process, manifest_of, rows_of, write_jsonl
 from support.templates import CHATML
 from support.tokenizers import save_tokenizer
-from transforms.tokens.tokenizer import load_tokenizer
 
 MESSAGES = [user("2+2?"), assistant("4"), user("3+3?"), assistant("6")]
 # Nothing closes a turn but the marker of the next one, and the markers leave it out.
@@ -37,7 +39,7 @@ def built(tmp_path: Path, generation_config: object, *options: str) -> tuple[str
     assert done.returncode == 0, done.stderr
     [row] = rows_of(output)
     trained = [token for token in row["labels"] if token != -100]
-    return load_tokenizer(str(tokenizer)).decode(trained), manifest_of(output)["notes"], done.stderr
+    return AutoTokenizer.from_pretrained(tokenizer).decode(trained), manifest_of(output)["notes"], done.stderr
 
 
 def test_stop_token_of_the_generation_config_is_trained(tmp_path, capsys):
@@ -70,3 +72,25 @@ def test_stop_token_that_may_be_mistyped_is_a_warning(tmp_path):
     _, _, errors = built(tmp_path, {"eos_token_id": 1}, "--eot_tokens=<|nope|>,</s>user")
     assert "chatmill: warning: --eot_tokens <|nope|>: neither the chat template nor the added tokens of the " in errors
     assert "--eot_tokens </s>user: " not in errors
+
+
+def test_stop_token_that_the_vocabulary_cannot_express_is_a_user_error(tmp_path, capsys):
+    words = Tokenizer(models.WordLevel({"<unk>": 0, "<|user|>": 1}, unk_token="<unk>"))
+    words.save(str(tmp_path / "tokenizer.json"))
+    config = {"tokenizer_class": "TokenizersBackend", "backend": "tokenizers", "unk_token": "<unk>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    corpus = write_jsonl(tmp_path / "chats.jsonl", [{"messages": MESSAGES}])
+    given = [f"--input={corpus}", f"--tokenizer={tmp_path}", f"--chat_template={TEMPLATE}", f"--output={tmp_path}/out"]
+    assert chatmill("build", *given, "--eot_tokens=<|user|>,<|tool|>") == 2
+    assert "--eot_tokens <|tool|>: the tokenizer has no tokens for this text" in capsys.readouterr().err
+
+
+def test_increment_with_other_stop_tokens_is_refused_and_one_with_another_temperature_is_not(tmp_path, capsys):
+    tokenizer = Path(save_tokenizer(tmp_path / "tokenizer"))
+    given = ["--append", f"--tokenizer={tokenizer}", f"--output={tmp_path}/out", f"--chat_template={TEMPLATE}"]
+    configs = [{"eos_token_id": 1}, {"eos_token_id": [1], "temperature": 1}, {"eos_token_id": 2}]
+    for number, (config, code) in enumerate(zip(configs, (0, 0, 2), strict=True)):
+        (tokenizer / "generation_config.json").write_text(json.dumps(config))
+        corpus = write_jsonl(tmp_path / f"{number}.jsonl", [{"messages": MESSAGES}])
+        assert chatmill("build", f"--input={corpus}", "--direct_num_workers=1", *given) == code
+    assert "--tokenizer" in capsys.readouterr().err

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from support.paths import TOKENIZER
-from transforms import Conversation, Example, Examples, PlainText, RenderConfig, Slice, Split
-from transforms.chat.traced.compiled import SlowPath
-from transforms.model.batches import Texts
-from transforms.model.examples import Span, Text
+from transforms import Conversation, Example, Examples, ParseConversations, PlainText, RenderConfig, Slice, Split
+from transforms.model.batches import Records, Texts
+from transforms.model.examples import Record, Span, Text
 from transforms.model.outcomes import Outcomes
 from transforms.tokens.fast_encoder import WORTH_LOADING
 
@@ -41,6 +41,12 @@ def examples_of(*contents: Any) -> Examples:
     return Examples(SPLIT, 0, True, Outcomes(read=len(examples)), examples)
 
 
+def parsed(records: Iterable[Mapping[str, Any]]) -> Examples:
+    """The examples of records, as a build reads them. The position of a record is its number."""
+    given = [Record(number, json.dumps(record).encode()) for number, record in enumerate(records)]
+    return ParseConversations().function()(Records(SPLIT, 0, True, Outcomes(read=len(given)), given))
+
+
 def text_of(text: str, spans: Iterable[Span] = ((0, 1),), position: int = 0, **fields: Any) -> Text:
     raw = f"record {position}".encode()
     return Text(Example(position, PlainText(text), {}, False, raw), text, list(spans), **fields)
@@ -52,8 +58,3 @@ def batch_of(texts: list[Text]) -> Texts:
 
 def render_config(chat_template: str | None = None, folder: object = TOKENIZER, **options: Any) -> RenderConfig:
     return RenderConfig(tokenizer=str(folder), chat_template=chat_template, **options)
-
-
-def without_signature(found: Any) -> Any:
-    """Return what a trace cache found for a conversation, without the signature by which it found it."""
-    return found if isinstance(found, SlowPath) else found[0]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-import json
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,17 +13,10 @@ from typing import Any
 import numpy as np
 
 from support.cases import NOW, Case, Marked, printed, smaller, template_of, turns_are_known, turns_in, wrong_words
-from support.chats import SPLIT, render_config
+from support.chats import parsed, render_config
 from support.paths import TOKENIZER
 from support.transformers_text import TransformersText
-from transforms import Example, Examples
-from transforms.model.batches import Records, Texts
-from transforms.model.examples import Record, Text
-from transforms.model.outcomes import Outcomes
-from transforms.steps.parity import ParityChecker
-from transforms.steps.parse import Parser
-from transforms.steps.render import Renderer
-from transforms.steps.tokenize import Encoder
+from transforms import ApplyChatTemplate, CheckParity, Examples, Tokenize
 
 
 def shown_failure(case: Case, **more: Any) -> str | None:
@@ -50,26 +44,26 @@ def failure_of(
         counts: to which is added how many records are kept, and why others are not.
     """
     template, options, records = case.template, dict(case.options), case.records
-    given = [Record(number, json.dumps(record).encode()) for number, record in enumerate(records)]
-    examples = Parser()(Records(SPLIT, 0, True, Outcomes(read=len(given)), given)).examples
+    batch = parsed(records)
+    examples = batch.examples
     parity = options.pop("parity", "off")
-    texts_of: dict[str, Texts] = {}
+    texts_of: dict[str, Any] = {}
 
-    def outcomes(engine: str, batches: Sequence[Sequence[Example]], is_shared: bool) -> tuple[dict[int, Any], Any]:
+    def rendered(engine: str, batches: Sequence[Sequence[Any]], is_shared: bool) -> tuple[dict[int, Any], Any]:
         config = render_config(template, folder, engine=engine, now=NOW.isoformat(), **options)
-        renderer = Renderer(config)
+        render = ApplyChatTemplate(config).function()
         found: dict[int, Any] = {}
         sums = Counter[str]()
-        for batch in batches:
-            renderer = renderer if is_shared else Renderer(config)
-            texts = renderer(Examples(SPLIT, 0, True, Outcomes(read=len(batch)), list(batch)))
+        for some in batches:
+            render = render if is_shared else ApplyChatTemplate(config).function()
+            texts = render(_cut(batch, some))
             found |= _by_record(texts)
             sums += _counts(texts)
             texts_of[engine] = texts
         return found, sums
 
     try:
-        expected = outcomes("reference", [examples], True)
+        expected = rendered("reference", [examples], True)
         if counts is not None:
             counts.update("kept" if outcome[0] != "reject" else outcome[1] for outcome in expected[0].values())
         marked = {number: Marked(record) for number, record in enumerate(records)}
@@ -77,7 +71,7 @@ def failure_of(
             return wrong
         if different := _different_tokens(texts_of["reference"], folder):
             return different
-        orders: list[tuple[str, str, Sequence[Sequence[Example]], bool]] = [
+        orders: list[tuple[str, str, Sequence[Sequence[Any]], bool]] = [
             ("auto, in reverse", "auto", [examples[::-1]], True),
             ("auto, in two batches", "auto", [examples[::2], examples[1::2]], True),
             ("auto", "auto", [examples], True),
@@ -92,7 +86,7 @@ def failure_of(
             ]
         of_all = texts_of["reference"]
         for name, *more in orders:
-            found = outcomes(*more)
+            found = rendered(*more)
             for number in expected[0].keys() | found[0].keys():
                 if found[0].get(number) != expected[0].get(number):
                     return f"record {number}: {name}\n  {found[0].get(number)}\nreference\n  {expected[0].get(number)}"
@@ -102,7 +96,7 @@ def failure_of(
             return f"record: auto shows of the first ones {firsts}\nreference {_firsts(of_all)}"
         if parity != "off":
             config = render_config(template, folder, now=NOW.isoformat(), **options)
-            compared = [ParityChecker(config, parity)(texts) for texts in (of_all, texts_of["auto"])]
+            compared = [CheckParity(config, parity=parity).function()(texts) for texts in (of_all, texts_of["auto"])]
             pairs = [of_any_engine(texts) for texts in compared]
             if pairs[0] != pairs[1]:
                 return f"parity: auto\n  {pairs[1]}\nreference\n  {pairs[0]}"
@@ -111,7 +105,13 @@ def failure_of(
     return None
 
 
-def _wrong_masks(case: Case, marked: Mapping[int, Marked], texts: Texts, folder: Path) -> str | None:
+def _cut(batch: Examples, examples: Sequence[Any]) -> Examples:
+    """A batch of some examples of another one."""
+    outcomes = type(batch.outcomes)(read=len(examples))
+    return dataclasses.replace(batch, examples=[*examples], outcomes=outcomes)
+
+
+def _wrong_masks(case: Case, marked: Mapping[int, Marked], texts: Any, folder: Path) -> str | None:
     """Describe a text that is not that of transformers, or a mask that its words or turns show to be wrong."""
     template, options, features = case.template, case.options, case.features
     apply = TransformersText(template, folder, NOW)
@@ -147,11 +147,11 @@ def _wrong_masks(case: Case, marked: Mapping[int, Marked], texts: Texts, folder:
 
 
 @functools.cache
-def _encoder(engine: str, folder: Path) -> Encoder:
-    return Encoder(str(folder), engine=engine)
+def _encoder(engine: str, folder: Path) -> Any:
+    return Tokenize(str(folder), engine=engine).function()
 
 
-def _different_tokens(texts: Texts, folder: Path) -> str | None:
+def _different_tokens(texts: Any, folder: Path) -> str | None:
     """Describe how the engines encode texts differently; None if they do not."""
     found = [_encoder(engine, folder)(texts) for engine in ("reference", "auto")]
     for name in ("ids", "offsets", "trained"):
@@ -161,12 +161,12 @@ def _different_tokens(texts: Texts, folder: Path) -> str | None:
     return None
 
 
-def of_any_engine(texts: Texts) -> Any:
+def of_any_engine(texts: Any) -> Any:
     """What both engines must agree on: the outcome of each record, what is counted, and the first example of it."""
     return _by_record(texts), _counts(texts), _firsts(texts)
 
 
-def _by_record(texts: Texts) -> dict[int, Any]:
+def _by_record(texts: Any) -> dict[int, Any]:
     found = dict[int, Any]()
     for text in texts.texts:  # parity makes several of one record
         found.setdefault(text.example.position, []).append(_of_text(text))
@@ -174,19 +174,65 @@ def _by_record(texts: Texts) -> dict[int, Any]:
     return {**found, **rejects}
 
 
-def _of_text(text: Text) -> Any:
+def _of_text(text: Any) -> Any:
     return text.text, text.spans, text.parts, text.prompt, text.with_stand_ins
 
 
-def _firsts(texts: Texts) -> dict[str, Any]:
+def _firsts(texts: Any) -> dict[str, Any]:
     """The first example of what is counted."""
     return {name: one for name, one in texts.outcomes.first_examples.items() if name != "rendered_by_reference"}
 
 
-def _counts(texts: Texts) -> Counter[str]:
+def _counts(texts: Any) -> Counter[str]:
     """What is counted of a batch, but for the paths that the engines took."""
     outcomes = texts.outcomes
     counts = Counter(outcomes.notes)
     for name, unread in outcomes.statistics.unread.items():
         counts[f"unread {name}"] += unread.characters
     return counts
+
+
+@dataclasses.dataclass(frozen=True)
+class Rendered:
+    """What became of records by both engines.
+
+    Attributes:
+        becomes: each row, with what is trained on between ⟦ and ⟧ and the tokenizer's own tokens as ‹ and ›; and, where
+            a record has none, why it is rejected. In the order of the records.
+        counts: the notes, and the special tokens in contents.
+        said: all that is said of records, of rejects and of the first one of each count.
+    """
+
+    becomes: list[str | dict[str, str]]
+    counts: dict[str, int]
+    said: str
+
+
+def outcomes_of(
+    records: Sequence[Mapping[str, Any]],
+    template: str | None,
+    folder: Path = TOKENIZER,
+    parity: str = "off",
+    **options: Any,
+) -> Rendered:
+    """Render records with both engines, which must agree."""
+    found = []
+    for engine in ("auto", "reference"):
+        config = render_config(template, folder, engine=engine, **options)
+        texts = ApplyChatTemplate(config).function()(parsed(records))
+        found.append(CheckParity(config, parity=parity).function()(texts))
+    assert of_any_engine(found[0]) == of_any_engine(found[1])
+    texts = found[1]
+    outcomes = texts.outcomes
+    rows = [(text.example.position, _shown(text)) for text in texts.texts]
+    rows += [(reject.position, {"rejected": reject.reason}) for reject in outcomes.rejects]
+    said = [reject.detail for reject in outcomes.rejects] + [what for _, what in outcomes.first_examples.values()]
+    counts = {**outcomes.notes, **outcomes.special_tokens_in_content}
+    return Rendered([row for _, row in sorted(rows, key=lambda one: one[0])], counts, "\n".join(said))
+
+
+def _shown(text: Any) -> str:
+    whole, own = (f"‹{text.text}›", 1) if text.special_tokens else (text.text, 0)
+    edges = [0, *(edge + own for span in text.spans for edge in span), len(whole)]
+    pieces = [whole[start:stop] for start, stop in itertools.pairwise(edges)]
+    return "".join(f"⟦{piece}⟧" if number % 2 else piece for number, piece in enumerate(pieces))

@@ -9,20 +9,8 @@ from typing import Any
 
 from support.models import TEMPLATES
 from support.paths import ROOT
-from transforms import Conversation
-from transforms.chat.rendering.template import ChatTemplate
-from transforms.chat.spans.turns import TurnFinder
-from transforms.model.examples import Span
 
 ORACLES = ROOT / "tests" / "data" / "oracles"
-
-
-def masked(
-    template: ChatTemplate, conversation: Conversation, loss_on: str = "assistant", turns: TurnFinder | None = None
-) -> tuple[str, list[Span]]:
-    """What the reference renders, and the spans that are trained on. turns: of the template, if there is one."""
-    rendering = template.rendering(conversation)
-    return rendering.text, (turns or TurnFinder(template)).trained_spans(rendering, loss_on)
 
 
 # ChatML without generation markers. A token and a line break close a turn.

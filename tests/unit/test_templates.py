@@ -175,6 +175,45 @@ OF_TOOLS = (
     "{% set tools = [{'function': {'name': style}}] %}{% for t in tools %}{{ t.function.name }}{% endfor %}",
     "{% macro one(tools) %}{{ tools | tojson }}{% endmacro %}{{ one(tools + [style]) }}",
 )
+# What templates do to values besides texts: of messages, loops, namespaces, macros, and of arguments for the template.
+OF_VALUES = r"""
+{% for m in messages %}{{ m.items() | list | length }}{{ m.role }}{{ m['content'] }}{{ m.missing }}{% endfor %}
+{{ messages[0].items is callable }}{{ messages[0].missing is defined }}{{ messages[0]['missing'] is defined }}
+{{ extra.items.x }}|{{ extra['items'] }}|{{ extra.keys() | list }}|{{ extra.get('none', 'no') }}
+{{ extra.name.upper() }}{{ '{}'.format(extra.name) }}{{ extra.name.format }}{{ extra.missing.other }}
+{{ extra.pop('name') }}
+{{ extra.update({'a': 1}) }}
+{{ messages.append(1) }}
+{{ messages[0].__class__ }}|{{ extra['__class__'] }}|{{ ''.__class__.mro() }}
+{% set ns = namespace(a=1, b=extra) %}{% set ns.a = 2 %}{{ ns.a }}{{ ns.b.name }}{{ ns.none }}{{ ns._x }}
+{{ messages[0].no is sameas messages[1].no }}{{ messages[0].no is sameas extra['no'] }}{{ messages[0].no == extra.no }}
+{{ messages[0].none | default('d') }}{{ messages[0].none.role }}
+{{ extra.none.none }}
+{{ extra['none'] + 'a' }}
+{% set ns = namespace(a='b') %}{{ ns.a.upper() }}{{ ns.items }}{% set ns = extra %}{{ ns.name }}{{ ns.a }}
+{% set ns = namespace(f='{}'.format) %}{{ ns.f('x') }}{{ ns.__class__ }}{{ ns._Namespace__attrs }}
+{% for m in messages %}{% set ns = namespace(n=loop.index) %}{{ ns.n }}{{ ns.none.a }}{% endfor %}
+{% for m in messages %}{{ loop.index0 }}{{ loop.last }}{% endfor %}
+{% for m in messages %}{{ loop.previtem.role }}{{ loop.cycle(1, 2) }}{% endfor %}
+{% for m in messages %}{{ loop.nextitem is defined and loop.nextitem.role }}{{ loop.previtem is defined }}{% endfor %}
+{% for m in messages %}{{ loop.nextitem.role }}{{ loop.index }}{{ loop.first }}{{ loop.changed(m.role) }}{% endfor %}
+{% for m in messages %}{{ loop.length }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.depth }}{{ loop.no }}{% endfor %}
+{% for name, v in extra.items() %}{{ name }}{{ loop.index0 }}{{ loop.last }}{{ loop.previtem }}{% else %}0{% endfor %}
+{% for m in messages | map('length') %}{{ loop.length }}{{ loop.last }}{{ m }}{% endfor %}
+{% set ns = namespace(n=1) %}{% for m in messages if ns.n %}{{ loop.index }}{% set ns.n = 0 %}{% endfor %}
+{% for x in [[1, [2]], 3] recursive %}{{ loop(x) if x is iterable else x }}{{ loop.depth0 }}{{ loop.last }}{% endfor %}
+{{ extra | tojson }}{{ extra.name | tojson }}{{ extra | tojson(indent=2) }}
+{{ extra | tojson(true) }}{{ 1.5 | tojson }}
+{{ extra | tojson(separators=(',', ':')) }}
+{{ extra | tojson(ensure_ascii=False) }}{{ extra | tojson(sort_keys=True) }}
+{% macro m(a, b=extra.name) %}{{ a.role }}{{ b }}{% endmacro %}{{ m(messages[0]) }}
+{% call(x) m(1) %}{{ x.y }}{% endcall %}
+{{ extra.deep.a.b[0].c if extra.deep.a.b else 0 }}
+{{ (extra.deep.a).b | map(attribute='c') | join }}
+{% generation %}{{ messages[0].content }}{% endgeneration %}
+{{ strftime_now('%Y') }}{{ raise_exception('no') }}
+"""
+VALUES = {"name": "é<\u2028", "items": {"x": 1}, "n": 2**70, "f": [1e22, None, True], "deep": {"a": {"b": [{"c": 1}]}}}
 
 PROMPT = "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"
 TOOLS = (
@@ -219,4 +258,12 @@ def test_what_templates_print_of_tools_that_many_records_have(source: str):
         {"tools": tools, "chat_template_kwargs": {"style": f"{number % 3}"}} for number in range(len(case.records))
     ]
     case.records = [record | more for record, more in zip(case.records, given, strict=True)]
+    assert shown_failure(case) is None
+
+
+@pytest.mark.parametrize("source", OF_VALUES.strip().splitlines())
+def test_what_templates_do_to_values(source: str):
+    case = Case(3, source + CHATML)
+    case.records = [record | {"chat_template_kwargs": {"extra": VALUES}} for record in case.records]
+    case.options |= {"loss_on": "all", "unprinted": "report", "part_columns": False}
     assert shown_failure(case) is None

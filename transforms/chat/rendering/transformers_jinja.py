@@ -2,8 +2,8 @@
 
 Texts are rendered by `apply_chat_template` itself. What else is found about a template, such as which message printed
 what, needs its environment: `_compile_jinja_template` makes that (its sandbox, filters, globals, and the tag
-`generation`), and templates are compiled again in copies of it. tests/unit/test_transformers_jinja.py checks what this
-module relies on.
+`generation`), and templates are compiled again in copies of it. tests/unit/test_templates.py compares what it prints
+with `apply_chat_template`.
 """
 
 from __future__ import annotations
