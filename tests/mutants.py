@@ -299,7 +299,7 @@ MUTANTS = [
         "        if compiled.is_compared:\n",
         "        if compiled:\n",
         "a compiled template that is not as apply_chat_template is used",
-        "tests/unit/test_spot_checks.py::test_compiled_template_that_differs_is_not_used_and_its_records_are_counted",
+        "tests/unit/test_spot_checks.py::test_records_whose_compiled_template_differs_are_counted_and_warned_of",
     ),
     Mutant(
         "parity_uses_what_differs",
@@ -307,7 +307,7 @@ MUTANTS = [
         "        if rendered and (differs := ",
         "        if not rendered and (differs := ",
         "turns are compared by a compiled template that is not as apply_chat_template",
-        "tests/unit/test_spot_checks.py::test_parity_does_not_compare_by_a_compiled_template_that_differs",
+        "tests/unit/test_spot_checks.py::test_rendering_and_parity_compare_a_compiled_template_when_it_is_first_used",
     ),
     Mutant(
         "sample_of_tokens_is_not_compared",
@@ -356,7 +356,7 @@ MUTANTS = [
         "if all(map(_REASONING.isdisjoint, messages)):",
         "if any(map(_REASONING.isdisjoint, messages)):",
         "reasoning is not copied to the keys that templates read as apply_chat_template does *",
-        "tests/unit/test_templates.py::test_templates_of_models_and_odd_ones",
+        "tests/unit/test_templates.py::test_generated_templates",
     ),
     # Parity with inference.
     Mutant(
