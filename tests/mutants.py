@@ -398,7 +398,7 @@ MUTANTS = [
         'if typed and self._mode == "reject":',
         'if self._mode == "reject" and any(content.role == "assistant" for content, _ in typed):',
         "a special token that a user typed does not reject the record",
-        "tests/unit/test_special_tokens.py::test_texts_without_a_template_are_contents_as_a_whole",
+        "tests/unit/test_renderings.py",
     ),
     Mutant(
         "anybody_forges_turns",

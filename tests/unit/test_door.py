@@ -72,7 +72,6 @@ unit/test_retries.py
 unit/test_sent_examples.py
 unit/test_sources.py
 unit/test_span_ends.py
-unit/test_special_tokens.py
 unit/test_statistics.py
 unit/test_stopping.py
 unit/test_sums.py
