@@ -628,7 +628,7 @@ MUTANTS = [
         "if eos is None or (len(ids) and ids[-1] == eos):",
         "if eos is None:",
         "a text has two EOS if it ends with one",
-        "tests/unit/test_tokenize.py::test_plain_text_has_the_same_tokens_and_one_eos",
+        "tests/unit/test_tokenize.py::test_tokens_and_their_offsets_are_the_same_as_in_transformers_and_a_plain_text_has_one_eos",
     ),
     Mutant(
         "missing_split_is_trusted",

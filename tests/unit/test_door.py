@@ -76,7 +76,6 @@ unit/test_statistics.py
 unit/test_stopping.py
 unit/test_sums.py
 unit/test_token_rows.py
-unit/test_tokenize.py
 unit/test_tokenizer_folder.py
 unit/test_traces.py
 unit/test_turn_parts.py
