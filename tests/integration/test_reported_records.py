@@ -61,40 +61,21 @@ def test_text_that_begins_with_a_bos_gets_no_other_one(tmp_path, engine):
 
 
 # modelscope/ms-swift#6467, #10125: what Arrow puts into tools and calls of other tools, as JSON lines.
+COLOR = {"type": "string", "enum": ["red", None], "default": None}
+CM = {"type": "object", "properties": {"cm": {"type": "integer"}}}
+PADDED_CM = {"type": "object", "properties": {"cm": {"type": "integer"}, "guests": None}}
+PADDED = {"color": {**COLOR, "items": None}, "size": PADDED_CM, "guests": None}
+PARAMETERS = {"type": "object", "properties": {"color": COLOR, "size": CM}}
+TOOLS = [{"type": "function", "function": {"name": "lamp", "parameters": PARAMETERS}}]
 PADDED_TOOLS = [
     {
         "type": "function",
         "function": {
-            "name": "lamp",
-            "description": None,
-            "parameters": {
-                "type": "object",
-                "properties": {
-                    "color": {"type": "string", "enum": ["red", None], "default": None, "items": None},
-                    "size": {"type": "object", "properties": {"cm": {"type": "integer"}, "guests": None}},
-                    "guests": None,
-                },
-                "required": None,
-            },
+            **{"name": "lamp", "description": None},
+            "parameters": {"type": "object", "properties": PADDED, "required": None},
         },
     }
 ]
-TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": "lamp",
-            "parameters": {
-                "type": "object",
-                "properties": {
-                    "color": {"type": "string", "enum": ["red", None], "default": None},
-                    "size": {"type": "object", "properties": {"cm": {"type": "integer"}}},
-                },
-            },
-        },
-    }
-]
-
 OPEN_TOOL = {"name": "lamp", "parameters": {"type": "object", "properties": {}, "additionalProperties": True}}
 
 
@@ -139,7 +120,7 @@ def test_nulls_that_arrow_puts_into_tools_and_calls_are_left_out_and_counted(tmp
     assert chatmill("build", "--input", tmp_path, "--output", out, *options) == 0
     rows = marked_rows(out)
     assert rows["padded"] == rows["right"]
-    assert json.dumps(TOOLS[0]["function"]["parameters"]) in rows["right"]
+    assert json.dumps(PARAMETERS) in rows["right"]
     assert as_text({"color": None, "size": size}) in rows["right"]
     assert as_text({"color": None, "guests": None}) in rows["unknown"]
     assert as_text({"guests": None}) in rows["open"]
