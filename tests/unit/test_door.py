@@ -43,12 +43,10 @@ unit/test_contamination.py
 unit/test_cores.py
 unit/test_custom_steps.py
 unit/test_dataset_examples.py
-unit/test_datasets.py
 unit/test_decoding.py
 unit/test_deferred.py
 unit/test_duplicate_keys.py
 unit/test_earlier_datasets.py
-unit/test_example_formatters.py
 unit/test_exchange.py
 unit/test_failures.py
 unit/test_fork_server.py
