@@ -79,7 +79,6 @@ unit/test_traces.py
 unit/test_turn_parts.py
 unit/test_unknown_files.py
 unit/test_unlistable_folders.py
-unit/test_unread.py
 unit/test_versions.py
 unit/test_view.py
 unit/test_write.py
