@@ -415,7 +415,7 @@ MUTANTS = [
         "found.keys() <= {_TRAIN}",
         "found",
         "the test split of a folder is trained on *",
-        "tests/unit/test_folder_splits.py::test_choice_among_several_splits",
+        "tests/unit/test_splits.py::test_choice_among_several_splits",
     ),
     Mutant(
         "caches_of_saved_datasets_are_read",
@@ -423,7 +423,7 @@ MUTANTS = [
         'paths = [f"{before}{file.filename}" for file in state.data_files]',
         'paths = [path for path in folder.files if path.startswith(before) and path.endswith(".arrow")]',
         "what `map` leaves next to a saved dataset is trained on *",
-        "tests/unit/test_folder_splits.py::test_splits_of_a_saved_dataset_dict_are_those_that_datasets_loads",
+        "tests/unit/test_splits.py::test_splits_of_a_saved_dataset_dict_are_those_that_datasets_loads",
     ),
     # Parsing.
     Mutant(
@@ -619,7 +619,7 @@ MUTANTS = [
         "if group and (size > free or",
         "if group and (size > split_bytes or",
         "all small files are in one split",
-        "tests/unit/test_plan.py::test_splits_keep_their_numbers_in_another_order",
+        "tests/unit/test_listing.py::test_small_files_that_follow_each_other_are_one_split_and_the_largest_come_first",
     ),
     # Tokens.
     Mutant(

@@ -81,6 +81,12 @@ def read(patterns: Any, before: Callable[[], object] = lambda: None, **options: 
     return files
 
 
+def order_of_splits(patterns: Any, **options: Any) -> list[Split]:
+    """Return the splits of files in the order in which workers get them."""
+    [*_splits(patterns, lambda: None, **options)]
+    return [split for split, _, _ in _found]
+
+
 def read_each(paths: Sequence[Path], **options: Any) -> dict[str, File]:
     """Read each of some files by itself, so that a fault of one costs no other, also one that is found in the list."""
     rest, refused = {path.name: str(path) for path in paths}, dict[str, File]()

@@ -45,14 +45,12 @@ unit/test_custom_steps.py
 unit/test_dataset_examples.py
 unit/test_decoding.py
 unit/test_deferred.py
-unit/test_duplicate_keys.py
 unit/test_earlier_datasets.py
 unit/test_exchange.py
 unit/test_failures.py
 unit/test_fork_server.py
 unit/test_fuzz.py
 unit/test_hints.py
-unit/test_hub_choice.py
 unit/test_identity.py
 unit/test_lock.py
 unit/test_markers.py
@@ -60,7 +58,6 @@ unit/test_mix.py
 unit/test_newer.py
 unit/test_outcomes.py
 unit/test_parts.py
-unit/test_plan.py
 unit/test_progress.py
 unit/test_prompt_end.py
 unit/test_provenance.py
@@ -73,12 +70,9 @@ unit/test_span_ends.py
 unit/test_statistics.py
 unit/test_stopping.py
 unit/test_sums.py
-unit/test_token_rows.py
 unit/test_tokenizer_folder.py
 unit/test_traces.py
 unit/test_turn_parts.py
-unit/test_unknown_files.py
-unit/test_unlistable_folders.py
 unit/test_versions.py
 unit/test_view.py
 unit/test_write.py

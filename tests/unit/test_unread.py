@@ -1,9 +1,11 @@
-"""Text that is not read is counted by the name of its column or key, or rejects the record."""
+"""Text that is not read is counted by the name of its column or key, or rejects the record.
+
+tests/data/records/unread.jsonl has more columns.
+"""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from support.corpora import CORPORA, line_of
 from support.datasets import write_jsonl
 from support.paths import TOKENIZER
 from support.templates import CHATML
-from transforms import ApplyChatTemplate, ParseConversations, Parts, ReadConversations, RecordError, RenderConfig, parse
+from transforms import ApplyChatTemplate, ParseConversations, Parts, ReadConversations, RenderConfig, parse
 
 
 def user(content: Any, **keys: Any) -> dict[str, Any]:
@@ -30,10 +32,6 @@ def assistant(content: Any, **keys: Any) -> dict[str, Any]:
 
 
 CHAT = [user("What is 6*7?"), assistant("It is 42.")]
-OPEN = [*CHAT, user("And 2+2?")]
-LIMO = {"question": "What is 6*7?", "solution": "6 times 7 is 42, so \\boxed{42}.", "answer": "42"}
-PAIR = {"prompt": "What is 6*7?", "chosen": "42", "rejected": "41"}
-CHATS = {**PAIR, "chosen": CHAT, "rejected": [CHAT[0], assistant("41")], "messages": CHAT, "score_chosen": 3}
 ONE_OF_EACH: dict[str, dict[str, Any]] = {
     "messages": {"messages": CHAT},
     "sharegpt": {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]},
@@ -44,124 +42,6 @@ ONE_OF_EACH: dict[str, dict[str, Any]] = {
     "question_answer": {"question": "Is tea hot?", "answer": "Mostly."},
     "tokenized": {"input_ids": [5, 6, 7]},
 }
-TOOLS = [{"name": "find", "description": "Find a place", "parameters": {"type": "object", "properties": {}}}]
-
-
-def read(record: dict[str, Any] | bytes, **options: Any) -> Mapping[str, int] | str:
-    """What is not read of a record, or why it is rejected: the same of a line of JSON and of a row of a table."""
-    forms = [record] if isinstance(record, bytes) else [json.dumps(record).encode(), record]
-    found = [_outcome(form, options) for form in forms]
-    assert all(one == found[0] for one in found)
-    return found[0]
-
-
-def _outcome(record: Any, options: dict[str, Any]) -> Mapping[str, int] | str:
-    try:
-        [example] = parse(record, **options)
-    except RecordError as error:
-        return f"{error.reason}: {error.detail}"
-    return dict(example.unread)
-
-
-# What a record has, with options, and what of it is not read, or the reason for which it is rejected.
-READ: list[tuple[Any, dict[str, Any], Any]] = [
-    # The option columns decides which answer is read.
-    (LIMO, {"columns": {"answer": "solution"}}, {}),  # 42 is in the solution
-    ({**LIMO, "answer": "43"}, {"columns": {"answer": "solution"}}, {"answer": 2}),
-    (LIMO, {"columns": {"question": "question", "answer": "answer"}}, {"solution": len(LIMO["solution"])}),
-    ({"messages": CHAT, "available_tools": TOOLS}, {"columns": {"tools": "available_tools"}}, {}),
-    ({"messages": CHAT, "system_prompt": "Be brief."}, {"columns": {"system": "system_prompt"}}, {}),
-    ({"messages": CHAT}, {"columns": {"messages": "dialog"}}, {}),
-    # Further columns are counted if they have text that is not in the messages and are not metadata.
-    ({"messages": CHAT, "prompt": "What is 6*7?"}, {}, {}),
-    ({"messages": CHAT, "answer": "42"}, {}, {}),
-    ({"messages": CHAT, "solution": "6 times 7 is 42."}, {}, {"solution": 16}),  # of one that has an answer
-    ({"messages": CHAT, "messages_copy": CHAT}, {}, {}),
-    ({"messages": CHAT, "summary": "A sum", "notes": ["a b", {"m": "c d"}]}, {}, {"summary": 5, "notes": 6}),
-    ({"messages": CHAT, "id": "x", "source": "web", "prompt_id": "p", "created_at": "now", "n": 3}, {}, {}),
-    ({"messages": CHAT, "reasoning": "off"}, {}, {}),
-    ({"messages": CHAT, "thinking": "off"}, {}, {"thinking": 3}),
-    ({"messages": CHAT, "empty": "", "blank": " \n", "nothing": None, "list": [], "numbers": [1, 2.5, True]}, {}, {}),
-    ({"messages": CHAT, "tokens of text": "a"}, {}, {"tokens of text": 1}),
-    ({"messages": CHAT, "task": "summarise", "label": "very good", "user": "U1", "info": {"row": "x"}}, {}, {}),
-    ({"messages": CHAT, "task": "Summarise what the user says here."}, {}, {"task": 34}),
-    ({"messages": CHAT, "file": "x" * 41, "meta": {"file": "x" * 41}}, {}, {"file": 41}),
-    # A short answer is not taken for read because its characters are somewhere in the messages.
-    ({"messages": OPEN, "reply_text": "2", "reply": "3"}, {}, "not_read"),  # 2 is of 2+2
-    ({"messages": OPEN, "generation": "It is 42."}, {}, "not_read"),  # an earlier answer is no answer to this
-    ({"text": "The cat sat.", "subtitle": "at"}, {}, {"subtitle": 2}),
-    # Columns to keep are not unread.
-    ({"messages": CHAT, "summary": "A sum"}, {"keep_columns": ("summary",)}, {}),
-    (LIMO, {"keep_columns": ("solution",)}, {}),
-    # A pair is read as its schema says.
-    (PAIR, {"schema": "chosen"}, {}),
-    (CHATS, {"schema": "chosen"}, {}),
-    ({**CHATS, "critique": "Good"}, {"schema": "chosen"}, {"critique": 4}),
-    # Numbers that JSON does not have are accepted where they are not read.
-    (b'{"text": "a", "score": NaN}', {}, {}),
-    (b'{"score": -Infinity, "text": "a"}', {}, {}),
-    (b'{"messages": [{"role": "user", "content": "a"}], "tools": [{"name": "f", "x": NaN}]}', {}, "invalid_json"),
-    (b'{"messages": [{"role": "user", "content": NaN}]}', {}, "invalid_json"),
-    # One message is not a document, which may have a type and an author.
-    ({"message_id": "a", "parent_id": None, "text": "Can you?", "role": "prompter"}, {}, "one_message"),
-    ({"text": "Sure", "parent_id": "a"}, {}, "one_message"),
-    ({"text": "Sure", "parent_id": "a"}, {"schema": "text"}, {}),
-    ({"text": "Can you?", "replies": [{"text": "Sure"}]}, {}, "one_message"),
-    ({"type": "message", "user": "U1", "text": "did it deploy?", "ts": "1.0"}, {}, "one_message"),
-    ({"role": "user", "content": "Hi"}, {}, "one_message"),
-    ({"from": "human", "value": "Hi"}, {}, "one_message"),
-    ({"text": "A", "type": "essay", "author": "B", "user": "C", "parent": None}, {}, {}),
-]
-
-
-@pytest.mark.parametrize(("record", "options", "expected"), READ)
-def test_text_of_columns_is_read_counted_or_rejects_the_record(record, options, expected):
-    found = read(record, **options)
-    assert found.partition(":")[0] == expected if isinstance(found, str) else found == expected
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
-        {**LIMO, "answer": "43"},
-        {"question": "What is 6*7?", "explanation": "6 times 7", "answer": "42"},
-        {"question": "What is 6*7?", "answer": "42", "generations": ["<think>6 times 7</think>42"]},
-        {"prompt": "Be brief", "context": "Sums", "question": "What is 6*7?", "answer": "42"},
-        {"messages": OPEN, "replies": [{"text": "4"}]},
-        {"messages": OPEN, "answer": "4", "response": "Four"},
-        {"messages": CHAT, "documents": [{"title": "a", "text": "Some document"}]},
-        {"messages": CHAT, "context": "Some context"},
-        {"messages": CHAT, "chosen_messages": [user("What is 6*7?"), assistant("It is forty-two.")]},
-        {"text": "A document", "question": "What is it?"},
-    ],
-)
-def test_content_under_a_name_that_the_schema_does_not_read_rejects_the_record_unless_the_schema_is_chosen(record):
-    found = re.fullmatch(r"not_read: (\w+) has .* schema (\w+) leaves it out", str(read(record)))
-    assert found
-    name, schema = found.groups()
-    assert read(record, schema=schema)[name]  # type: ignore[index]
-
-
-METADATA = "id prompt_id num_tokens is_correct finish_reason createdAt Model answer_type question_source sha256 model_a"
-CONTENT = (
-    "Response final_answer rejected_response generated_solution answers Complex_CoT chain_of_thought thoughts "
-    "deepseek_thinking_trajectory systemInstruction system_prompt documents chat_history inputs available_tools "
-    "tool_defs conversation_a rejected_messages dialogue"
-)
-OTHERS = ["summary", "foo", "7", "标题", "apis", "reasoning_details"]
-
-
-def test_the_last_word_of_a_name_says_whether_it_is_content_metadata_or_neither():
-    text = "Something else entirely"
-    document = {"text": "A document"}
-    assert {name: read({**document, name: text}) for name in METADATA.split()} == {
-        name: {} for name in METADATA.split()
-    }
-    for name in CONTENT.split():
-        assert str(read({**document, name: text})).startswith(f"not_read: {name} has "), name
-    assert {name: read({**document, name: text}) for name in OTHERS} == {name: {name: 23} for name in OTHERS}
-
-
 NAMES = st.text("abcdefghijklmnopqrstuvwxyzäß_ ", min_size=1, max_size=12).map(lambda name: f"zq{name}x")
 TEXTS = st.text("abcdefgh XYZ7é漢\n", min_size=1, max_size=30).map(lambda text: f"planted {text} planted")
 
@@ -169,7 +49,7 @@ TEXTS = st.text("abcdefgh XYZ7é漢\n", min_size=1, max_size=30).map(lambda text
 @given(schema=st.sampled_from([*ONE_OF_EACH]), name=NAMES, text=TEXTS, is_nested=st.booleans())
 def test_a_planted_column_of_any_name_is_counted(schema, name, text, is_nested):
     record = {**ONE_OF_EACH[schema], name: [{"inner": text}] if is_nested else text}
-    assert read(record) == {name: len(text)}
+    assert [parse(form)[0].unread for form in (json.dumps(record).encode(), record)] == [{name: len(text)}] * 2
 
 
 @pytest.mark.parametrize("corpus", CORPORA)
@@ -209,8 +89,8 @@ def rendered(folder: Path, cases: Mapping[str, Any], template: str = CHATML, **o
     config = RenderConfig(tokenizer=str(TOKENIZER), chat_template=template, **options)
     _found.clear()
     with beam.Pipeline(FnApiRunner()) as pipeline:
-        read = pipeline | ReadConversations(sources, input_format="jsonl")
-        _ = read | ParseConversations() | ApplyChatTemplate(config) | beam.Map(_collect)
+        records = pipeline | ReadConversations(sources, input_format="jsonl")
+        _ = records | ParseConversations() | ApplyChatTemplate(config) | beam.Map(_collect)
     return {name: _found[number] for number, name in enumerate(sources)}
 
 
@@ -338,9 +218,9 @@ def test_records_with_an_empty_turn_that_is_trained_on_are_counted(tmp_path, eng
 
 def test_each_part_counts_schemas_and_names_that_are_others_in_each_record_together(tmp_path):
     records = [{"text": "a", "summary": "four"}, {"text": "b", "summary": "sixsix"}, *[CHAT] * 2]
-    many = [{"text": "a", f"key {number}": "b!"} for number in range(300)] + [{"text": "a", "often": "c"}] * 2
+    many = [{"text": "a", f"key {number}": "b!"} for number in range(150)] + [{"text": "a", "often": "c"}] * 2
     found = rendered(tmp_path, {"few": records, "many": many})
     assert (found["few"].schemas, found["few"].unread) == ({"messages": 2, "text": 2}, {"summary": 10})
     assert found["few"].records == {"summary": 2}
     assert len(found["many"].unread) == 101 and found["many"].records["often"] == 2
-    assert sum(found["many"].unread.values()) == 602
+    assert sum(found["many"].unread.values()) == 302

@@ -1,0 +1,414 @@
+"""Which files are read: found by name or content, or refused before the work, in one line that says what they are."""
+
+from __future__ import annotations
+
+import bz2
+import errno
+import gzip
+import io
+import json
+import lzma
+import os
+import pickle
+import random
+import re
+import sqlite3
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.orc
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from fsspec import AbstractFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.paths import TOKENIZER
+from support.reading import listed, order_of_splits, paths_of, urls_of
+from transforms import InputError, ParameterError
+
+MEGA = 1 << 20
+TABLE = pa.table({"text": ["a", "b"] * 50})
+LINES = b'{"text": "a"}\n{"text": "b"}\n'
+RECORD = b'{"text": "a"}\n'
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+COMPRESS = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": zstandard.ZstdCompressor(write_content_size=False).compress,
+}
+
+
+def written(write: Callable[..., object], *content: Any) -> bytes:
+    """What a function writes into a file."""
+    sink = io.BytesIO()
+    write(*content, sink)
+    return sink.getvalue()
+
+
+def zipped(name: str) -> bytes:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        archive.writestr(name, LINES)
+    return sink.getvalue()
+
+
+def tarred() -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w") as archive:
+        entry = tarfile.TarInfo("a.jsonl")
+        entry.size = len(LINES)
+        archive.addfile(entry, io.BytesIO(LINES))
+    return sink.getvalue()
+
+
+def database() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        connection = sqlite3.connect(path := Path(folder, "db"))
+        connection.execute("create table t (a text)")
+        connection.close()
+        return path.read_bytes()
+
+
+PARQUET, FEATHER = written(pq.write_table, TABLE), written(pyarrow.feather.write_feather, TABLE)
+HEADER = b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+FILES = {
+    "a Git LFS pointer, not the file": POINTER,
+    "a zip archive": zipped("a.jsonl"),
+    "an Office document. Save its table as CSV": zipped("[Content_Types].xml"),
+    "a tar archive": tarred(),
+    "gzip. Let its name end in .gz": gzip.compress(LINES),
+    "bzip2. Let its name end in .bz2": bz2.compress(LINES),
+    "xz. Let its name end in .xz": lzma.compress(LINES),
+    "zstd. Let its name end in .zst": zstandard.compress(LINES),
+    "Feather of version 1": b"FEA1\0\0\0\0" + bytes(90) + b"FEA1",
+    "ORC": written(pyarrow.orc.write_table, TABLE),
+    "Avro": b"Obj\x01\x04\x14avro.codec\x08null",
+    "safetensors": len(HEADER).to_bytes(8, "little") + HEADER + bytes(4),
+    "a NumPy array": written(lambda array, sink: np.save(sink, array), np.arange(3)),
+    "a Python pickle": pickle.dumps([{"text": "a"}]),
+    "an HTML page": b"\n<!DOCTYPE html><html><body>404</body></html>",
+    "an XML document": b'<?xml version="1.0"?><Error><Code>AccessDenied</Code></Error>',
+    "text in UTF-16. Convert it to UTF-8": LINES.decode().encode("utf-16"),
+    "UTF-16. Convert": LINES.decode().encode("utf-16-be"),
+    "zeros, such as a crash leaves": bytes(5000),
+    "an SQLite database": database(),
+    "binary, of a kind that is not known": b"\x01\x00\x02\x00\x07\x08\x09" * 9,
+}
+TEXTS = {
+    "YAML (it begins with 'messages:')": b"messages:\n  - role: user\n    content: Hi\n",
+    "YAML": b"---\n- text: a\n",
+    "Markdown (it begins with '# A corpus')": b"# A corpus\n\nOf chats.\n",
+    "plain text (it begins with 'Dear all,')": b"Dear all,\n\nthis is not JSON.\n",
+    "plain text (it begins with 'It was": b"It was a dark and stormy night; the rain fell in torrents.",
+    "CSV (it begins with 'id,text'). Let its name end in .csv, or choose the format csv": b"id,text\n1,a\n2,b\n",
+    "TSV": b"id\ttext\n1\ta\n",
+    "JSON lines that are not objects": b'"a"\n"b"\n',
+    "Python's notation of dicts": b"{'text': 'a'}\n{'text': \"b\"}\n",
+    "plain text": b"[2026-01-01] started\n[2026-01-02] stopped\n",
+}
+
+
+def refused(path: Path, content: bytes, format: str = "auto") -> str:
+    path.write_bytes(content)
+    with pytest.raises(ParameterError) as raised:
+        listed(str(path), input_format=format)
+    assert (raised.value.parameter, raised.value.value) == ("patterns", str(path))
+    assert "\n" not in raised.value.problem
+    return raised.value.problem
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.ndjson", "a.parquet", "a.csv", "a"])
+def test_a_file_of_another_kind_is_refused_with_its_kind(tmp_path, name):
+    for kind, content in FILES.items():
+        problem = refused(tmp_path / name, content)
+        assert kind in problem
+        assert problem.endswith("formats are read: arrow, atif, claude_code, codex, csv, json, jsonl, parquet, tsv.")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.txt"])
+def test_text_without_records_is_refused_with_its_kind(tmp_path, name):
+    for kind, content in TEXTS.items():
+        assert f"it looks like {kind}" in refused(tmp_path / name, content)
+
+
+CUT = "it begins like parquet and does not end like it: it is cut short."
+REFUSED = [
+    ("a.csv", LINES, "it is not csv: it looks like JSON."),
+    ("a.tsv", b'\xef\xbb\xbf[\n {"text": "a, b"}]', "it is not tsv: it looks like JSON."),
+    ("a.csv", b"prompt;completion\n1;2\n", "it is not csv: the cells of its header are separated by ';'. Convert it"),
+    ("a.csv", b'"prompt"\tcompletion\r\n1\t2\n', "separated by '\\t'. Let its name end in .tsv."),
+    ("a.tsv", b"prompt,completion\n1,2\n", "separated by ','. Let its name end in .csv."),
+    *((name, PARQUET[:-20], CUT) for name in ("a.parquet", "a.json", "a")),
+    ("a.parquet", FEATHER, "it is not parquet: it looks like Arrow. Let its"),
+    ("a.arrow", PARQUET, "it is not arrow: it looks like Parquet. Let its"),
+    ("a.parquet", LINES, "it is not parquet: it looks like jsonl."),
+    ("a.jsonl.gz", LINES, "it is not compressed with gzip, as its name says; name it without"),
+    ("a.json.zst", gzip.compress(LINES), "it is not compressed with zstd, as its name says; it looks like gzip."),
+    ("a.jsonl.gz", POINTER, "; it looks like a Git LFS pointer"),
+    ("a.jsonl.gz", gzip.compress(zipped("a")), "it looks like a zip archive"),
+    ("a.jsonl.bz2", bz2.compress(b"Dear all,\n"), "it looks like plain text"),
+    ("a.txt.gz", gzip.compress(PARQUET), "a parquet file that is compressed as a whole cannot be read"),
+]
+
+
+def test_a_file_that_contradicts_its_name_is_refused(tmp_path):
+    for name, content, problem in REFUSED:
+        assert problem in refused(tmp_path / name, content)
+
+
+def test_the_first_file_of_a_folder_that_is_refused_is_named(tmp_path):
+    for name, content in {"a": LINES, "b": POINTER, "c": LINES, "d": POINTER}.items():
+        (tmp_path / f"{name}.jsonl").write_bytes(content)
+    with pytest.raises(ParameterError) as raised:
+        listed(str(tmp_path))
+    assert raised.value.value == str(tmp_path / "b.jsonl")
+
+
+def test_a_compressed_file_that_is_damaged_at_its_start_is_an_error_that_names_it(tmp_path):
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(LINES)[:20])
+    with pytest.raises(InputError, match=r"a\.jsonl\.gz: the gzip stream is corrupt or cut short"):
+        listed(str(tmp_path / "a.jsonl.gz"))
+
+
+FORMATS = [
+    ("a.jsonl", b"[]", "json"),
+    ("a.json", b'\xef\xbb\xbf\n [{"text": "a"}]', "json"),
+    ("a.json", b'{"text": "a"}', "jsonl"),
+    ("a.JSON.gz", gzip.compress(b"[]", mtime=0), "json"),
+    ("a", b"PAR1PAR1", "parquet"),
+    ("a.txt", b"ARROW1", "arrow"),
+    ("a.bin", b"\xff\xff\xff\xff\x10", "arrow"),
+    # The header of a table may look like another kind.
+    *(
+        ("a.csv", header + b"\n", "csv")
+        for header in (b"text", b"a,b;c", b'"a;b"', b"ORCID,question", b"PAR1,b", b"GGUF,b", b"FEA1", b"[a")
+    ),
+    # The first of some JSON lines may be malformed.
+    *(
+        ("a.jsonl", first + b"\n" + LINES, "jsonl")
+        for first in (
+            *(b"nonsense", b"# a comment", b'{"text": tru}', b"{'text': 'a'}", b"\xfe broken", b"\0\0\0\0\0\0\0\0"),
+            *(b'{"text": "zero \0"}', b"version https", b"a,b", b"- a: b", b"[1, 2", b"\x80 and so on", b""),
+        )
+    ),
+]
+
+
+def test_format_is_found_from_the_suffix_or_from_the_first_bytes(tmp_path):
+    for name, content, format in FORMATS:
+        (tmp_path / name).write_bytes(content)
+        assert [file.format for file in listed(str(tmp_path / name))] == [format], content
+
+
+def test_a_format_that_is_chosen_is_not_doubted(tmp_path):
+    for name in ("a.txt", "a.parquet"):
+        (tmp_path / name).write_bytes(b"Dear all,\n")
+        for format in ("jsonl", "csv", "parquet"):
+            assert [file.format for file in listed(str(tmp_path / name), input_format=format)] == [format]
+    assert "plain text" in refused(tmp_path / "a.txt", b"Dear all,\n", "json")
+
+
+objects = st.dictionaries(st.text(max_size=5), st.text(max_size=20) | st.lists(st.integers(), max_size=3), max_size=4)
+
+
+@settings(max_examples=50)
+@given(st.lists(objects, min_size=1, max_size=5), st.sampled_from(["a", "a.jsonl", "a.json"]), st.booleans())
+def test_no_json_is_taken_for_another_kind(tmp_path_factory, records, name, in_array):
+    path = tmp_path_factory.mktemp("json") / name
+    path.write_text(json.dumps(records) if in_array else "\n".join(map(json.dumps, records)))
+    [file] = listed(str(path))
+    assert file.format in ("json", "jsonl")
+
+
+def test_other_files_of_a_folder_are_not_read_and_logged(tmp_path, caplog):
+    (tmp_path / "below").mkdir()
+    records = ["a.jsonl", "below/b.json.gz"]
+    for name in [*records, ".hidden.csv", "_part.csv", "dataset_infos.json", "c.md", "below/d", "e.zip"]:
+        (tmp_path / name).write_bytes(gzip.compress(b"[]", mtime=0) if name.endswith(".gz") else b"{}")
+    assert paths_of(tmp_path) == records
+    assert "are not read (3): below/d, c.md, e.zip. To" in caplog.text
+    caplog.clear()
+    assert len(urls_of(tmp_path / "a.jsonl")) == 1 and caplog.text == ""
+
+
+def test_link_to_a_file_is_read_and_one_to_a_folder_is_refused(tmp_path):
+    (tmp_path / "blob").write_bytes(RECORD)
+    (tmp_path / "in" / "real").mkdir(parents=True)
+    (tmp_path / "in" / "real" / "a.jsonl").write_bytes(RECORD)
+    (tmp_path / "in" / "b.jsonl").symlink_to("../blob")
+    patterns = [str(tmp_path / "in"), str(tmp_path / "in" / "**" / "*.jsonl")]
+    for pattern in patterns:
+        found = {file.url.removeprefix(f"{tmp_path}/"): file.bytes for file in listed(pattern)}
+        assert found == {"in/b.jsonl": 14, "in/real/a.jsonl": 14}
+    (tmp_path / "in" / "linked").symlink_to(tmp_path / "in" / "real")
+    for pattern in patterns:
+        with pytest.raises(ParameterError, match=r"in/linked': it is a link to a folder, which is not followed\. Name"):
+            listed(pattern)
+    assert len(urls_of(tmp_path / "in" / "linked")) == len(urls_of(tmp_path / "in" / "*.jsonl")) == 1
+
+
+# Splits
+
+
+def test_small_files_that_follow_each_other_are_one_split_and_the_largest_come_first(tmp_path):
+    sources = {"one": {"a": 3, "b": 7, "c": 1, "d": 25, "e": 2}, "two": {"f": 2, "g": 1}}
+    for name, size in [pair for files in sources.values() for pair in files.items()]:
+        (tmp_path / f"{name}.jsonl").write_bytes(b"x" * size)
+    patterns = {source: [f"{tmp_path}/{name}.jsonl" for name in files] for source, files in sources.items()}
+    splits = order_of_splits(patterns, input_format="jsonl", split_bytes=10)
+    files = [("".join(Path(piece.url).stem for piece in split.slices), split.bytes, split.source) for split in splits]
+    assert sorted(zip([split.number for split in splits], files, strict=True)) == [
+        (0, ("ab", 10, 0)), (1, ("cd", 9, 0)), (2, ("d", 8, 0)), (3, ("d", 9, 0)), (4, ("e", 2, 0)), (5, ("fg", 3, 1)),
+    ]  # fmt: skip
+    assert [size for _, size, _ in files] == sorted([size for _, size, _ in files], reverse=True)
+    assert {split.input_bytes for split in splits} == {41}
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_how_large_a_compressed_file_is_without_compression_is_estimated(tmp_path, suffix):
+    draw = random.Random(1)
+    content = b"".join(b'{"text": "%s"}\n' % draw.randbytes(100).hex().encode() for _ in range(3_000))
+    path = tmp_path / f"a.jsonl.{suffix}"
+    for padding in (b"", bytes(512)):  # which is skipped
+        path.write_bytes(padding + COMPRESS[suffix](content))
+        [file] = listed(str(path))
+        assert file.unpacked_bytes == pytest.approx(len(content), rel=0.2)
+    path.write_bytes(COMPRESS[suffix](content[:10_000]))
+    [file] = listed(str(path))
+    assert file.unpacked_bytes == 5 * path.stat().st_size
+
+
+def test_shards_that_need_much_memory_are_warned_of_with_figures(build, tmp_path):
+    text = random.Random(1).randbytes(300_000).hex().encode()  # smaller files are not looked at
+    content = zstandard.ZstdCompressor().compress(b'{"text": "%s"}\n' % text + (b" " * 1023 + b"\n") * (300 << 10))
+    (tmp_path / "a.jsonl.zst").write_bytes(content)
+    given = [f"--input={tmp_path}/a.jsonl.zst", f"--tokenizer={TOKENIZER}", "--report=none", "--direct_num_workers=1"]
+    for number, (option, better) in enumerate(
+        {"--shards=1": "--shards 5", f"--split_bytes={512 * MEGA}": f"--split_bytes {64 * MEGA}"}.items()
+    ):
+        done = build(*given, "--shuffle=global", option, f"--output={tmp_path}/{number}")
+        assert done.code == 0
+        figures = f"Those of 315.2 MB of input may need 1.3 GB; with {better} they need 268.4 MB."
+        assert figures in done.err, done.err
+
+
+# A folder that cannot be listed ends the run, with its name: it never counts as empty.
+
+DENIED, BROKEN = OSError(errno.EACCES, "Permission denied"), OSError(errno.EIO, "Input/output error")
+
+
+class _Entries:
+    """What os.scandir returns for a folder of a disk that fails after the first entry."""
+
+    def __init__(self, entries: Iterator[os.DirEntry], error: OSError):
+        self._entries, self._error = entries, error
+
+    def __enter__(self) -> Iterator[os.DirEntry]:
+        yield_first = iter([next(self._entries)])
+
+        def failing() -> Iterator[os.DirEntry]:
+            yield from yield_first
+            raise self._error
+
+        return failing()
+
+    def __exit__(self, *_: object) -> None:
+        self._entries.close()  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def fail(monkeypatch) -> Callable[..., None]:
+    """Let the disk fail to list a folder: at once, or after its first entry."""
+
+    def install(folder: object, error: OSError, midway: bool = False) -> None:
+        scandir = os.scandir
+
+        def entries(path: object = ".") -> object:
+            if os.path.realpath(str(path)) != str(folder):
+                return scandir(path)
+            if midway:
+                return _Entries(scandir(path), error)
+            raise OSError(error.errno, error.strerror, path)
+
+        monkeypatch.setattr(os, "scandir", entries)
+
+    return install
+
+
+@pytest.fixture
+def corpus(tmp_path) -> Path:
+    for name in ("in/a/one.jsonl", "in/b/two.jsonl", "in/b/deep/three.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(RECORD)
+    return tmp_path
+
+
+@pytest.mark.parametrize("midway", [False, True], ids=["at once", "midway"])
+@pytest.mark.parametrize("error", [DENIED, BROKEN], ids=["denied", "broken"])
+@pytest.mark.parametrize("pattern", ["in", "in/**/*.jsonl", "in/*/*.jsonl", "in/**", "in/b/*.jsonl", "in/[ab]/t*"])
+def test_a_folder_of_inputs_that_cannot_be_listed_is_named(corpus, fail, pattern, error, midway):
+    fail(corpus / "in/b", error, midway)
+    message = f"patterns='{corpus}/in/b': it cannot be listed ({error.strerror})."
+    with pytest.raises(ParameterError, match=f"^{re.escape(message)}$"):
+        listed(f"{corpus}/{pattern}")
+
+
+@pytest.mark.parametrize("pattern", ["in/**/t*", "in/*/t*"])
+def test_a_folder_behind_a_link_is_named_as_well(corpus, fail, pattern):
+    (corpus / "elsewhere").mkdir()
+    (corpus / "in/b/linked").symlink_to(corpus / "elsewhere")
+    (corpus / "in/linked").symlink_to(corpus / "elsewhere")
+    fail(corpus / "elsewhere", DENIED)
+    with pytest.raises(ParameterError, match=r"in/linked': it cannot be listed \(Permission denied\)"):
+        listed(f"{corpus}/{pattern}")
+
+
+@pytest.mark.parametrize("pattern", ["in/a*/*.jsonl", "in/a/*.jsonl", "in/*/one.jsonl", "i*/a/*"])
+def test_a_folder_that_a_glob_does_not_lead_through_is_not_listed(corpus, fail, pattern):
+    fail(corpus / "in/b/deep", DENIED)
+    if "/a" in pattern:
+        fail(corpus / "in/b", DENIED)
+    assert urls_of(f"{corpus}/{pattern}") == [f"{corpus}/in/a/one.jsonl"]
+
+
+def test_a_link_to_a_folder_above_it_is_no_endless_path(corpus):
+    (corpus / "in/a/up").symlink_to(corpus / "in")
+    assert len(urls_of(f"{corpus}/in/**/*.jsonl")) == 3
+
+
+class _Denying(MemoryFileSystem):
+    """A store whose client leaves `find` and `glob` to fsspec, and that refuses to list one folder."""
+
+    protocol = "denying"
+    find = AbstractFileSystem.find
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return MemoryFileSystem._strip_protocol(path.removeprefix("denying:/"))
+
+    def ls(self, path: str, detail: bool = True, **options: object) -> object:
+        if path.rstrip("/").endswith("/secret"):
+            raise PermissionError(errno.EACCES, "Access Denied")
+        return super().ls(path, detail, **options)
+
+
+@pytest.mark.parametrize("pattern", ["unlistable", "unlistable/**/*.jsonl", "unlistable/*/*.jsonl"])
+def test_a_folder_of_a_store_that_is_refused_is_named(pattern):
+    for name in ("a/one.jsonl", "secret/two.jsonl"):
+        MemoryFileSystem().pipe_file(f"/unlistable/{name}", RECORD)
+    fsspec.register_implementation("denying", _Denying, clobber=True)
+    with pytest.raises(ParameterError, match=r"denying:///unlistable/secret': it cannot be listed \(Access Denied\)"):
+        listed(f"denying://{pattern}")
+    assert urls_of("denying://unlistable/a*/*") == ["denying:///unlistable/a/one.jsonl"]

@@ -1,0 +1,343 @@
+"""Which files of a dataset are read, on the Hub and in a folder: the splits that `datasets` sees, if one is chosen."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import datasets
+import fsspec
+import pytest
+
+from support.hub import Hub
+from support.layouts import LAYOUTS, NAMED, OF_CARD, files_of, taken_by_datasets, write_files, write_layout
+from support.reading import listed, paths_of, urls_of
+from transforms import ParameterError
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    with Hub() as hub, hub.in_process(tmp_path_factory.mktemp("home")):
+        yield hub
+
+
+def on_hub(name: str, *splits: str) -> list[str]:
+    """Return the paths of the input files of a dataset, in order."""
+    return [url.partition("@")[2].partition("/")[2] for url in urls_of(name, *splits, input_format="jsonl")]
+
+
+def in_folder(folder: Path, *splits: str) -> list[str]:
+    return paths_of(folder, *splits, input_format="jsonl")
+
+
+def problem_of(pattern: object, *splits: str) -> str:
+    with pytest.raises(ParameterError) as error:
+        urls_of(pattern, *splits, input_format="jsonl")
+    return error.value.problem
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_splits_are_those_that_datasets_sees(hub, layout, tmp_path):
+    folder = write_layout(tmp_path / "my-test" / "train-set", LAYOUTS[layout])  # what is above does not count
+    name = f"of/{layout.replace(' ', '-')}"
+    hub.add(name, files_of(LAYOUTS[layout]))
+    expected = taken_by_datasets(folder)
+    assert expected
+    for config, splits in expected.items():
+        for split, paths in splits.items():
+            assert sorted(on_hub(f"{name}:{config}", split)) == paths, (config, split)
+        with pytest.raises(ParameterError, match="has no split nonesuch; it has " + "(.*), ".join([*splits])):
+            on_hub(f"{name}:{config}", "nonesuch")
+    if len(expected) > 1:
+        with pytest.raises(ParameterError, match="it has several configurations: " + r" \(.*, ".join(expected)):
+            in_folder(folder, "train")
+        return
+    for split, paths in splits.items():
+        assert in_folder(folder, split) == paths, split
+    with pytest.raises(ParameterError, match="has no split nonesuch; it has " + "(.*), ".join(splits)):
+        in_folder(folder, "nonesuch")
+    if len(splits) > 1:
+        with pytest.raises(ParameterError, match="it has several splits: " + r" \(.*\), ".join(splits)):
+            in_folder(folder)
+
+
+@pytest.mark.parametrize("where", ["hub", "folder"])
+def test_choice_among_several_splits(hub, where, tmp_path):
+    hub.add("org/two", files_of("train.jsonl test.jsonl x.jsonl"))
+    folder = write_layout(tmp_path, "train.jsonl test.jsonl x.jsonl")
+    name, read = ("org/two", on_hub) if where == "hub" else (folder, in_folder)
+    problem = "it has several splits: train (12 bytes), test (11 bytes). Choose with split, such as train."
+    assert problem_of(name) == problem
+    assert read(name, "test", "train") == ["test.jsonl", "train.jsonl"]
+    with pytest.raises(ParameterError, match=rf"{name} has no split tests; it has .* Did you mean test\?"):
+        read(name, "train", "tests")
+
+
+# In a folder
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        ("a.jsonl b/c.parquet b/d.csv", "a.jsonl b/c.parquet b/d.csv"),
+        ("train.jsonl others.jsonl x/latest.json", "others.jsonl train.jsonl x/latest.json"),
+        ("data/train-00000-of-00001.jsonl more.jsonl", "data/train-00000-of-00001.jsonl more.jsonl"),
+        ("a.jsonl test.py tests/run.sh eval.md", "a.jsonl"),
+        ("a.jsonl .test.jsonl .cache/test/a.jsonl _old/test.jsonl", "a.jsonl"),
+        ("test/a.jsonl test/b.jsonl", "test/a.jsonl test/b.jsonl"),
+        ("---\nlicense: mit\n---\na.jsonl b.csv", "a.jsonl b.csv"),
+    ],
+)
+def test_folder_of_plain_files_with_one_split_is_read_as_a_whole(paths, expected, tmp_path):
+    assert in_folder(write_layout(tmp_path, paths)) == expected.split()
+
+
+@pytest.mark.parametrize("test", ["test.jsonl", "dev/x.jsonl", "data/test-00000-of-00001.jsonl"])
+def test_evaluation_files_next_to_others_are_not_read_without_a_choice(test, tmp_path, caplog):
+    folder = write_layout(tmp_path, f"a.jsonl b.jsonl {test}")
+    split = "validation" if "dev" in test else "test"
+    assert problem_of(folder) == (
+        f"it has a split {split} ({len(test) + 1} bytes), and 2 files in none: a.jsonl, b.jsonl. Choose with split, "
+        f"such as {split}, or name the files."
+    )
+    assert in_folder(folder, split) == [test]
+    unread = f"{folder}: files in no split are not read (2): a.jsonl, b.jsonl. To read such a file, name it."
+    assert unread in caplog.messages
+    assert len(urls_of(folder / "**/*.jsonl", input_format="jsonl")) == 3  # the user named them
+    for named in (folder / "*.jsonl", folder / "a.jsonl"):
+        assert "is not a dataset, and has no splits" in problem_of(named, "train")
+
+
+def test_several_configurations_of_a_folder_are_listed_and_files_named(tmp_path):
+    folder = write_layout(tmp_path, NAMED + OF_CARD)
+    assert problem_of(folder) == (
+        "it has several configurations: first (train_sft, test_sft, 1,239 rows, 123 bytes), second (train, 15 bytes), "
+        f"third (train, test, 39 bytes). Name files, such as those of train_sft of first: "
+        f"{folder}/data/train_sft-00000-of-00002.jsonl, {folder}/data/train_sft-00001-of-00002.jsonl."
+    )
+    assert in_folder(folder / "third", "test") == ["test/b.jsonl"]
+
+
+def test_files_that_a_card_does_not_name_are_not_read_and_logged(tmp_path, caplog):
+    card = "---\nconfigs: [{config_name: default, data_files: [{split: all, path: '_x/[ab].jsonl'}]}]\n---\n"
+    folder = write_layout(tmp_path, card + "_x/a.jsonl _x/c.jsonl d.jsonl train.jsonl")
+    assert in_folder(folder) == in_folder(folder, "all") == ["_x/a.jsonl"]
+    assert "files in no split are not read (2): d.jsonl, train.jsonl." in caplog.text
+    (folder / "README.md").write_text("---\nconfigs: [\n---\n")
+    with pytest.raises(ParameterError, match=r"its splits cannot be found: its metadata are not valid YAML.* Name its"):
+        in_folder(folder)
+
+
+def test_snapshot_of_links_into_a_cache_has_splits(tmp_path):
+    """`hf download` without --local-dir leaves links to blobs."""
+    write_layout(tmp_path / "blobs", "1.jsonl 2.jsonl")
+    snapshot = tmp_path / "snapshots" / "0123"
+    (snapshot / "data").mkdir(parents=True)
+    (snapshot / "data" / "train-00000-of-00001.jsonl").symlink_to("../../../blobs/1.jsonl")
+    (snapshot / "data" / "test-00000-of-00001.jsonl").symlink_to("../../../blobs/2.jsonl")
+    assert "it has several splits: train (8 bytes), test (8 bytes)" in problem_of(snapshot)
+    assert in_folder(snapshot, "train") == ["data/train-00000-of-00001.jsonl"]
+
+
+def test_folder_in_a_bucket_has_splits():
+    for name in ("train/a.jsonl", "test/b.jsonl"):
+        fsspec.filesystem("memory").pipe_file(f"/splits/{name}", name[:-2].encode())
+    assert "it has several splits: train (11 bytes), test (10 bytes)" in problem_of("memory://splits")
+    assert urls_of("memory://splits", "train", input_format="jsonl") == ["memory:///splits/train/a.jsonl"]
+
+
+@pytest.fixture
+def saved(tmp_path) -> Path:
+    """A DatasetDict as `save_to_disk` writes it, loaded and mapped since, which leaves another file next to its own."""
+    rows = [{"text": f"number {number}"} for number in range(6)]
+    splits = {"train": rows, "test": rows[:2], "sft": rows[:3]}
+    datasets.DatasetDict({split: datasets.Dataset.from_list(rows) for split, rows in splits.items()}).save_to_disk(
+        tmp_path / "saved", num_shards={"train": 2, "test": 1, "sft": 1}
+    )
+    datasets.load_from_disk(str(tmp_path / "saved")).map(lambda row: {"text": row["text"] + "!"})
+    assert [*(tmp_path / "saved" / "train").glob("cache-*.arrow")]
+    return tmp_path / "saved"
+
+
+def test_splits_of_a_saved_dataset_dict_are_those_that_datasets_loads(saved):
+    expected = {
+        split: sorted(str(Path(file["filename"]).relative_to(saved)) for file in dataset.cache_files)
+        for split, dataset in datasets.load_from_disk(str(saved)).items()
+    }
+    assert expected["train"] == ["train/data-00000-of-00002.arrow", "train/data-00001-of-00002.arrow"]
+    for split, paths in expected.items():
+        assert paths_of(saved, split) == paths
+        assert paths_of(saved / split) == [path.removeprefix(f"{split}/") for path in paths]
+    with pytest.raises(
+        ParameterError, match=r"it has several splits: train \(936 bytes\), test \(.*\), sft \(.*\)\. Choose"
+    ):
+        paths_of(saved)
+    for damage, problem in (
+        (
+            lambda: (saved / "train" / "data-00001-of-00002.arrow").unlink(),
+            "data-00001-of-00002.arrow is missing, which train/state.json names",
+        ),
+        (
+            lambda: (saved / "test" / "state.json").unlink(),
+            "its splits cannot be found: test/state.json is missing. Name its files",
+        ),
+        (lambda: (saved / "dataset_dict.json").write_text("[]"), "dataset_dict.json is not as datasets writes it ("),
+    ):
+        damage()
+        assert problem in problem_of(saved, "train")
+
+
+def test_names_of_folders_of_sessions_are_no_splits(tmp_path):
+    """Claude Code names a folder by the path of its project."""
+    folder = write_layout(tmp_path, "-home-me-my-test/a.jsonl -home-me-train-llm/b.jsonl -home-me/c.jsonl")
+    assert len(paths_of(folder, input_format="claude_code")) == 3
+    assert paths_of(folder, "test", input_format="claude_code") == ["-home-me-my-test/a.jsonl"]
+    assert "it has several splits: train" in problem_of(folder)
+
+
+# On the Hub
+
+
+def test_several_configurations_are_listed_with_rows_and_bytes(hub):
+    hub.add("org/many", files_of(NAMED + OF_CARD))
+    assert problem_of("org/many", "train_sft") == (
+        "it has several configurations: first (train_sft, test_sft, 1,239 rows, 123 bytes), "
+        "second (train, 15 bytes), third (train, test, 39 bytes). Name one, such as org/many:first."
+    )
+    named = "no configuration secnd; it has first, second, third. Did you mean second?"
+    assert named in problem_of("org/many:secnd")
+    splits = "several splits: train_sft (1,234 rows, 72 bytes), test_sft (5 rows, "
+    assert splits in problem_of("org/many:first")
+    assert on_hub("org/many:second") == ["second/a.jsonl"]
+
+
+def test_only_split_needs_no_choice(hub):
+    hub.add("org/one", files_of("a.jsonl b.jsonl"))
+    assert on_hub("org/one") == on_hub("org/one:default") == on_hub("org/one", "train") == ["a.jsonl", "b.jsonl"]
+
+
+def test_folder_of_a_repository_has_splits_too(hub):
+    hub.add("org/folder", files_of("en/train.jsonl en/test.jsonl fr/a.jsonl x.jsonl"))
+    assert on_hub("hf://datasets/org/folder/fr") == ["fr/a.jsonl"]
+    assert on_hub("hf://datasets/org/folder@main/en/", "test") == ["en/test.jsonl"]
+    with pytest.raises(ParameterError, match=r"several splits: train \(.*\), test \("):
+        on_hub("hf://datasets/org/folder/en")
+    assert on_hub("hf://datasets/org/folder/*/t*.jsonl") == ["en/test.jsonl", "en/train.jsonl"]
+    assert on_hub("hf://datasets/org/folder/en/test.jsonl") == ["en/test.jsonl"]
+    for missing in ("hf://datasets/org/folder/de", "hf://datasets/org/folder/*/z*"):
+        assert "no such file or folder in org/folder, revision main" in problem_of(missing)
+    assert "is not a dataset, and has no splits" in problem_of("hf://datasets/org/folder/*/t*.jsonl", "train")
+
+
+def test_converted_files_take_the_place_of_a_script(hub, caplog):
+    repo = hub.add("org/made", files_of("made.py raw.jsonl"))
+    assert on_hub("org/made") == ["raw.jsonl"]
+    converted = {"en/train/0000.parquet": b"PAR1PAR1", "en/partial-test/0000.parquet": b"PAR1PAR1"}
+    repo.commit(converted, revision="refs/convert/parquet")
+    commit = repo.refs["refs/convert/parquet"]
+    assert urls_of("org/made:en", "train") == [f"hf://datasets/org/made@{commit}/en/train/0000.parquet"]
+    assert "what the Hub converted to Parquet is read" in caplog.text
+    problem = problem_of("org/made", "test")
+    assert "has no split test; it has partial-test (8 bytes), train (" in problem
+    # Another revision was not converted.
+    assert on_hub(f"org/made@{repo.refs['refs/heads/main']}") == ["raw.jsonl"]
+
+
+def test_part_that_the_hub_converted_is_not_taken_for_the_whole(hub):
+    repo = hub.add("org/large", {"large.py": b"x"})
+    with pytest.raises(ParameterError, match=r"its script large.py makes them, .* has not converted it to Parquet"):
+        on_hub("org/large")
+    repo.commit({"default/partial-train/0000.parquet": b"PAR1PAR1"}, revision="refs/convert/parquet")
+    assert "the Hub converted a part of it only: partial-train" in problem_of("org/large")
+    assert len(urls_of("org/large", "partial-train")) == 1
+    assert len(urls_of("hf://datasets/org/large@refs/convert/parquet/default/partial-train/0000.parquet")) == 1
+
+
+@pytest.mark.parametrize(
+    ("paths", "problem"),
+    [
+        ("a.png b.png c.jsonl", "its files end in .png, which is not a format that is read"),
+        ("---\nconfigs: [{config_name: a, data_files: 'a.*'}]\n---\na.jsonl a.txt", "its files end in .txt"),
+        ("train.zip", "its files end in .zip"),
+        ("LICENSE", "it has no file of records."),
+        ("data/a+b-00000-of-00001.jsonl", "its files name a split a+b, which is not a name"),
+        ("---\nconfigs: {a: b}\n---\na.jsonl", "its configs are not a list of mappings"),
+        ("---\nconfigs: [\n---\na.jsonl", "its metadata are not valid YAML"),
+        ("---\nconfigs: [{config_name: a, data_files: 3}]\n---\na.jsonl", "of its configuration a, data_files is neit"),
+        (
+            "---\nconfigs: [{config_name: a, data_files: [{split: train, path: a}, {split: train, path: b}]}]\n---\na",
+            "split train twice",
+        ),
+        (
+            "---\nconfigs: [{config_name: a, default: true}, {config_name: default}]\n---\na.jsonl",
+            "it has several default configurations, a and default",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_an_error(hub, paths, problem):
+    name = f"org/bad-{zlib.crc32(paths.encode())}"
+    hub.add(name, files_of(paths))
+    assert problem in problem_of(name)
+
+
+def test_files_of_other_formats_are_logged(hub, caplog):
+    hub.add("org/mixed", files_of("a.jsonl b.jsonl c.csv"))
+    assert on_hub("org/mixed") == ["a.jsonl", "b.jsonl"]
+    assert "files of other formats are not read (1): c.csv" in caplog.text
+
+
+def test_a_card_may_have_windows_line_ends_and_a_mark(hub):
+    card = "\ufeff---\r\nconfigs:\r\n- config_name: 2020\r\n  data_files: a.jsonl\r\n---\r\ntext"
+    hub.add("org/windows", {**files_of("a.jsonl b.jsonl"), "README.md": card.encode()})
+    assert on_hub("org/windows:2020") == ["a.jsonl"]
+
+
+def test_names_on_the_hub_have_a_configuration_and_a_revision_and_an_existing_path_wins(hub, tmp_path, monkeypatch):
+    repo = hub.add("org/named", files_of("a.jsonl"))
+    configs = b"---\nconfigs: [{config_name: c d, data_files: b.jsonl}]\n---\n"
+    repo.commit({"b.jsonl": b"b", "README.md": configs}, revision="refs/pr/3")
+    assert on_hub("org/named:c d@refs/pr/3") == ["b.jsonl"]
+    assert on_hub("hf://datasets/org/named@refs%2Fpr%2F3/b.jsonl") == ["b.jsonl"]
+    monkeypatch.chdir(tmp_path)
+    for path in ("a", "a/b/c", "./a", "../a", "a/b.jsonl", "a/b.json.gz", "~/a", "a/"):
+        assert problem_of(path) == "there is no such file or folder."
+    write_layout(tmp_path / "org" / "named", "here.jsonl")
+    assert [Path(url).name for url in urls_of("org/named", input_format="jsonl")] == ["here.jsonl"]
+
+
+def test_revisions_of_one_file_are_not_inputs_together(hub):
+    repo = hub.add("org/twice", files_of("a.jsonl"))
+    commit = repo.refs["refs/heads/main"]
+    repo.commit({"b.jsonl": b"b"})
+    with pytest.raises(ParameterError, match=r"hf://datasets/org/twice/a.jsonl.*in two revisions"):
+        listed(["org/twice", f"org/twice@{commit}"], input_format="jsonl")
+
+
+OTHER = "{config_name: other, data_files: b.jsonl}"
+DEFAULTS = {
+    "called default": f"[{OTHER}, {{config_name: default, data_files: a.jsonl}}]",
+    "says that it is": f"[{OTHER}, {{config_name: main, data_files: a.jsonl, default: true}}]",
+}
+
+
+@pytest.mark.parametrize("standalone", [False, True], ids=["README.md", ".huggingface.yaml"])
+@pytest.mark.parametrize("configs", DEFAULTS.values(), ids=DEFAULTS)
+def test_default_configuration_is_read_as_datasets_does_on_the_hub_and_in_a_folder(
+    hub, configs, standalone, tmp_path, caplog
+):
+    files = files_of("a.jsonl b.jsonl c.jsonl")
+    if standalone:
+        files["README.md"] = b"---\nconfigs: [{config_name: replaced, data_files: c.jsonl}]\n---\n"
+        files[".huggingface.yaml"] = f"configs: {configs}\n".encode()
+    else:
+        files["README.md"] = f"---\nconfigs: {configs}\n---\n".encode()
+    write_files(tmp_path, files)
+    loaded = datasets.load_dataset_builder(str(tmp_path)).config.data_files["train"]
+    assert [Path(path).name for path in loaded] == ["a.jsonl"]
+    name = f"defaults/{zlib.crc32(repr(files).encode())}"
+    hub.add(name, files)
+    for pattern in (name, str(tmp_path)):
+        assert [Path(url).name for url in urls_of(pattern, input_format="jsonl")] == ["a.jsonl"]
+        default = "main" if "main" in configs else "default"
+        assert f"{pattern}: its configuration {default} is read, not other" in caplog.messages
+    assert on_hub(f"{name}:other") == ["b.jsonl"]
