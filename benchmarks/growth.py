@@ -1,9 +1,9 @@
 """Measure what it costs to open a dataset of many increments, and to commit one more, by their number.
 
-    .venv/bin/python benchmarks/growth.py --input sgd.jsonl --tokenizer FOLDER [--increments 100,1000,10000,43000]
+    .venv/bin/python benchmarks/growth.py --input sgd.jsonl --tokenizer FOLDER [--increments 10,100,400,1000]
 
-43,000 are those of a month, one a minute. The first two are built; the entries of the others are made of the second
-one, with ids, files and inputs of their own. Seconds are of CPU, since disks differ; each is the median of five.
+The first two are built; the others are made of the second one, with ids, files and inputs of their own. Seconds are of
+CPU, since disks differ; each is the median of five.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ import msgspec
 from measure import build, publish
 
 from transforms import Dataset
-from transforms.catalog.layout import Folder
-from transforms.catalog.log import Log
-from transforms.catalog.snapshot import Entry, Increment
+from transforms.dataset.layout import Folder
+from transforms.dataset.versions import Increment, Version, commit, newest
 from transforms.publish.derived import derive
 
 _ROUNDS = 5
+_decode = msgspec.json.Decoder(Increment).decode
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--input", type=Path, required=True, help="an uncompressed JSONL file")
     parser.add_argument("--tokenizer", type=Path, required=True, help="folder of the tokenizer")
-    parser.add_argument("--increments", default="100,1000,10000,43000", help="how many (default: %(default)s)")
+    parser.add_argument("--increments", default="10,100,400,1000", help="how many (default: %(default)s)")
     arguments = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -47,51 +47,43 @@ def main() -> None:
                 options = [f"--input={inputs}", f"--tokenizer={arguments.tokenizer.resolve()}", f"--output={output}"]
                 build([*options, "--max_length=2048", "--append", "--direct_num_workers=1"])
         of = Folder(str(output))
-        pattern = Log(of).versions()[1].add
+        pattern = newest(of)
+        assert pattern
         for count in map(int, arguments.increments.split(",")):
-            grow(of, pattern, count - 2)
+            grow(of, pattern, count)
             opened = median(lambda: Dataset(str(output)))
-            committed = median(lambda: commit(of, pattern))
-            checkpoint = max(Path(of.log).glob("*.checkpoint.json"), default=None)
-            sizes = [path.stat().st_size / 1e6 if path else 0 for path in (checkpoint, Path(of.manifest))]
+            committed = median(lambda: add(of, pattern))
+            sizes = [path.stat().st_size / 1e6 for path in (max(Path(of.versions).iterdir()), Path(of.manifest))]
             rows.append([f"{count:,}", f"{opened:.2f}", f"{committed:.2f}", *(f"{size:.1f}" for size in sizes)])
     publish(
         "growth",
         f"increments of 30 records of {arguments.input.stem}",
-        ["increments", "s to open", "s to commit one more", "MB of the checkpoint", "MB of manifest.json"],
+        ["increments", "s to open", "s to commit one more", "MB of a version", "MB of manifest.json"],
         rows,
     )
 
 
-def numbered(pattern: Increment, number: int, version: int) -> Increment:
+def numbered(pattern: Increment, number: int) -> Increment:
     """An increment like another one, with an id, files and an input of its own."""
     id = hashlib.sha256(str(number).encode()).hexdigest()[:16]
     content = msgspec.json.encode(pattern).replace(pattern.id.encode(), id.encode())
     content = content.replace(b"/b.jsonl", f"/{number}.jsonl".encode())
-    return msgspec.structs.replace(msgspec.json.decode(content, type=Increment), version=version)
+    return msgspec.structs.replace(_decode(content), version=number)
 
 
-def grow(folder: Folder, pattern: Increment, last: int) -> None:
-    """Write entries as commits do, without the derived files after each, and a checkpoint 50 entries before the end."""
-    snapshot = Log(folder).newest()
-    assert snapshot
-    for version in range(snapshot.version + 1, last + 1):
-        add = numbered(pattern, version, version)
-        entry = Entry(version, snapshot.entry, "append", add, (), "2026-01-01T00:00:00+00:00", None, snapshot.total)
-        content = msgspec.json.encode(entry)
-        Path(folder.log, f"{version:08d}.json").write_bytes(content)
-        snapshot = snapshot.after(entry, hashlib.sha256(content).hexdigest())
-        if version == last - 50:
-            Path(folder.log, f"{version:08d}.checkpoint.json").write_bytes(msgspec.json.encode(snapshot))
+def grow(folder: Folder, pattern: Version, last: int) -> None:
+    """Write a version with so many increments. Those between are not written: nothing is read of them."""
+    increments = [pattern.increments[0], *(numbered(pattern.added, number) for number in range(2, last + 1))]
+    grown = msgspec.structs.replace(pattern, number=last, increments=increments, sha256="")
+    Path(folder.versions, f"{last:08d}.json").write_bytes(msgspec.json.encode(grown))
 
 
-def commit(folder: Folder, pattern: Increment) -> None:
-    """Commit one more increment, with all that is derived from the log."""
-    log = Log(folder)
-    before = log.newest()
+def add(folder: Folder, pattern: Version) -> None:
+    """Commit one more increment, with all that is derived from it."""
+    before = newest(folder)
     assert before
-    snapshot = log.commit("append", numbered(pattern, before.version + 1, 0), before.version)
-    derive(folder, snapshot, "none")
+    increment = numbered(pattern.added, before.number + 1)
+    derive(folder, commit(folder, before.number, "append", increment, before.total, before.job), "none")
 
 
 def median(call: Callable[[], Any]) -> float:

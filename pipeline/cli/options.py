@@ -21,10 +21,10 @@ from transforms.base import kinds
 from transforms.base.declaring import option, values_of
 from transforms.base.errors import UserError
 from transforms.base.kinds import Kind
-from transforms.catalog import REPORTS
-from transforms.catalog.consumers import CONSUMERS, RowLayout, columns_for, problems
 from transforms.chat.config import ENGINES, ParityOptions, RenderOptions, TokenizeOptions
 from transforms.contamination.config import ContaminationOptions
+from transforms.dataset import REPORTS
+from transforms.dataset.consumers import CONSUMERS, RowLayout, columns_for, problems
 from transforms.inputs.input_options import InputOptions, ParseOptions
 from transforms.rows.columns import check_kept_columns
 from transforms.steps.row_options import CorpusOptions, PackOptions, WriteOptions

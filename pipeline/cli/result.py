@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from transforms.catalog.snapshot import Increment
+from transforms.dataset.versions import Increment
 
 _SUMS = ("records", "rows", "tokens", "trained_tokens", "trained_tokens_lost", "notes", "sources")
 
@@ -23,8 +23,11 @@ def appended_sums(increments: Sequence[Increment]) -> dict[str, Any]:
     return {
         "increments": len(increments),
         "files": sum(len(each.inputs) for each in increments),
-        "records": sum(each.sums["records"]["read"] for each in increments),
-        **{name: sum(each.sums[name] for each in increments) for name in ("rows", "tokens", "trained_tokens")},
+        "records": sum(each.counts.records.read for each in increments),
+        **{
+            name: sum(getattr(each.counts, name) for each in increments)
+            for name in ("rows", "tokens", "trained_tokens")
+        },
     }
 
 

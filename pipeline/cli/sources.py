@@ -17,8 +17,8 @@ from transforms.base import kinds
 from transforms.base.checks import did_you_mean
 from transforms.base.declaring import options_in
 from transforms.base.errors import ParameterError, UserError
-from transforms.catalog.layout import PARTS, Folder
 from transforms.chat.config import RenderOptions
+from transforms.dataset.layout import PARTS, Folder
 from transforms.inputs.hub.names import hub_name, in_full
 from transforms.inputs.hub.repository import Commits
 from transforms.inputs.input_options import ParseOptions

@@ -21,7 +21,7 @@ def run(arguments: Sequence[str]) -> int:
 
     Raises:
         UserError: if an option is wrong, or there is no finished dataset.
-        InputError: if the log of the dataset is damaged.
+        InputError: if a version of the dataset is damaged.
         Unavailable: if another process took the dataset over.
         StoreError: if a store fails.
     """
@@ -51,8 +51,8 @@ def run(arguments: Sequence[str]) -> int:
         raise UserError("--older_than is missing. Give how long a replaced version is kept, such as 7d.")
     show_phase(f"reading {options.dataset}")
 
+    from transforms.publish.expiry import expire
     from transforms.storage.files import full_url
-    from transforms.upkeep.expiry import expire
 
     url = full_url(options.dataset)
     found = expire(url, options.older_than, options.keep, show_owner)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli.console import CommandParser
@@ -10,7 +11,7 @@ from pipeline.cli.console import CommandParser
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from transforms.catalog.snapshot import Entry
+    from transforms.dataset.versions import Version
 
 # A pipe or a file has no width: no cell is cut there.
 _WIDE = 1_000
@@ -29,7 +30,7 @@ def run(arguments: Sequence[str]) -> int:
 
     Raises:
         UserError: if an option is wrong, or there is no dataset.
-        InputError: if its log is damaged.
+        InputError: if a version is damaged.
         StoreError: if its store fails.
     """
     parser = CommandParser(
@@ -42,49 +43,50 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", default=False, help="print JSON")
     options = parser.parse_args(arguments)
 
-    from transforms.catalog.layout import Folder
-    from transforms.catalog.log import Log
+    from transforms.dataset.layout import Folder
+    from transforms.dataset.versions import history
     from transforms.reading.reader import Dataset, url_of_all
 
-    entries = Log(Folder(url_of_all(options.dataset))).versions()
-    if not entries:
+    versions = [*history(Folder(url_of_all(options.dataset)))]
+    described = [_described(*each) for each in zip_longest(versions, versions[1:])][::-1]
+    if not versions:
         Dataset(options.dataset)  # says why there is none
     if options.json:
         import msgspec
 
-        print(msgspec.json.format(msgspec.json.encode([_described(entry) for entry in entries]), indent=2).decode())
+        print(msgspec.json.format(msgspec.json.encode(described), indent=2).decode())
     else:
         from rich.console import Console
 
         console = Console(highlight=False)
-        _print(console if console.is_terminal else Console(highlight=False, width=_WIDE), entries)
+        _print(console if console.is_terminal else Console(highlight=False, width=_WIDE), described)
     return 0
 
 
-def _described(entry: Entry) -> dict[str, Any]:
-    """A version, as JSON: what its commit added."""
-    add = entry.add
+def _described(version: Version, before: Version | None) -> dict[str, Any]:
+    """A version, as JSON: what its commit added, and removed of the one before, if that is kept."""
+    added = version.added
     return {
-        "version": entry.version,
-        "kind": entry.kind,
-        "increment": add.id,
-        "removed": list(entry.remove),
-        "inputs": len(add.inputs),
-        "records": add.sums["records"]["read"],
-        "rows": add.sums["rows"],
-        "tokens": add.sums["tokens"],
-        "time": entry.time or None,
+        "version": version.number,
+        "kind": version.kind,
+        "increment": added.id,
+        "removed": [each.id for each in before.increments] if before and version.kind == "build" else [],
+        "inputs": len(added.inputs),
+        "records": added.counts.records.read,
+        "rows": added.counts.rows,
+        "tokens": added.counts.tokens,
+        "time": version.time,
     }
 
 
-def _print(console: Console, entries: Sequence[Entry]) -> None:
+def _print(console: Console, versions: Sequence[dict[str, Any]]) -> None:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for name in _COLUMNS:
         table.add_column(name, justify="right" if name in _NUMBERS else "left")
-    for entry in entries:
-        described = _described(entry) | {"replaces": len(entry.remove) or None}
+    for version in versions:
+        described = version | {"replaces": len(version["removed"]) or None}
         cells = [described[name] for name in _COLUMNS]
         texts = [f"{cell:,}" if isinstance(cell, int) else cell or "-" for cell in cells]
         if console.is_terminal:

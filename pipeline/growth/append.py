@@ -1,7 +1,7 @@
 """Append: builds what is new in the inputs as increments of a dataset, one after the other.
 
-What is new shows in the log of the dataset alone. An increment that was begun and not committed is finished first, if
-its files are still there as they were; then the rest is the next one.
+What is new shows in the versions of the dataset alone. An increment that was begun and not committed is finished first,
+if its files are still there as they were; then the rest is the next one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from pipeline.local.fork_server import ForkServer
 from pipeline.runners import runner_of
 from transforms.base.errors import UserError
 from transforms.base.phrases import counted
-from transforms.catalog.layout import Folder, is_alive
-from transforms.catalog.log import Log
-from transforms.catalog.snapshot import Increment, Snapshot
+from transforms.dataset.layout import Folder, is_alive
+from transforms.dataset.versions import Increment, Version, newest
 from transforms.inputs.listing import Accepts, InputFile, Key
 from transforms.publish.derived import is_stale, repair
 from transforms.publish.increment_commit import Change
@@ -35,7 +34,7 @@ class Appended(NamedTuple):
     """What became of an append.
 
     status: done, nothing_new, or, if the job does not end in this process, submitted or dry_run.
-    manifest: of the newest snapshot; None if there is none, or if the job does not end in this process.
+    manifest: of the newest version; None if there is none, or if the job does not end in this process.
     increments: those that were added.
     """
 
@@ -67,18 +66,18 @@ def append(
         Unavailable: if a store or a cluster does not answer.
     """
     folder = Folder(full_url(options.output))
-    snapshot = check_appendable(folder, options, sources)
+    version = check_appendable(folder, options, sources)
     if accepts is None:
         show_phase("listing the input")
-    taken = snapshot.taken()
+    taken = version.taken() if version else {}
 
-    def is_to_add(key: Key, version: str) -> bool:
-        return accepts is not None and accepts(key, version) and version not in taken.get(key, ())
+    def is_to_add(key: Key, now: str) -> bool:
+        return accepts is not None and accepts(key, now) and now not in taken.get(key, ())
 
     listed = inputs_of(sources, folder, accepts=accepts and is_to_add)
-    new = select(listed, snapshot, options.on_changed_file, sources)
-    if not (new or is_unclean(folder, snapshot)):
-        return Appended("nothing_new", _manifest(snapshot))
+    new = select(listed, version, options.on_changed_file, sources)
+    if not (new or is_unclean(folder, version)):
+        return Appended("nothing_new", _manifest(version))
     for_runner = with_all_inputs(options, sources)
     import_beam()
     from pipeline.job.prepare import output_errors
@@ -87,7 +86,7 @@ def append(
     runner = runner_of(options.runner)
     if not runner.has_dry_run and is_dry_run(beam_flags):
         if not new:
-            return Appended("nothing_new", _manifest(snapshot))
+            return Appended("nothing_new", _manifest(version))
         show(f"a dry run: {counted(len(new), 'file')} would be added, the first of them {new[0].url}")
         return Appended("dry_run", None)
     parse_beam_options(for_runner, beam_flags)  # checks them
@@ -119,38 +118,39 @@ class _Growth:
         self._server = server
         self._folder = folder
         self._listed = listed
-        self._log = Log(folder)
 
     def run(self, builds_one: bool) -> Appended:
         """Build the next increment, or all of them."""
-        before = snapshot = check_appendable(self._folder, self._options, self._sources)
+        before = version = check_appendable(self._folder, self._options, self._sources)
         self._repair(before)
         job = None
-        while new := self._new(self._listed, snapshot):
-            job = job or self._pinned(new, snapshot)
-            status = self._build(job, self._unfinished(job, snapshot) or new, snapshot)
+        while new := self._new(self._listed, version):
+            job = job or self._pinned(new, version)
+            status = self._build(job, self._unfinished(job, version) or new, version)
             if status != "done":
                 return Appended(status, None)
-            snapshot = self._log.newest() or Snapshot()
+            version = newest(self._folder)
             if builds_one:
                 break
         forget(self._folder, self._folder.begun())
-        added = tuple(each for each in snapshot.increments if not before.has(each.id))
-        return Appended("done" if job else "nothing_new", _manifest(snapshot), added)
+        increments = version.increments if version else []
+        added = tuple(each for each in increments if not (before and before.has(each.id)))
+        return Appended("done" if job else "nothing_new", _manifest(version), added)
 
-    def _new(self, files: Sequence[InputFile], snapshot: Snapshot) -> list[InputFile]:
-        return select(files, snapshot, self._options.on_changed_file, self._sources)
+    def _new(self, files: Sequence[InputFile], version: Version | None) -> list[InputFile]:
+        return select(files, version, self._options.on_changed_file, self._sources)
 
-    def _repair(self, snapshot: Snapshot) -> None:
+    def _repair(self, version: Version | None) -> None:
         """Complete what one that was killed did not, after its commit or before."""
-        if is_unclean(self._folder, snapshot):
+        if is_unclean(self._folder, version):
             remove_attempts(self._folder.output)
-        repair(self._folder, snapshot, self._options.report)
+        if version:
+            repair(self._folder, version, self._options.report)
 
-    def _pinned(self, new: Sequence[InputFile], snapshot: Snapshot) -> Job:
-        return pin(self._options, self._sources, new, self._server, self._folder, snapshot)
+    def _pinned(self, new: Sequence[InputFile], version: Version | None) -> Job:
+        return pin(self._options, self._sources, new, self._server, self._folder, version)
 
-    def _unfinished(self, job: Job, snapshot: Snapshot) -> list[InputFile]:
+    def _unfinished(self, job: Job, version: Version | None) -> list[InputFile]:
         """The files of an increment that was begun, if they are all there unchanged, and new; none if there is none."""
         from pipeline.job.increment_plan import increment_of
 
@@ -160,15 +160,15 @@ class _Growth:
             if any(listed.get(file.key) != file.version for file in files):
                 continue
             try:
-                new = self._new(files, snapshot)
+                new = self._new(files, version)
             except UserError:
                 continue
             if files and new == files and increment_of(job, files)[0] == id:
                 return files
         return []
 
-    def _build(self, job: Job, files: list[InputFile], snapshot: Snapshot) -> str:
-        """Build an increment of some files. Returns the status of its run. snapshot: the newest one."""
+    def _build(self, job: Job, files: list[InputFile], version: Version | None) -> str:
+        """Build an increment of some files. Returns the status of its run. version: the newest one."""
         from pipeline.job.increment_plan import begin_increment, increment_of
         from pipeline.job.run import parse_beam_options, run_job
 
@@ -183,23 +183,23 @@ class _Growth:
             parse_beam_options(for_runner, self._beam_flags),  # a run sets its number of workers there
             for_runner,
             self._server,
-            Change(snapshot.version),
+            Change(version.number if version else 0),
         )
         if message:
             print(f"chatmill: {message}", file=sys.stderr)
         return status
 
 
-def is_unclean(folder: Folder, snapshot: Snapshot) -> bool:
+def is_unclean(folder: Folder, version: Version | None) -> bool:
     """Return whether a process that was killed left something that is to be removed or written again.
 
     Args:
         folder: of the dataset.
-        snapshot: the newest one.
+        version: the newest one; None if there is none.
     """
-    begun = any(snapshot.has(id) or not is_alive(Folder(folder.output, id)) for id in folder.begun())
-    return begun or exists(folder.lock) or is_stale(folder, snapshot)
+    begun = any((version and version.has(id)) or not is_alive(Folder(folder.output, id)) for id in folder.begun())
+    return begun or exists(folder.lock) or (version is not None and is_stale(folder, version))
 
 
-def _manifest(snapshot: Snapshot) -> dict[str, Any] | None:
-    return snapshot.manifest() if snapshot.version else None
+def _manifest(version: Version | None) -> dict[str, Any] | None:
+    return version.manifest() if version else None

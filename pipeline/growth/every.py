@@ -1,6 +1,6 @@
 """Every: what is new in the inputs is appended again and again, until SIGTERM.
 
-All that lasts is in the dataset: its log, and an increment that was begun, which the next run finishes first.
+All that lasts is in the dataset: its versions, and an increment that was begun, which the next run finishes first.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pipeline.cli.console import show
 from pipeline.growth.append import Appended
 from pipeline.growth.increments import planned_files
-from transforms.catalog.layout import Folder
-from transforms.catalog.snapshot import Increment
+from transforms.dataset.layout import Folder
+from transforms.dataset.versions import Increment
 from transforms.inputs.listing import Accepts, Key
 
 

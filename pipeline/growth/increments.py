@@ -10,9 +10,8 @@ import msgspec
 from pipeline.cli.sources import Source
 from transforms.base.errors import UserError
 from transforms.base.phrases import counted
-from transforms.catalog.layout import Folder, is_alive, last_written
-from transforms.catalog.log import Log
-from transforms.catalog.snapshot import Snapshot
+from transforms.dataset.layout import Folder, is_alive, last_written
+from transforms.dataset.versions import Version
 from transforms.inputs.listing import InputFile
 from transforms.inputs.plan_file import decode_plan
 from transforms.storage.files import read_bytes
@@ -20,13 +19,13 @@ from transforms.storage.writing import remove, remove_if_empty
 
 
 def select(
-    files: Sequence[InputFile], snapshot: Snapshot, on_changed_file: str, sources: Sequence[Source]
+    files: Sequence[InputFile], version: Version | None, on_changed_file: str, sources: Sequence[Source]
 ) -> list[InputFile]:
     """Select what a dataset does not have yet.
 
     Args:
         files: the inputs, as they are listed now.
-        snapshot: the newest one.
+        version: the newest one; None if there is none.
         on_changed_file: what to do with a file of which the dataset has another version; one of ON_CHANGED_FILE.
         sources: of the build, for errors.
 
@@ -36,7 +35,7 @@ def select(
     Raises:
         UserError: if a file changed, and that is to be an error.
     """
-    taken = snapshot.taken()
+    taken = version.taken() if version else {}
     new = [file for file in files if file.version not in taken.get(file.key, ())]
     changed = [file for file in new if file.key in taken]
     if changed and on_changed_file == "error":
@@ -49,27 +48,27 @@ def select(
     return new
 
 
-def left_out(snapshot: Snapshot, files: Iterable[InputFile], output: str) -> str | None:
+def left_out(version: Version, files: Iterable[InputFile], output: str) -> str | None:
     """Return a warning of the records of a version that a build from scratch does not read, since their files are gone.
 
     Args:
-        snapshot: of the version that the build replaces.
+        version: that the build replaces.
         files: the inputs of the build.
         output: the folder of the dataset, as the user calls it.
     """
     listed = {file.key[1] for file in files}
     gone, records, is_exact = list[str](), 0, True
-    for increment in snapshot.increments:
+    for increment in version.increments:
         if missing := [file.url for file in increment.inputs if file.key[1] not in listed]:
             gone += missing
-            records += increment.sums["records"]["read"]
+            records += increment.counts.records.read
             is_exact &= len(missing) == len(increment.inputs)
     if not gone:
         return None
     return (
-        f"warning: {'' if is_exact else 'up to '}{counted(records, 'record')} of version {snapshot.version} will not "
+        f"warning: {'' if is_exact else 'up to '}{counted(records, 'record')} of version {version.number} will not "
         f"be in the new one: {counted(len(gone), 'input file')} of it {'is' if len(gone) == 1 else 'are'} no longer "
-        f"listed, such as {gone[0]}. {output}@{snapshot.version} can be read until it expires."
+        f"listed, such as {gone[0]}. {output}@{version.number} can be read until it expires."
     )
 
 
@@ -81,13 +80,16 @@ def planned_files(folder: Folder) -> list[InputFile]:
         return []
 
 
-def begun_since_commit(folder: Folder, log: Log) -> list[str]:
+def begun_since_commit(folder: Folder, version: Version | None) -> list[str]:
     """Return the ids of the increments that were begun, and are worked on since the newest commit.
 
     The others were given up for what was committed then.
+
+    Args:
+        folder: of the dataset.
+        version: the newest one; None if there is none.
     """
-    newest = log.versions()[-1:]
-    since = max((datetime.fromisoformat(entry.time).timestamp() for entry in newest), default=0.0)
+    since = datetime.fromisoformat(version.time).timestamp() if version else 0.0
     return [id for id in folder.begun() if last_written(Folder(folder.output, id)) >= since]
 
 
@@ -96,4 +98,4 @@ def forget(folder: Folder, begun: Iterable[str]) -> None:
     for of_increment in (Folder(folder.output, id) for id in begun):
         if not is_alive(of_increment):
             remove(of_increment.work)
-    remove_if_empty(folder.increments)
+    remove_if_empty(folder.building)

@@ -12,11 +12,11 @@ from pipeline.cli.sources import parse_options_of, render_options_of
 from pipeline.job.increment_plan import ReadPlan
 from pipeline.job.job_json import Job, mix_of
 from transforms.base.declaring import values_of
-from transforms.catalog.budgets import Budgets
-from transforms.catalog.consumers import about_rows
-from transforms.catalog.finished import SkipFinished
-from transforms.catalog.layout import Folder
 from transforms.chat.config import ParityOptions, RenderConfig, RenderOptions, TokenizeOptions
+from transforms.dataset.budgets import Budgets
+from transforms.dataset.consumers import about_rows
+from transforms.dataset.finished import SkipFinished
+from transforms.dataset.layout import Folder
 from transforms.exchange.choose import ChooseMix
 from transforms.exchange.duplicates import JudgeDuplicates
 from transforms.exchange.gather import Gather

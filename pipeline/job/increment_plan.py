@@ -18,7 +18,7 @@ from pipeline.cli.options import RowOptions
 from pipeline.job.job_json import Job, JobSource, encode_job, mix_of, read_job
 from transforms.base.errors import UserError
 from transforms.base.phrases import in_bytes
-from transforms.catalog.layout import Folder
+from transforms.dataset.layout import Folder
 from transforms.exchange.buckets import MOST_SPLIT_BYTES, bucket_count, shards_needed, unshuffled, with_buckets
 from transforms.inputs.listing import InputFile
 from transforms.inputs.plan_file import decode_plan, encode_plan

@@ -19,8 +19,8 @@ from pipeline.job.tokenizer_source import read_tokenizer_files
 from transforms.base.declaring import options_in, values_of
 from transforms.base.errors import UserError
 from transforms.base.version import __version__
-from transforms.catalog.layout import Folder
-from transforms.catalog.snapshot import Snapshot
+from transforms.dataset.layout import Folder
+from transforms.dataset.versions import Version
 from transforms.exchange import mix
 from transforms.exchange.mix import Mix
 from transforms.inputs.hub.names import hub_name, in_full
@@ -196,14 +196,14 @@ def read_job(folder: Folder) -> Job | None:
         return None
 
 
-def job_of(folder: Folder, snapshot: Snapshot) -> Job:
+def job_of(folder: Folder, version: Version) -> Job:
     """Return the job that a dataset has. Raises as read_job does.
 
     Args:
         folder: of the dataset.
-        snapshot: that has a version.
+        version: of the dataset.
     """
-    return _job(folder.output, snapshot.job)
+    return _job(folder.output, version.job)
 
 
 def _job(url: str, content: Any) -> Job:

@@ -23,10 +23,9 @@ from pipeline.runners import runner_of
 from pipeline.viewing.summary import print_summary
 from transforms.base.errors import ParameterError, StoreError, Unavailable, UserError
 from transforms.base.phrases import counted
-from transforms.catalog.consumers import RowLayout, warnings
-from transforms.catalog.layout import Folder, check_free, check_no_links
-from transforms.catalog.log import Log
-from transforms.catalog.snapshot import Increment, Snapshot
+from transforms.dataset.consumers import RowLayout, warnings
+from transforms.dataset.layout import Folder, check_format, check_free, check_no_links
+from transforms.dataset.versions import Increment, Version, newest
 from transforms.inputs.listing import Accepts
 from transforms.publish.derived import is_stale, repair
 from transforms.storage.files import check_reachable, exists, full_url
@@ -110,7 +109,7 @@ def _launch(
     if manifest is None:
         return {"status": status}
     if options.expire_replaced and status == "done":
-        from transforms.upkeep.expiry import expire
+        from transforms.publish.expiry import expire
 
         expire(folder.output, older_than=0)
     print_summary(folder, manifest, options.max_reject_fraction)
@@ -157,20 +156,20 @@ def _finished_manifest(options: Options, folder: Folder, sources: Sequence[Sourc
     Raises:
         UserError: if it was built with other options.
     """
-    log = Log(folder)
-    snapshot = log.newest()
-    if snapshot is None:
+    version = newest(folder)
+    if version is None:
+        check_format(folder)
         if exists(folder.success):
-            raise UserError(f"{folder.output}: the dataset has no log. Copy its folder _chatmill, too.")
+            raise UserError(f"{folder.output}: the dataset has no versions. Copy its folder _chatmill, too.")
         return None
-    if not all(map(snapshot.has, begun_since_commit(folder, log))):
+    if not all(map(version.has, begun_since_commit(folder, version))):
         return None
-    return _finished(options, folder, sources, snapshot)
+    return _finished(options, folder, sources, version)
 
 
-def _finished(options: Options, folder: Folder, sources: Sequence[Source], snapshot: Snapshot) -> dict[str, Any]:
+def _finished(options: Options, folder: Folder, sources: Sequence[Source], version: Version) -> dict[str, Any]:
     """The manifest of a finished dataset. Raises UserError if it was built with other options."""
-    job = job_of(folder, snapshot)
+    job = job_of(folder, version)
     if changed := [*differences_without_inputs(job, options, sources), *differences_of_inputs(job, sources)]:
         raise UserError(
             f"{folder.output} holds a finished dataset that was built with other options: {'; '.join(changed)}. "
@@ -181,14 +180,14 @@ def _finished(options: Options, folder: Folder, sources: Sequence[Source], snaps
         "to build it again.",
         file=sys.stderr,
     )
-    if any(map(snapshot.has, folder.begun())) or exists(folder.lock) or is_stale(folder, snapshot):
+    if any(map(version.has, folder.begun())) or exists(folder.lock) or is_stale(folder, version):
         check_no_links(folder)
         # Unless a build replaces the dataset now.
         with Lock(folder.lock, options.output) as lock, suppress(ParameterError):
             lock.take()
             remove_attempts(folder.output)
-            repair(folder, snapshot, options.report)
-    return snapshot.manifest()
+            repair(folder, version, options.report)
+    return version.manifest()
 
 
 def _build(
@@ -215,16 +214,16 @@ def _build(
         except StoreError as error:
             raise error.as_user_error(str(error)) from None
         if prepared is None:
-            if (snapshot := Log(folder).newest()) is None:
+            if (version := newest(folder)) is None:
                 raise Unavailable(f"{folder.output}: the dataset was removed meanwhile. Run the same command again.")
-            return "done_before", _finished(options, folder, sources, snapshot)
+            return "done_before", _finished(options, folder, sources, version)
         job, of_increment, change = prepared
         status, message = run_job(job, of_increment, runner_options, for_runner, server, change)
     if status != "done":
         print(f"chatmill: {message}", file=sys.stderr)
         return status, None
-    snapshot = Log(folder).newest()
-    return status, snapshot.manifest() if snapshot else None
+    version = newest(folder)
+    return status, version.manifest() if version else None
 
 
 def _warn_of_layout(options: Options) -> None:

@@ -11,9 +11,8 @@ from pipeline.cli.sources import Source
 from pipeline.job.job_json import Job, differences, differences_without_inputs, job_of, job_sources, mix_of, read_job
 from pipeline.local.fork_server import ForkServer
 from transforms.base.errors import UserError
-from transforms.catalog.layout import Folder, check_free, check_no_links
-from transforms.catalog.log import Log
-from transforms.catalog.snapshot import Snapshot
+from transforms.dataset.layout import Folder, check_format, check_free, check_no_links
+from transforms.dataset.versions import Version, newest
 from transforms.inputs.listing import InputFile
 from transforms.storage.files import exists
 
@@ -24,7 +23,7 @@ def pin(
     new: Sequence[InputFile],
     server: ForkServer | None,
     folder: Folder,
-    snapshot: Snapshot,
+    version: Version | None,
 ) -> Job:
     """Return the job of a dataset to append to, which the options must agree with, and store what workers need.
 
@@ -34,7 +33,7 @@ def pin(
         new: the files to add, whose first records are looked at before the first commit.
         server: loads the tokenizer for the workers at the same time.
         folder: of the dataset.
-        snapshot: the newest one.
+        version: the newest one; None if there is none.
 
     Raises:
         UserError: if the options cannot be met, or are not those of the dataset.
@@ -46,17 +45,17 @@ def pin(
     with output_errors(options):
         check_free(folder)
         # Later, nobody could follow an advice on the first records: the build rejects what does not fit.
-        job, warnings = resolve(options, sources, [] if snapshot.version else new, materials)
-        if snapshot.version:
-            before = job_of(folder, snapshot)
+        job, warnings = resolve(options, sources, [] if version else new, materials)
+        if version:
+            before = job_of(folder, version)
             if changed := [*differences(before, at_the_time_of(before, job, options))]:
                 raise _other_options(folder, changed)
             job = before
         else:
             for id in folder.begun():
                 job = at_the_time_of(read_job(Folder(folder.output, id)), job, options)
-        store(stored_materials(folder, materials), warns=bool(snapshot.version))
-    if snapshot.version and options.dedup != "none":
+        store(stored_materials(folder, materials), warns=bool(version))
+    if version and options.dedup != "none":
         text = f"--dedup {options.dedup}: new records are compared with each other, not with those that are there"
         print(f"chatmill: {text}", file=sys.stderr)
     for warning in warnings:
@@ -70,7 +69,7 @@ def _show(warning: str) -> None:
     print(f"chatmill: {warning}", file=sys.stderr)
 
 
-def check_appendable(folder: Folder, options: Options, sources: Sequence[Source]) -> Snapshot:
+def check_appendable(folder: Folder, options: Options, sources: Sequence[Source]) -> Version | None:
     """Check that a folder is free, or has a dataset that can be appended to.
 
     Args:
@@ -79,12 +78,12 @@ def check_appendable(folder: Folder, options: Options, sources: Sequence[Source]
         sources: of read_sources.
 
     Returns:
-        The newest snapshot.
+        The newest version; None if there is none.
 
     Raises:
         UserError: if it has a dataset that cannot be appended to, or one that was begun with other options; or if a
             folder of it is a link.
-        InputError: if the log is damaged.
+        InputError: if the version is damaged.
     """
     check_no_links(folder)
     if (mix := mix_of(options, job_sources(sources, {}))) and mix.shares_out:
@@ -92,15 +91,17 @@ def check_appendable(folder: Folder, options: Options, sources: Sequence[Source]
             "weight, max_examples, max_tokens and mix_tokens count the records of one build, and an append does not "
             "count those that are there. Build all inputs in one, or leave them out."
         )
-    snapshot = Log(folder).newest() or Snapshot()
-    if not snapshot.version:
+    version = newest(folder)
+    if version is None:
+        check_format(folder)
         if exists(folder.success):
             raise UserError(
-                f"{folder.output}: its log is missing, so it cannot be appended to. Copy its folder _chatmill, too."
+                f"{folder.output}: its versions are missing, so it cannot be appended to. Copy its folder _chatmill, "
+                "too."
             )
-    elif changed := [*differences_without_inputs(job_of(folder, snapshot), options, sources)]:
+    elif changed := [*differences_without_inputs(job_of(folder, version), options, sources)]:
         raise _other_options(folder, changed)
-    return snapshot
+    return version
 
 
 def _other_options(folder: Folder, changed: Sequence[str]) -> UserError:

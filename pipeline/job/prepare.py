@@ -40,14 +40,13 @@ from pipeline.job.tokenizer_source import (
 from pipeline.local.fork_server import ForkServer
 from transforms.base.errors import RecordDropped, RecordError, StoreError, UserError
 from transforms.base.phrases import counted
-from transforms.catalog.description import library_versions
-from transforms.catalog.layout import Folder, check_free
-from transforms.catalog.log import Log
-from transforms.catalog.snapshot import Snapshot
 from transforms.chat.rendering.template import NO_TEMPLATE, ChatTemplate, reads_clock
 from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.spans.turns import TurnFinder
 from transforms.contamination.index import MOST_RECORDS
+from transforms.dataset.description import library_versions
+from transforms.dataset.layout import Folder, check_free
+from transforms.dataset.versions import builds, newest
 from transforms.inputs.formats import input_format
 from transforms.inputs.formatter import load_formatter
 from transforms.inputs.listing import InputFile
@@ -114,14 +113,13 @@ def prepare(
         if lock:
             lock.take()
         remove_attempts(folder.output)
-        log = Log(folder)
-        snapshot = log.newest() or Snapshot()
-        taken = {each.id for each in snapshot.increments} | {entry.add.id for entry in log.versions()}
-        begun = [id for id in begun_since_commit(folder, log) if id not in taken]
+        version = newest(folder)
+        taken = {increment.id for build in builds(folder) for increment in build.increments}
+        begun = [id for id in begun_since_commit(folder, version) if id not in taken]
         found = None if options.overwrite else _begun(options, folder, begun, job, files, taken)
-        if found is None and snapshot.version and not options.overwrite:
+        if found is None and version and not options.overwrite:
             return None
-        if lost := left_out(snapshot, files, options.output):
+        if version and (lost := left_out(version, files, options.output)):
             warnings.append(lost)
         for warning in warnings:
             print(f"chatmill: {warning}", file=sys.stderr)
@@ -134,7 +132,7 @@ def prepare(
         store(stored_materials(folder, materials), warns=id in begun)
         forget(folder, [other for other in folder.begun() if other != id])
         begin_increment(of_folder, of_increment, files)
-    return Prepared(of_increment, of_folder, Change(snapshot.version, is_build=True))
+    return Prepared(of_increment, of_folder, Change(version.number if version else 0, is_build=True))
 
 
 _Planned = tuple[str, Job, list[InputFile]]  # the id of an increment, its job, and its input

@@ -21,7 +21,7 @@ from rich.table import Column
 
 from pipeline.cli.console import show_phase
 from pipeline.job.job_json import Job
-from transforms.catalog.layout import Folder
+from transforms.dataset.layout import Folder
 from transforms.model.receipts import numbers_of, read_receipt
 from transforms.steps.reports import read_reports
 from transforms.storage.files import join

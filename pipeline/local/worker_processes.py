@@ -25,7 +25,7 @@ from pipeline.job.job_json import Job
 from pipeline.local.fork_server import ForkServer, can_fork
 from pipeline.local.loopback import loopback_servers
 from transforms.base.cores import cores
-from transforms.catalog.layout import Folder
+from transforms.dataset.layout import Folder
 from transforms.tokens.fast_encoder import WORTH_LOADING, load_fast_encoder
 from transforms.tokens.tokenizer import load_tokenizer
 from transforms.tokens.tokenizer_files import read_tokenizer_folder

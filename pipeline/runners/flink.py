@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pipeline.cli.options import Options
     from pipeline.job.job_json import Job
     from pipeline.runners.runner import Parse
-    from transforms.catalog.layout import Folder
+    from transforms.dataset.layout import Folder
 
 # The values of --flink_master with which Flink runs inside Beam's job server.
 _EMBEDDED = ("[local]", "[auto]")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pipeline.cli.options import Options
     from pipeline.job.job_json import Job
     from pipeline.local.fork_server import ForkServer
-    from transforms.catalog.layout import Folder
+    from transforms.dataset.layout import Folder
 
     # From flags to Beam's options, and its runner.
     Parse: TypeAlias = Callable[[Sequence[str]], tuple[PipelineOptions, Any]]

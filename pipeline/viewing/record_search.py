@@ -18,7 +18,7 @@ from pipeline.viewing.row_view import Row, read_row, read_row_of_shard, shard_of
 from transforms.base.checks import did_you_mean
 from transforms.base.errors import UserError
 from transforms.base.phrases import counted
-from transforms.catalog.layout import SPLITS
+from transforms.dataset.layout import SPLITS
 from transforms.reading.reader import Dataset, FailedBuild
 from transforms.reading.row_examples import examples_of
 from transforms.rows.columns import PROVENANCE_COLUMNS

@@ -14,9 +14,9 @@ from rich.text import Text
 from pipeline.viewing.hints import hints
 from pipeline.viewing.row_view import print_preview
 from transforms.base.phrases import counted, most_of
-from transforms.catalog.layout import Folder
-from transforms.catalog.manifest import described_source, records_compared, unread_events_text, unread_text
 from transforms.chat.parity.contexts import KINDS
+from transforms.dataset.layout import Folder
+from transforms.dataset.manifest import described_source, records_compared, unread_events_text, unread_text
 from transforms.outputs import loading_code
 from transforms.publish.concerns import Concern, concerns
 from transforms.reading.reader import Dataset

@@ -127,7 +127,7 @@ def test_what_was_begun_with_or_without_append_is_finished_by_the_other(build, c
     assert digests(output) == before
     ended = build(*command[finished:], "--max_reject_fraction=1")
     assert ended.code == 0 and "resuming: 1 of 1 splits" in ended.err
-    assert digests(output) == digests(expected) and not (output / "_chatmill/increments").exists()
+    assert digests(output) == digests(expected) and not (output / "_chatmill/building").exists()
 
 
 def test_rejects_over_the_budget_are_shown_and_finished_before_what_is_new_since(build, corpus, tmp_path, capfd):
@@ -211,7 +211,7 @@ def test_of_twenty_builds_with_other_options_one_writes_the_dataset(corpus, tmp_
     manifest = manifest_of(output)
     assert manifest["job"]["options"]["seed"] == codes.index(0) and manifest["records"]["kept"] == 300
     assert chatmill("verify", output) == 0
-    assert not (output / "_chatmill" / "lock").exists() and not (output / "_chatmill" / "increments").exists()
+    assert not (output / "_chatmill" / "lock").exists() and not (output / "_chatmill" / "building").exists()
 
 
 def test_on_a_disk_without_locks_a_build_of_which_another_one_finished_the_work_ends_well(build, corpus, tmp_path):
@@ -226,7 +226,7 @@ def test_on_a_disk_without_locks_a_build_of_which_another_one_finished_the_work_
     assert ended.code == 0 and "Traceback" not in ended.printed, ended.printed
     assert digests(output) == before
     # What it has written in vain goes.
-    assert build(*command).code == 0 and not (output / "_chatmill" / "increments").exists()
+    assert build(*command).code == 0 and not (output / "_chatmill" / "building").exists()
 
 
 def test_on_a_disk_without_locks_a_folder_that_another_build_removes_while_it_is_empty_is_made_again(
@@ -236,7 +236,7 @@ def test_on_a_disk_without_locks_a_folder_that_another_build_removes_while_it_is
     arrive(corpus, 1, 9)
     overwrite = ["--overwrite", *append_to(output, corpus)[1:], "--direct_num_workers=1"]
     assert build(*overwrite).code == 0
-    first = forks.stop(f"mkdir {output}/_chatmill/increments/", "build", *overwrite)
+    first = forks.stop(f"mkdir {output}/_chatmill/building/", "build", *overwrite)
     assert isinstance(first, forks.Stopped), first
     assert build(*overwrite, "--seed=1").code == 0
     ended = first.go_on()

@@ -49,7 +49,7 @@ def test_a_run_over_its_budgets_fails_with_one_message_and_is_finished_with_larg
         "max_unprinted_fraction 0.0",
     ):
         assert line in ended.err
-    assert not (output / "_SUCCESS").exists() and not (output / "_chatmill" / "log").exists()
+    assert not (output / "_SUCCESS").exists() and not (output / "_chatmill" / "versions").exists()
     written = {path: path.stat().st_mtime_ns for path in output.glob("*/*.parquet")}
     assert sorted(name_in_increment(path.name) for path in written) == [
         "ledger-000000-000.parquet",

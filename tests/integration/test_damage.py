@@ -6,6 +6,7 @@ what is right.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -32,14 +33,14 @@ PACKED = [*OPTIONS, "--packing=bfd", "--max_length=24", "--validation_fraction=0
 PACKED += ["--output_format=parquet,tfrecord"]
 FORMATTER = "def same(record):\n    return record\n"
 PUBLISHED = ("data/", "tfrecord/", "rejects/", "ledger/")
-LOG, STATE = "_chatmill/log/", "_chatmill/"
+VERSIONS, STATE = "_chatmill/versions/", "_chatmill/"
 Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the inputs of days, and datasets: `packed` is one build; `grown` has a build, appends, and before
-    the last a build of all; `expired` is left with its last two versions; `begun` is not finished.
+    the last a build of all: five versions; `expired` is left with its last two versions; `begun` is not finished.
     """
     made = tmp_path_factory.mktemp("made")
     for day in range(DAYS + 1):
@@ -151,7 +152,7 @@ def link_to_nothing(path: Path, other: Path) -> list[Path]:
 
 HARMS = (remove, truncate, empty, flip, lose_end, exchange, copy, link_to_nothing)
 CHANGED, CUT = "it was changed or damaged: its sha256 is", "it has [0-9,]+ bytes; [0-9,]+ were written"
-# What verify says of a file of rows or the ledger. How large rejects were is nowhere.
+# What verify says of a file of rows, rejects or exceptions.
 OF_PUBLISHED = {
     "truncate": CUT,
     "empty": CUT,
@@ -177,8 +178,7 @@ def harmed(made: Path, dataset: str, folder: Path, name: str, harm: Any) -> tupl
 def said_by_verify(name: str, harm: str, version: int) -> dict[str, str]:
     """What verify says of a file that was harmed."""
     if name.startswith(PUBLISHED):
-        said = OF_PUBLISHED.get(harm, f"{CHANGED}|{CUT}")
-        return {name: CHANGED if name.startswith("rejects/") and "bytes" in said else said}
+        return {name: OF_PUBLISHED.get(harm, f"{CHANGED}|{CUT}")}
     if name.startswith(f"{STATE}tokenizers/"):
         is_read = harm != "copy" or name.endswith(".jinja")
         return {name.rpartition("/")[0]: "."} if is_read else {}
@@ -195,7 +195,7 @@ def said_by_verify(name: str, harm: str, version: int) -> dict[str, str]:
 def test_verify_names_exactly_what_was_harmed(made, tmp_path, run, dataset, harm):
     version = Dataset(str(made / dataset)).version
     wrong = []
-    for number, name in enumerate(name for name in contents(made / dataset) if not name.startswith(LOG)):
+    for number, name in enumerate(name for name in contents(made / dataset) if not name.startswith(VERSIONS)):
         output, changed = harmed(made, dataset, tmp_path / str(number), name, harm)
         code, out, err = run("verify", output, "--json")
         found = {fault["path"]: fault["problem"] for fault in json.loads(out)["faults"]}
@@ -212,51 +212,120 @@ def test_verify_names_exactly_what_was_harmed(made, tmp_path, run, dataset, harm
 
 
 def assert_named(changed: Sequence[str], ended: tuple[int, str, str], codes: Sequence[int] = (1, 2)) -> None:
-    """Assert that a command ended with one line that names what was changed, its increment, or the log."""
+    """Assert that a command ended with one line that names what was changed, or its increment."""
     code, _, err = ended
     assert code in codes and err.count("\n") == 1 and "Traceback" not in err and "unexpected error" not in err, ended
     parts = {part for name in changed for part in (name.rpartition("/")[2], *re.findall("[0-9a-f]{16}", name))}
-    parts |= {"_chatmill/log" for name in changed if name.startswith(LOG)}
     assert any(part and part in err for part in parts), (changed, err)
 
 
-def log_of(folder: Path) -> list[str]:
-    return sorted(name for name in contents(folder) if name.startswith(LOG))
+def versions_of(folder: Path) -> list[str]:
+    return sorted(name for name in contents(folder) if name.startswith(VERSIONS))
+
+
+def run_or_verify(run: Run, command: str, output: Path, made: Path) -> tuple[int, str, str]:
+    """How a command ended. What verify prints of a fault is a line of its own."""
+    if command != "verify":
+        return run(*command_of(command, output, made))
+    code, out, _ = run("verify", output)
+    return code, "", out.partition("\n")[0] + "\n"
+
+
+OF_ALL = ("verify", "snapshots", "expire")  # which read all versions
 
 
 @pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
-def test_log_that_is_not_whole_is_named_by_each_command_and_nothing_is_changed(made, tmp_path, run, harm):
-    """No version of `grown` has expired, so that each of its entries is needed.
+def test_version_that_is_not_whole_is_named_by_each_command_that_needs_it_and_nothing_is_changed(
+    made, tmp_path, run, harm
+):
+    """All commands need the newest version; the others have all of theirs without an older one.
 
-    An entry has the hash of the one before it. Of the newest one nothing has, so a byte of it may change unseen.
+    Nothing has the hash of the newest one, so a byte of it may change unseen. The oldest one may have expired.
     """
-    commands = ["verify", *(name for name in (*READS, *WRITES) if name not in ("input", "overwrite"))]
-    entries = log_of(made / "grown")
-    for number, name in enumerate(entries[:-1] if harm.__name__ == "flip" else entries):
+    names = versions_of(made / "grown")
+    for number, name in enumerate(names):
+        is_newest = harm.__name__ == "copy" or name == names[-1] or (harm.__name__ == "exchange" and name == names[-2])
+        if (harm.__name__, number) == ("remove", 0) or (harm.__name__ == "flip" and is_newest):
+            continue
+        commands: Sequence[str] = OF_ALL
+        if is_newest:
+            commands = ("verify", *(name for name in (*READS, *WRITES) if name not in ("input", "overwrite")))
+        if is_newest and harm.__name__ == "remove":  # which the manifest says
+            commands = ("verify", "append", "expire")
         output, changed = harmed(made, "grown", tmp_path / str(number), name, harm)
         before = contents(output)
-        for command in commands if number == harm.__name__ == "remove" else commands[number % 2 :: 2]:
-            ended = run(*(["verify", output] if command == "verify" else command_of(command, output, made)))
-            if command == "verify":
-                ended = ended[0], "", ended[1].partition("\n")[0] + "\n"
-            assert_named(changed, ended)
+        for command in commands:
+            assert_named(changed, run_or_verify(run, command, output, made))
             assert contents(output) == before, (name, command)
+        if not is_newest:
+            assert shown(run, made, output, "stats") == shown(run, made, made / "grown", "stats")
 
 
-@pytest.mark.parametrize("command", ["snapshots", "stats", "append", "expire"])
-def test_entry_of_the_log_that_says_another_time_is_named(made, tmp_path, run, command):
-    """Which has all types and names that it had: only the hash in the entry after it says that it was changed."""
+def edited(number: int, change: Callable[[dict[str, Any]], Any]) -> Callable[[Path, Path], None]:
+    return lambda output, made: in_json(output / VERSIONS / f"{number:08d}.json", change)
+
+
+def plant(output: Path, made: Path) -> None:
+    """Let the newest version be one that others committed on the same version before it."""
+    (output / VERSIONS / "00000005.json").unlink()
+    (output / "manifest.json").unlink()
+    assert main(list(map(str, command_of("append", output, made)))) == 0
+    newest = (output / VERSIONS / "00000005.json").read_bytes()
+    shutil.copytree(made / "grown" / VERSIONS, output / VERSIONS, dirs_exist_ok=True)
+    assert main(list(map(str, command_of("append", output, made)))) == 0
+    (output / VERSIONS / "00000005.json").write_bytes(newest)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (edited(1, lambda version: version.update(time="1999-01-01T00:00:00+00:00")), "00000001.json: it is damaged"),
+        (edited(2, lambda version: version["total"].update(rows=1)), "00000002.json: it is damaged (it is not what"),
+        (edited(3, lambda version: version["increments"][0]["counts"].update(rows=1)), "00000003.json: it is damaged"),
+        (edited(5, lambda version: version.update(previous="0" * 64)), "00000004.json: it is damaged (it is not what"),
+        (edited(1, lambda version: None), "00000001.json: it is damaged (it is not what version 2 follows"),
+        (plant, "00000005.json: it is damaged (it is not what version 6 follows"),
+    ],
+)
+def test_version_that_does_not_follow_the_one_before_it_is_named(made, tmp_path, run, change, named):
+    """Which has all types and names that it had: only the hash in the version after it says that it was changed."""
     output = Path(shutil.copytree(made / "grown", tmp_path / "out"))
-    entry = output / log_of(output)[0]
-    entry.write_text(re.sub(r'"time":"\d{4}', '"time":"1999', entry.read_text()))
-    assert_named([f"{LOG}{entry.name}"], run(*command_of(command, output, made)))
+    change(output, made)
+    before = contents(output)
+    for command in OF_ALL:
+        code, _, err = run_or_verify(run, command, output, made)
+        assert code == 1 and named in err and err.count("\n") == 1, (command, err)
+    assert contents(output) == before
+
+
+def test_versions_that_a_disk_does_not_list_or_read_are_not_taken_for_none(made, tmp_path, run, monkeypatch):
+    output = Path(shutil.copytree(made / "grown", tmp_path / "out"))
+    newest, scandir = output / VERSIONS / "00000005.json", os.scandir
+    content = newest.read_bytes()
+    newest.unlink()
+    newest.symlink_to("/proc/self/mem")  # whose first byte gives EIO
+    for command in ("stats", *WRITES):
+        code, _, err = run(*command_of(command, output, made))
+        assert code and "(Input/output error)" in err and err.count("\n") == 1, err
+    newest.unlink()
+    newest.write_bytes(content)
+
+    def fail(path: Any) -> Any:
+        if str(path) == str(newest.parent):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", fail)
+    for command in ("stats", *WRITES):
+        code, _, err = run(*command_of(command, output, made))
+        assert code and "(Input/output error)" in err and err.count("\n") == 1, err
 
 
 def chosen(folder: Path) -> list[str]:
-    """The first file of each part of a dataset, all of the log, and those that are derived from it."""
+    """The first file of each part of a dataset, all versions, and those that are derived from them."""
     names = sorted(contents(folder))
     of_parts = {name.rpartition("/")[0]: name for name in reversed(names) if "/" in name}
-    return [name for name in names if "/" not in name or name.startswith(LOG) or name in of_parts.values()]
+    return [name for name in names if "/" not in name or name.startswith(VERSIONS) or name in of_parts.values()]
 
 
 def shown(run: Run, made: Path, output: Path, command: str) -> tuple[tuple[int, str, str], Any]:
@@ -273,12 +342,15 @@ def test_command_that_reads_names_what_is_damaged_or_shows_what_is_right(made, t
     sound = Path(shutil.copytree(made / "expired", tmp_path / "sound" / "out"))
     ended, right = shown(run, made, sound, command)
     assert ended[0] == 0, ended
+    newest = versions_of(sound)[-1]
     for name in chosen(sound):
         for harm in HARMS if command != "input" else HARMS[:3]:
-            if command == "input" and not name.startswith(("data/", "manifest", LOG)):
+            if command == "input" and not name.startswith(("data/", "manifest", VERSIONS)):
                 continue
             if command == "rejects" and name.startswith("rejects/"):
                 continue  # those of both increments are listed together
+            if harm is remove and (name == newest or (command == "snapshots" and name.startswith(VERSIONS))):
+                continue  # without the newest one, the one before is it until something is written; an old one expires
             output, changed = harmed(made, "expired", tmp_path / name / harm.__name__, name, harm)
             ended, found = shown(run, made, output, command)
             if ended[0]:
@@ -291,7 +363,7 @@ def test_command_that_reads_names_what_is_damaged_or_shows_what_is_right(made, t
 @pytest.mark.parametrize("command", WRITES)
 def test_command_that_writes_names_what_is_damaged_or_loses_no_record(made, tmp_path, run, command):
     for name in chosen(made / "expired"):
-        for harm in (remove, truncate) if name.startswith(LOG) else (remove,):
+        for harm in (remove, truncate) if name.startswith(VERSIONS) else (remove,):
             output, changed = harmed(made, "expired", tmp_path / name / harm.__name__, name, harm)
             before = contents(output)
             ended = run(*command_of(command, output, made))
@@ -301,15 +373,16 @@ def test_command_that_writes_names_what_is_damaged_or_loses_no_record(made, tmp_
                 assert all(after[each] == before[each] for each in before if "/" in each), (name, harm, ended)
                 continue
             for each in changed if command != "overwrite" else []:
-                if each.startswith((*PUBLISHED, STATE)):
+                if each.startswith((*PUBLISHED, STATE)) and not each.startswith(VERSIONS):
                     (output / each).parent.mkdir(exist_ok=True)
                     shutil.copy(made / "expired" / each, output / each)
             days = {"append": DAYS + 1, "overwrite": 1, "expire": DAYS}[command]
             assert manifest_of(output)["records"]["read"] == RECORDS * days
-            assert json.loads(run("verify", output, "--json")[1])["faults"] == [], (name, harm)
+            faults = [fault["path"] for fault in json.loads(run("verify", output, "--json")[1])["faults"]]
+            assert faults == ([name] if harm is truncate else []), (name, harm)
 
 
-# What is in an entry of the log, or in a manifest.
+# What is in a version, or in a manifest.
 
 
 def in_json(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
@@ -318,38 +391,96 @@ def in_json(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     path.write_text(json.dumps(content))
 
 
-# What the newest entry has, and why it is refused; unit/test_log.py has what does not follow from the entry before.
+# What the newest version has, and why it is refused.
 EDITS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
-    (lambda entry: entry.update(version=3), "it is version 3; expected 4"),
-    (lambda entry: entry.pop("add"), "add"),
+    (lambda version: version.update(number=3), "it is version 3; expected 5"),
+    (lambda version: version.pop("increments"), "increments"),
+    (lambda version: version.update(increments=[]), "it adds no increment"),
+    (lambda version: version["job"].pop("splits"), "splits"),
 ]
 EDITS += [
-    (lambda entry, id=id: entry["add"].update(id=id), repr(id))
+    (lambda version, id=id: version["increments"][-1].update(id=id), repr(id))
     for id in ("alice", "..", "../../a", "/home/a", "0123456789ABCDEF")
 ]
 EDITS += [
-    (lambda entry, path=path: entry["add"]["files"]["shards"][0].update(path=path), "")
+    (lambda version, path=path: version["increments"][0]["files"][0].update(path=path), "")
     for path in ("data/../../alice.parquet", "/etc/passwd", "alice/train-000000-000.parquet", 7)
 ]
 
 
 @pytest.mark.parametrize(("change", "why"), EDITS)
-def test_entry_that_no_build_wrote_is_refused(made, tmp_path, run, change, why):
+def test_version_that_no_build_wrote_is_refused(made, tmp_path, run, change, why):
     output = Path(shutil.copytree(made / "grown", tmp_path / "out"))
-    in_json(output / LOG / "00000004.json", change)
-    (output / STATE / "increments" / "alice").mkdir(parents=True)
-    (output / STATE / "increments" / "alice" / "thesis.txt").touch()
+    in_json(output / VERSIONS / "00000005.json", change)
+    (output / STATE / "building" / "alice").mkdir(parents=True)
+    (output / STATE / "building" / "alice" / "thesis.txt").touch()
     before = contents(output)
     for command in ("inspect", *WRITES):
         code, _, err = run(*command_of(command, output, made))
         assert (code, err.count("\n")) == (1, 1), (command, err)
-        assert "00000004.json: it is damaged (" in err and why in err, (command, err)
+        assert "00000005.json: it is damaged (" in err and why in err, (command, err)
     assert contents(output) == before
 
 
-def without_log(change: Callable[[Path], Any]) -> Callable[[Path], Any]:
+# Datasets of other versions of Chatmill.
+
+
+def of_earlier_commit(output: Path) -> None:
+    """Let a dataset be as earlier commits of 0.3 wrote it: with a log."""
+    (output / VERSIONS).rename(output / STATE / "log")
+    in_json(output / "manifest.json", lambda manifest: manifest.update(format=2))
+
+
+def of_0_2(output: Path) -> None:
+    """Let a dataset be as 0.2 wrote it."""
+    shutil.rmtree(output / VERSIONS)
+    (output / STATE / "job.json").write_text("{}")
+    manifest = json.loads((output / "manifest.json").read_bytes())
+    del manifest["ledger"], manifest["snapshot"]
+    names = {
+        shard["path"]: f"data/train-{number:05d}-of-00002.parquet" for number, shard in enumerate(manifest["shards"])
+    }
+    for shard in manifest["shards"]:
+        (output / shard["path"]).rename(output / names[shard["path"]])
+        shard["path"] = names[shard["path"]]
+    for number, path in enumerate(manifest["rejects"]):
+        (output / path).rename(output / f"rejects/{number:05d}.parquet")
+    manifest |= {
+        "format": 1,
+        "rejects": [f"rejects/{number:05d}.parquet" for number in range(len(manifest["rejects"]))],
+    }
+    shutil.rmtree(output / "ledger")
+    (output / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("make", [of_earlier_commit, of_0_2])
+def test_dataset_of_an_earlier_version_is_read_as_input_and_built_again_and_all_else_refuses_it(
+    made, tmp_path, run, make
+):
+    output = Path(shutil.copytree(made / "grown", tmp_path / "out"))
+    rows = manifest_of(output)["rows"]
+    assert run("expire", output, "--older_than=0s")[0] == 0
+    make(output)
+    (output / "data" / "notes.txt").write_text("of somebody else")
+    before = contents(output)
+    assert shown(run, made, output, "input")[1] == rows
+    for command in ("verify", *(each for each in (*READS, *WRITES, "resume") if each not in ("input", "overwrite"))):
+        code, _, err = run(*(["verify", output] if command == "verify" else command_of(command, output, made)))
+        assert code == 2 and err.count("\n") == 1 and "an earlier version of Chatmill wrote this dataset" in err, err
+    assert contents(output) == before
+
+    assert run(*command_of("overwrite", output, made))[0] == 0
+
+    assert broken_laws(output) == [] and Dataset(str(output)).version == 1
+    named = {file["path"] for file in (*manifest_of(output)["shards"], *manifest_of(output)["ledger"])}
+    assert {*published(output)} == {*named, *manifest_of(output)["rejects"], "data/notes.txt"}
+    assert not (output / STATE / "log").exists()
+    assert run(*command_of("expire", output, made))[0] == 0
+
+
+def without_versions(change: Callable[[Path], Any]) -> Callable[[Path], Any]:
     def changed(output: Path) -> None:
-        shutil.rmtree(output / LOG)
+        shutil.rmtree(output / VERSIONS)
         change(output)
 
     return changed
@@ -360,13 +491,22 @@ def of_manifest(**values: Any) -> Callable[[Path], None]:
 
 
 NOT_WHOLE: list[tuple[str, Callable[[Path], Any], str]] = [
-    ("inspect", without_log(lambda output: shutil.rmtree(output / STATE)), "there is no tokenizer"),
-    ("inspect", without_log(lambda output: shutil.rmtree(output / "data")), ".parquet: the file is missing"),
-    ("stats", without_log(lambda output: (output / "_SUCCESS").unlink()), "it is not finished"),
-    ("stats", without_log(lambda output: (output / "manifest.json").write_text("{}")), "not the manifest of a dataset"),
-    ("stats", without_log(of_manifest(format=9)), "it has the format 9, and this version of Chatmill has 2"),
-    ("resume", of_manifest(format=1), "it has the format 1, and this version of Chatmill has 2"),
-    ("append", lambda output: shutil.rmtree(output / STATE), "its log is missing"),
+    ("inspect", without_versions(lambda output: shutil.rmtree(output / STATE)), "there is no tokenizer"),
+    ("inspect", without_versions(lambda output: shutil.rmtree(output / "data")), ".parquet: the file is missing"),
+    ("stats", without_versions(lambda output: (output / "_SUCCESS").unlink()), "it is not finished"),
+    (
+        "stats",
+        without_versions(lambda output: (output / "manifest.json").write_text("{}")),
+        "not the manifest of a dataset",
+    ),
+    ("stats", without_versions(of_manifest(format=9)), "a later version of Chatmill wrote this dataset"),
+    (
+        "append",
+        lambda output: in_json(output / VERSIONS / "00000001.json", lambda version: version.update(format=9)),
+        "00000001.json: it has the format 9; this version of Chatmill reads 3",
+    ),
+    ("append", lambda output: shutil.rmtree(output / STATE), "its versions are missing"),
+    ("expire", lambda output: shutil.rmtree(output / STATE), "its versions are missing"),
 ]
 
 
@@ -378,16 +518,15 @@ def test_dataset_of_which_a_part_is_gone_is_refused_in_one_line(made, tmp_path, 
     assert code in (1, 2) and err.count("\n") == 1 and says in err, err
 
 
-def test_version_without_a_shard_that_is_there_and_a_log_that_is_gone_are_named(made, tmp_path, run):
+def test_version_without_a_shard_that_is_there_and_versions_that_are_gone_are_named(made, tmp_path, run):
     output = Path(shutil.copytree(made / "packed", tmp_path / "out"))
-    entry = output / LOG / "00000001.json"
-    in_json(entry, lambda entry: entry["add"]["files"]["shards"].pop(1))
+    in_json(output / VERSIONS / "00000001.json", lambda version: version["increments"][0]["files"].pop(1))
     problems = dict(fault.values() for fault in json.loads(run("verify", output, "--json")[1])["faults"])
     [shard] = [path for path, problem in problems.items() if "the manifest does not name this file" in problem]
     assert shard in manifest_of(output)["shards"][1]["path"] and "manifest.json" in problems
-    shutil.rmtree(output / LOG)
+    shutil.rmtree(output / VERSIONS)
     problems = dict(fault.values() for fault in json.loads(run("verify", output, "--json")[1])["faults"])
-    assert problems == {"_chatmill/log": "it is missing, and other files of _chatmill/ are there"}
+    assert problems == {"_chatmill/versions": "it is missing, and other files of _chatmill/ are there"}
 
 
 def test_an_append_that_is_not_finished_is_no_damage(made, tmp_path, run):
@@ -400,7 +539,7 @@ def test_an_append_that_is_not_finished_is_no_damage(made, tmp_path, run):
 # Links, and files of somebody else.
 
 LINKS = ("data", "rejects", "tfrecord", "_chatmill", *(f"_chatmill/{part}" for part in (
-    "increments", "log", "tokenizers", "formatters"
+    "building", "versions", "tokenizers", "formatters"
 )))  # fmt: skip
 ID = "0123456789abcdef"
 
@@ -447,7 +586,7 @@ def test_shard_that_is_a_link_to_a_file_is_read_and_what_it_leads_to_stays(made,
 def test_files_of_somebody_else_stay_where_a_job_writes_its_own(made, tmp_path):
     output = Path(shutil.copytree(made / "grown", tmp_path / "out"))
     own = [output / "data" / "notes.txt", output / "_chatmill" / "notes.json"]
-    own.append(output / "_chatmill" / "increments" / "alice" / "thesis.txt")
+    own.append(output / "_chatmill" / "building" / "alice" / "thesis.txt")
     for path in own:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("of somebody else")

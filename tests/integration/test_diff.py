@@ -15,7 +15,7 @@ import pytest
 from support.chats import assistant, user
 from support.command_line import chatmill
 from support.datasets import write_jsonl
-from support.harms import edit_log
+from support.harms import edit_version
 from support.paths import ROOT, TOKENIZER
 
 RECORDS: list[dict[str, Any]] = [
@@ -81,7 +81,7 @@ def test_options_and_what_they_change_are_named_with_both_values(built, diff):
 
 def test_version_template_and_reason_are_named(built, diff, tmp_path):
     other = Path(shutil.copytree(built("base", *BASE), tmp_path / "other"))
-    edit_log(other, lambda entry: entry["job"]["versions"].update(tokenizers="0.1.0"))
+    edit_version(other, lambda of: of["job"]["versions"].update(tokenizers="0.1.0"))
     code, out, found = diff(built("base", *BASE), other)
     assert (code, [*found["job"]], found["files"]) == (0, ["version of tokenizers"], {"a": 2, "b": 2, "same": 2})
     assert re.search(r"version of tokenizers +\S+ +0\.1\.0 *\n", out)

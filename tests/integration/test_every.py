@@ -151,7 +151,7 @@ def test_files_that_arrive_and_are_still_being_written_are_there_once_although_i
 def test_sigterm_ends_it_after_the_increment_that_is_being_built(folder, output):
     with every_second(folder, output) as process:
         (folder / "a.jsonl").write_bytes(lines("a", 20_000))
-        wait_until(lambda: [*output.glob("_chatmill/increments/*/job.json")], process, output)
+        wait_until(lambda: [*output.glob("_chatmill/building/*/job.json")], process, output)
         (folder / "b.jsonl").write_bytes(lines("b", 1))
         end(process)
     assert increments_of(output) == ["a"]
@@ -176,7 +176,7 @@ def test_an_increment_that_was_begun_is_finished_first_with_its_own_files(folder
         assert chatmill("build", "--append", *options_of(folder, output)) == 0
     assert increments_of(output) == ["bc", "a"]
     assert Dataset(str(output)).snapshot.increments[0].id == begun
-    assert not (output / "_chatmill/increments").exists()
+    assert not (output / "_chatmill/building").exists()
 
 
 def test_an_increment_that_was_begun_is_not_finished_if_a_file_of_it_changed(folder, output):

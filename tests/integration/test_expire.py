@@ -45,15 +45,15 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def output(built: Path, tmp_path: Path) -> Path:
     """A dataset, and a build that was begun, whose files are twenty days old."""
     output = Path(shutil.copytree(built, tmp_path / "out"))
-    (output / "_chatmill" / "increments" / ("f" * 16)).mkdir(parents=True)
-    (output / "_chatmill" / "increments" / ("f" * 16) / "job.json").write_bytes(b"{}")
+    (output / "_chatmill" / "building" / ("f" * 16)).mkdir(parents=True)
+    (output / "_chatmill" / "building" / ("f" * 16) / "job.json").write_bytes(b"{}")
     for path in output.rglob("*"):
         age(path, 20)
     return output
 
 
 def test_file_of_a_job_that_no_version_names_goes_if_it_is_old_and_of_no_increment_that_is_being_built(output):
-    age(output / "_chatmill" / "increments" / ("f" * 16) / "job.json", 0.5)
+    age(output / "_chatmill" / "building" / ("f" * 16) / "job.json", 0.5)
     named = files_of(output)
     new, in_work = (output / "data" / f"train-{id * 16}-000000-000.parquet" for id in "ef")
     # Of an append that failed, and was never finished.
@@ -74,7 +74,7 @@ def test_file_of_a_job_that_no_version_names_goes_if_it_is_old_and_of_no_increme
 
 
 def test_work_of_a_build_goes_when_its_newest_file_is_a_day_old(output):
-    work = output / "_chatmill" / "increments" / ("f" * 16)
+    work = output / "_chatmill" / "building" / ("f" * 16)
     receipt = work / "receipts" / "0000000-00000.json"
     shard = output / "data" / f"train-{'f' * 16}-000000-000.parquet"
     receipt.parent.mkdir()
@@ -131,7 +131,7 @@ def test_no_tokenizer_goes_while_it_is_not_known_what_an_increment_in_work_has(o
     other = Path(shutil.copytree(tokenizer, tokenizer.with_name("0" * 16)))
     for path in other.iterdir():
         age(path, 20)
-    job = output / "_chatmill" / "increments" / ("f" * 16) / "job.json"
+    job = output / "_chatmill" / "building" / ("f" * 16) / "job.json"
     age(job, 0.5)
     expire(output, "1d")
     assert other.exists()

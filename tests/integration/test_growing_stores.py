@@ -82,7 +82,7 @@ def test_dataset_grows_in_a_bucket_next_to_another_append_and_after_a_failed_com
     assert records_of(output) == 40
 
     arrive(store, folder, 1)
-    store.proxy.refused = {r"(PUT|POST) .*log/00000002\.json": "AccessDenied"}
+    store.proxy.refused = {r"(PUT|POST) .*versions/00000002\.json": "AccessDenied"}
     failed = build("--append", *options)
     store.proxy.reset()
     assert failed.code == 1 and "AccessDenied" in failed.err and records_of(output) == 40, failed.err
@@ -90,7 +90,7 @@ def test_dataset_grows_in_a_bucket_next_to_another_append_and_after_a_failed_com
     resumed = build("--append", *options)
     assert resumed.code == 0 and "resuming: 1 of 1 splits" in resumed.err, resumed.err
     assert records_of(output) == 120
-    assert not [name for name in store.names(f"{folder}/out/_chatmill") if "/increments/" in name]
+    assert not [name for name in store.names(f"{folder}/out/_chatmill") if "/building/" in name]
 
 
 @pytest.mark.slow

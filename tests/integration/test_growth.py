@@ -17,6 +17,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -194,15 +195,13 @@ class Versions:
     def days_pass(self, days: int) -> None:
         """All files of the dataset are older, and its commits longer ago."""
         self._begin()
-        log, renamed = self.output / "_chatmill" / "log", dict[bytes, bytes]()
-        for path in sorted(log.iterdir(), key=lambda path: (path.name.count("."), path.name)):  # checkpoints are last
-            content = before = path.read_bytes()
-            for old, new in renamed.items():  # the sha256 of an entry, which the next one and checkpoints have
-                content = content.replace(old, new)
-            if path.name.count(".") == 1:
-                content = re.sub(rb'(?<="time":")[^"]+', lambda at: _earlier(at[0], days), content)
-            path.write_bytes(content)
-            renamed[hashlib.sha256(before).hexdigest().encode()] = hashlib.sha256(content).hexdigest().encode()
+        previous = None
+        for path in sorted((self.output / "_chatmill" / "versions").glob("*.json")):
+            version = json.loads(path.read_bytes())
+            time = datetime.fromisoformat(version["time"]) - timedelta(days)
+            version |= {"time": time.isoformat(timespec="seconds"), "previous": previous or version["previous"]}
+            path.write_text(json.dumps(version))
+            previous = hashlib.sha256(path.read_bytes()).hexdigest()
         for path in self.output.rglob("*"):
             if path.is_file():
                 os.utime(path, (path.stat().st_mtime - days * _DAY,) * 2)
@@ -440,7 +439,7 @@ class Versions:
         return [file for file in self.files.items() if file not in self.taken]
 
     def _newest(self) -> int:
-        return Dataset(str(self.output)).version if (self.output / "_chatmill" / "log").exists() else 0
+        return Dataset(str(self.output)).version if (self.output / "_chatmill" / "versions").exists() else 0
 
     def _exists(self, number: int) -> bool:
         try:
@@ -502,12 +501,6 @@ def _chatmill(*command: str) -> tuple[int, str]:
 
 def _files_with_times(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-
-
-def _earlier(moment: bytes, days: int) -> bytes:
-    from datetime import datetime, timedelta
-
-    return (datetime.fromisoformat(moment.decode()) - timedelta(days)).isoformat(timespec="seconds").encode()
 
 
 _BEGINNINGS = st.fixed_dictionaries(

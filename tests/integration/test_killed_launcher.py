@@ -119,4 +119,4 @@ def test_no_process_is_left_and_the_same_command_goes_on_within_a_second(command
     assert "is writing to it" not in shown and "waiting" not in shown
     assert "resuming: 0 of" in shown or "resuming" not in shown
     assert manifest_of(output)["records"]["kept"] == RECORDS
-    assert not (output / "_chatmill" / "lock").exists() and not (output / "_chatmill" / "increments").exists()
+    assert not (output / "_chatmill" / "lock").exists() and not (output / "_chatmill" / "building").exists()

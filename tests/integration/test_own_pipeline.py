@@ -117,7 +117,7 @@ def test_interrupted_pipeline_resumes_without_duplicate_rows(finished, tmp_path)
     assert digests(output) == digests(finished)
     written = {path.name.split("-")[2] for path, moment in before.items() if path.stat().st_mtime_ns != moment}
     assert written == {f"{int(receipt.name.split('-')[0]):06d}" for receipt in receipts[:2]}
-    assert not (output / "_chatmill" / "increments").exists()
+    assert not (output / "_chatmill" / "building").exists()
 
 
 @pytest.mark.parametrize(

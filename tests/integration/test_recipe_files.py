@@ -18,8 +18,8 @@ from pipeline.job.prepare import prepare
 from support.command_line import chatmill
 from support.datasets import digests, manifest_of, name_in_increment, rows_of, write_jsonl
 from support.paths import ROOT, TOKENIZER
-from transforms.catalog.budgets import Budgets
-from transforms.catalog.layout import Folder
+from transforms.dataset.budgets import Budgets
+from transforms.dataset.layout import Folder
 
 TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}{{ mark }}]{{ m.content }};{% endfor %}"

@@ -13,7 +13,7 @@ from support.command_line import chatmill
 from support.datasets import manifest_of, rows_of, write_jsonl
 from support.paths import CHATS, TOKENIZER
 from transforms import Dataset
-from transforms.catalog.layout import Folder
+from transforms.dataset.layout import Folder
 from transforms.publish.report_page import report_of
 from transforms.reading.excerpts import read_excerpts
 from transforms.tokens.tokenizer import load_tokenizer

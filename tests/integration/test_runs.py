@@ -35,7 +35,7 @@ from support.datasets import (
     work_in,
     write_jsonl,
 )
-from support.harms import edit_log
+from support.harms import edit_version
 from support.killed import kill_before_the_commit, start_and_wait_for_receipts
 from support.laws import broken_laws
 from support.paths import CHATS, ROOT, TOKENIZER
@@ -187,15 +187,6 @@ def test_what_was_damaged_before_a_run_resumes_is_built_again(build, caplog, sto
     assert not victim.exists() or victim.read_bytes() == b"victim"
 
 
-def test_a_receipt_that_counts_what_its_ledger_does_not_stops_the_commit(build, stopped):
-    output, _ = stopped
-    more = {"trained_tokens_lost": 1}
-    edit_receipt(output, work_in(output).name, lambda receipt: receipt.update(more))
-    ended = build(*SMALL_JOB, f"--output={output}")
-    assert ended.code == 1 and "split 0: ledger/ has " in ended.err
-    assert not (output / "_SUCCESS").exists()
-
-
 SMALL_JOB = [
     f"--input={CHATS}",
     "--as_chat=true",
@@ -237,13 +228,13 @@ def test_what_is_derived_of_a_finished_dataset_is_written_again_if_it_is_damaged
         assert digests(output) == digests(small)
 
 
-def test_a_finished_dataset_with_a_damaged_log_is_reported_in_one_line(build, small, tmp_path):
+def test_a_finished_dataset_with_a_damaged_version_is_reported_in_one_line(build, small, tmp_path):
     for damage, problem in (
         (lambda path: path.write_bytes(b"\0"), "00000001.json: it is damaged ("),
         (Path.unlink, "Copy its folder _chatmill, too."),
     ):
         output = Path(shutil.copytree(small, tmp_path / damage.__name__))
-        damage(output / "_chatmill" / "log" / "00000001.json")
+        damage(output / "_chatmill" / "versions" / "00000001.json")
         for option in ([], ["--append"]):
             ended = build(*SMALL_JOB, f"--output={output}", *option)
             assert ended.code != 0 and problem in ended.err and ended.err.count("\n") == 1, (option, ended)
@@ -277,7 +268,7 @@ def test_nothing_of_a_build_that_may_be_alive_is_removed(build, small, small_bef
     age_work(output)
     os.utime(attempt, (time.time() - 2 * 86_400,) * 2)
     assert build(*SMALL_JOB, f"--output={output}", "--overwrite", "--max_length=32").code == 0
-    assert not (output / "_chatmill" / "increments").exists() and not attempt.exists()
+    assert not (output / "_chatmill" / "building").exists() and not attempt.exists()
 
 
 def test_an_overwrite_that_is_killed_leaves_the_old_version_and_is_resumed_without_overwrite(build, small, tmp_path):
@@ -294,7 +285,7 @@ def test_an_overwrite_that_is_killed_leaves_the_old_version_and_is_resumed_witho
     assert {path: path.stat().st_mtime_ns for path in written} == written
     dataset = Dataset(str(output))
     assert dataset.version == 2 and dataset.max_length == 100 and chatmill("verify", output) == 0
-    assert not (output / "_chatmill" / "increments").exists()
+    assert not (output / "_chatmill" / "building").exists()
     # The old one is there until it expires.
     assert [shard["sha256"] for shard in Dataset(f"{output}@1").shards()] == [
         shard["sha256"] for shard in Dataset(str(small)).shards()
@@ -392,14 +383,14 @@ def test_a_job_that_this_version_does_not_understand_is_refused_until_overwritte
     known = manifest_of(output)["job"]
     options = known["options"]
     for changed in ({"options": options | {"seed": "x"}}, {"options": options | {"flavour": "sweet"}}, {"inputs": 7}):
-        edit_log(output, lambda entry, changed=changed: entry.update(job=known | changed))
+        edit_version(output, lambda of, changed=changed: of.update(job=known | changed))
         refused = build(*options_for(corpus, output), allowed)
         assert refused.code == 2
         assert f"this job was not planned by chatmill build {__version__} (" in refused.err
         assert refused.err.startswith(f"chatmill: {output}") and refused.err.count("\n") == 1
     # A job that was planned before there was an option has its default.
     without_seed = {name: value for name, value in options.items() if name != "seed"}
-    edit_log(output, lambda entry: entry.update(job=known | {"options": without_seed}))
+    edit_version(output, lambda of: of.update(job=known | {"options": without_seed}))
     assert build(*options_for(corpus, output), allowed).code == 0
     changed = build(*options_for(corpus, output), allowed, "--seed=1")
     assert (changed.code, "--seed was 0 and is 1" in changed.err) == (2, True)
@@ -420,7 +411,7 @@ def test_records_that_the_reference_handled_are_noted_if_they_are_many(build, co
     assert build(*options_for(corpus, output), allowed).code == 0
     of_reasons = {"rendered_by_reference": reasons, "tokenized_by_reference": {}}
     first = {"rendered_by_reference": {"source": "a.jsonl", "position": "byte 7", "detail": "why"}}
-    edit_log(output, lambda entry: entry["add"]["sums"].update(of_reasons, first_examples=first))
+    edit_version(output, lambda of: of["total"].update(of_reasons, first_examples=first))
     err = build(*options_for(corpus, output), allowed).err
     if note is None:
         assert "by the reference" not in err

@@ -289,7 +289,7 @@ def workers_of_beam(job: Job, output: Path, _: pytest.FixtureRequest) -> None:
 
 
 # What is changed when all is written: the commit, what is derived from it, and what is removed.
-LAST_CHANGES = ("/_chatmill/log/", "README.md", "manifest.json", "_SUCCESS", "plan.jsonl")
+LAST_CHANGES = ("/_chatmill/versions/", "README.md", "manifest.json", "_SUCCESS", "plan.jsonl")
 
 
 def killed_at_a_change(job: Job, output: Path, request: pytest.FixtureRequest) -> None:
@@ -322,7 +322,7 @@ def killed_with_workers(job: Job, output: Path, request: pytest.FixtureRequest) 
             assert started.returncode == 1 and "chatmill: a worker was ended by SIGKILL" in shown
         _, alive = psutil.wait_procs(children, timeout=20)
         assert not alive
-        found = [json.loads(path.read_bytes()) for path in output.glob("_chatmill/increments/*/receipts/*.json")]
+        found = [json.loads(path.read_bytes()) for path in output.glob("_chatmill/building/*/receipts/*.json")]
         # If some parts of a split are missing, it is built again from its start.
         splits = {receipt["split"] for receipt in found if receipt["last"]}
         paths = [output / of["path"] for receipt in found if receipt["split"] in splits for of in receipt["shards"]]

@@ -12,7 +12,7 @@ import pytest
 from support.chats import assistant, user
 from support.command_line import chatmill
 from support.datasets import manifest_of, write_jsonl
-from support.harms import edit_log
+from support.harms import edit_version
 from support.paths import CHATS, ROOT, TOKENIZER
 
 
@@ -62,7 +62,7 @@ def test_what_trained_spans_end_with_is_shown_as_it_is(dataset, tmp_path, capfd)
     assert {*manifest_of(dataset)["statistics"]["span_ends"]} == {"<|im_end|>"}
     copy = Path(shutil.copytree(dataset, tmp_path / "out"))
     ends = {"[/bold]\x1b[1m": 1234, "others": 2}
-    edit_log(copy, lambda entry: entry["add"]["sums"]["statistics"].update(span_ends=ends))
+    edit_version(copy, lambda of: of["total"]["statistics"].update(span_ends=ends))
     assert chatmill("stats", copy) == 0
     lines = capfd.readouterr().out.partition("trained spans end with\n")[2].splitlines()[:2]
     assert [line.split() for line in lines] == [["[/bold]\\x1b[1m", "1,234"], ["others", "2"]]

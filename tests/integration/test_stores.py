@@ -102,7 +102,7 @@ def test_shards_in_a_bucket_are_the_same_as_on_a_disk(build, store, proxy, outpu
     assert not [request for request in proxy.log if re.search("copy|rewriteTo|compose", request, re.IGNORECASE)]
     assert shards_in(store, output) == on_disk
     assert store.files.exists(f"{output}/_SUCCESS")
-    assert not store.names(f"{output}/_chatmill/increments")
+    assert not store.names(f"{output}/_chatmill/building")
     assert json.loads(done.out.splitlines()[-1])["status"] == "done"
     for name in store.names(output):
         assert b"of-the-tests" not in store.files.cat(name), f"{name} holds a credential"
@@ -131,7 +131,7 @@ def test_a_server_that_ignores_conditional_writes_is_refused(build, store, proxy
 
 def test_a_lost_answer_is_not_taken_for_the_write_of_somebody_else(build, store, proxy, output, on_disk, hurried):
     lost = itertools.cycle([True, False])
-    exclusive = r"(PUT|POST) .*(ifGenerationMatch=0|/_chatmill/lock|/_chatmill/log/)"
+    exclusive = r"(PUT|POST) .*(ifGenerationMatch=0|/_chatmill/lock|/_chatmill/versions/)"
 
     def lose(_: int, request: str) -> None:
         if re.match(exclusive, unquote(request)) and next(lost):
@@ -152,7 +152,7 @@ def test_run_that_was_killed_is_resumed_in_a_bucket(build, store, output, on_dis
     receipts: list[str] = []
     while len(receipts) < 3:
         assert process.poll() is None and time.monotonic() < deadline
-        receipts = [name for name in store.names(f"{output}/_chatmill/increments") if "/receipts/" in name]
+        receipts = [name for name in store.names(f"{output}/_chatmill/building") if "/receipts/" in name]
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()

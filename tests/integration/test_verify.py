@@ -90,7 +90,7 @@ def test_copy_without_work_files_and_rejects_is_checked_as_far_as_possible(verif
     assert found["notes"] == [
         "rejects/ is not in this copy",
         "notes.txt is not a part of the dataset",
-        "_chatmill/ is not in this copy: the tokenizer and the log were not checked",
+        "_chatmill/ is not in this copy: the tokenizer and the versions were not checked",
     ]
 
 

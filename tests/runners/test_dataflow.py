@@ -27,7 +27,7 @@ from support.datasets import build_in_process, work_in
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.programs import build_wheel, free_port, serving
 from support.stores import gs
-from transforms.catalog.layout import Folder
+from transforms.dataset.layout import Folder
 
 DEPLOY = ROOT / "deploy"
 CLOUD = [
@@ -93,7 +93,7 @@ def test_job_of_a_template_has_the_image_machines_and_limits_of_the_options(subm
 def test_summary_of_a_launcher_that_only_submits_has_the_status_submitted(submitted):
     summary = json.loads((submitted / "summary.json").read_text())
     assert summary == {"status": "submitted", "output": "memory://shards/2026-11"}
-    assert fsspec.filesystem("memory").glob("/shards/2026-11/_chatmill/increments/*/plan.jsonl")
+    assert fsspec.filesystem("memory").glob("/shards/2026-11/_chatmill/building/*/plan.jsonl")
     assert not fsspec.filesystem("memory").exists("/shards/2026-11/manifest.json")
 
 

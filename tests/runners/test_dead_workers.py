@@ -32,7 +32,7 @@ def {name}(record):
 
 def options_for(folder: Path, action: str = "pass", workers: int = 2) -> list[str]:
     """The options of a build whose formatter does something in a worker."""
-    job = folder / "out" / "_chatmill" / "increments" / "*" / "job.json"
+    job = folder / "out" / "_chatmill" / "building" / "*" / "job.json"
     (folder / "formatter.py").write_text(FORMATTER.format(name="f", job=str(job), action=action))
     options = [f"--input={CHATS}", f"--tokenizer={TOKENIZER}", f"--output={folder}/out", "--as_chat=true"]
     return [*options, f"--formatter={folder}/formatter.py:f", f"--direct_num_workers={workers}", "--split_bytes=60000"]

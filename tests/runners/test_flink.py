@@ -67,7 +67,7 @@ def start(*options: str) -> subprocess.Popen[str]:
 
 def receipts_of(output: Path) -> list[Path]:
     """The receipts of a build that is not committed."""
-    return [*output.glob("_chatmill/increments/*/receipts/*.json")]
+    return [*output.glob("_chatmill/building/*/receipts/*.json")]
 
 
 def wait_until(condition: Any, build: subprocess.Popen[str] | None = None, seconds: float = SECONDS) -> None:

@@ -89,7 +89,7 @@ def stopped_before_the_commit() -> Iterator[None]:
     error, link = RuntimeError("stopped before the commit"), os.link
 
     def stopping(source: str, path: str, **options: Any) -> None:
-        if "/_chatmill/log/" in path:
+        if "/_chatmill/versions/" in path:
             raise error
         link(source, path, **options)
 
@@ -99,13 +99,13 @@ def stopped_before_the_commit() -> Iterator[None]:
 
 def age_work(output: Path) -> None:
     """Let all files of builds that were begun be two days old: then none of these builds is alive."""
-    for path in (output / "_chatmill" / "increments").rglob("*"):
+    for path in (output / "_chatmill" / "building").rglob("*"):
         os.utime(path, (time.time() - 2 * 86_400,) * 2)
 
 
 def work_in(output: Path) -> Path:
     """Return the folder with the job, the plan and the receipts of the one increment that was begun in a dataset."""
-    (work,) = (output / "_chatmill" / "increments").iterdir()
+    (work,) = (output / "_chatmill" / "building").iterdir()
     return work
 
 

@@ -74,13 +74,13 @@ def sha256(content: bytes) -> str:
 
 
 def lost_shards(files: dict[str, bytes]) -> list[str]:
-    """The shards that a receipt, an entry of the log or the manifest names, and that are not there as written."""
+    """The files that a receipt, a version or the manifest names, and that are not there as written."""
     named = []
     for name, content in files.items():
         if "/receipts/" in name and name.endswith(".json"):
             named += json.loads(content)["shards"]
-        elif "/log/" in name and name.endswith(".json"):
-            named += json.loads(content)["add"]["files"]["shards"]
+        elif "/versions/" in name and name.endswith(".json"):
+            named += [file for increment in json.loads(content)["increments"] for file in increment["files"]]
         elif name == "out/manifest.json" and "out/_SUCCESS" in files:
             named += json.loads(content)["shards"]
     return [of["path"] for of in named if sha256(files.get(f"out/{of['path']}", b"")) != of["sha256"]]

@@ -12,12 +12,12 @@ import pyarrow as pa
 from support.command_line import chatmill
 
 
-def edit_log(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Change the entry of a dataset that has one, and derive the rest from it again: as if a build had said so."""
-    (path,) = (folder / "_chatmill" / "log").glob("*.json")
-    entry = json.loads(path.read_bytes())
-    change(entry)
-    path.write_text(json.dumps(entry))
+def edit_version(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change the version of a dataset that has one, and derive the rest from it again: as if a build had said so."""
+    (path,) = (folder / "_chatmill" / "versions").glob("*.json")
+    version = json.loads(path.read_bytes())
+    change(version)
+    path.write_text(json.dumps(version))
     assert chatmill("expire", folder, "--older_than=3650d") == 0  # which repairs what is derived
 
 

@@ -15,8 +15,8 @@ from support.signals import with_default_signals
 
 
 def kill_before_the_commit(*options: str) -> None:
-    """Build a dataset by one worker, and kill the build when all is written, before its entry of the log."""
-    assert forks.kill("/_chatmill/log/", "build", *options, "--direct_num_workers=1").code == forks.KILLED
+    """Build a dataset by one worker, and kill the build when all is written, before its version."""
+    assert forks.kill("/_chatmill/versions/", "build", *options, "--direct_num_workers=1").code == forks.KILLED
 
 
 def start_and_wait_for_receipts(
@@ -28,7 +28,7 @@ def start_and_wait_for_receipts(
         cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
         preexec_fn=with_default_signals, env=os.environ | environment,
     )  # fmt: skip
-    increments = output / "_chatmill" / "increments"
+    increments = output / "_chatmill" / "building"
     deadline = time.monotonic() + 120
     while len(list(increments.glob("*/receipts/*.json"))) < count:
         assert build.poll() is None and time.monotonic() < deadline

@@ -253,8 +253,10 @@ def _of_rejects(folder: Path, manifest: Mapping[str, Any]) -> Iterator[str]:
 def _of_lines(folder: Path, manifest: Mapping[str, Any], shards: Mapping[str, _Rows]) -> Iterator[str]:
     """Each line names a segment with its tokens, no segment is named twice, and the outcomes are those counted."""
     outcomes: Counter[tuple[str, str | None]] = Counter()
+    lost = 0
     for file in manifest["ledger"]:
         lines = pq.read_table(folder / file["path"]).to_pylist()
+        lost += sum(line["trained_tokens_lost"] or 0 for line in lines)
         firsts = {(line["source"], line["position"]): line for line in reversed(lines)}
         outcomes.update((line["outcome"], line["reason"]) for line in firsts.values())
         places = [(line["split"], line["row"], line["segment"]) for line in lines if line["row"] is not None]
@@ -276,5 +278,7 @@ def _of_lines(folder: Path, manifest: Mapping[str, Any], shards: Mapping[str, _R
         expected.update({(outcome, reason): count for reason, count in manifest["records"][outcome].items()})
     for key in ("kept", None), ("repeated", None):
         outcomes.pop(key, None)
+    if lost != manifest["trained_tokens_lost"]:
+        yield f"the lines lost {lost} trained tokens; the manifest has {manifest['trained_tokens_lost']}"
     if +outcomes != +expected:
         yield f"the lines have the outcomes {+outcomes}; the manifest has {+expected}"

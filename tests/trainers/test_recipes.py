@@ -15,7 +15,7 @@ import pytest
 
 from support.datasets import manifest_of, rows_of
 from support.trainers import HERE, environment_in, needs_trainers, python_of
-from transforms.catalog.consumers import RowLayout, recipe
+from transforms.dataset.consumers import RowLayout, recipe
 
 pytestmark = needs_trainers
 PACKED = ("--packing=bfd", "--max_length=256")

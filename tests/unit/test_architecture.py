@@ -32,10 +32,10 @@ LAYERS = [
     {"transforms.chat"},
     {"transforms.steps"},
     {"transforms.exchange"},
-    {"transforms.catalog"},
+    {"transforms.dataset"},
     {"transforms.reading"},
     {"transforms.publish"},
-    {"transforms.audit", "transforms.pushing", "transforms.upkeep"},
+    {"transforms.audit", "transforms.pushing"},
     {"pipeline"},
 ]
 STEPS = ["read", "parse", "render", "parity", "tokenize", "label", "pack", "write"]

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
 from pipeline.cli.options import parse_options
 from support.paths import ROOT, TOKENIZER
-from transforms.catalog.consumers import CONSUMERS, RowLayout, problems, recipe, warnings
+from transforms.dataset.consumers import CONSUMERS, RowLayout, problems, recipe, warnings
 from transforms.publish.card import dataset_card
 
 REQUIRED = ["--input=chats/", "--tokenizer=Qwen/Qwen3-8B", "--output=out/mine"]

@@ -101,7 +101,7 @@ def test_a_folder_of_datasets_alone_has_no_file_of_records(tmp_path):
 def test_a_dataset_in_a_bucket_is_not_read(caplog):
     for name, content in (
         ("a.jsonl", RECORDS),
-        ("out/_chatmill/log/00000001.json", b"{}"),
+        ("out/_chatmill/versions/00000001.json", b"{}"),
         ("out/data/b.jsonl", RECORDS),
     ):
         write_atomically(f"memory://earlier/{name}", content)
@@ -131,8 +131,8 @@ def test_a_dataset_with_a_shard_that_is_missing_or_cut_or_whose_shards_are_not_k
     shard.unlink()
     with pytest.raises(UserError, match=rf"data/{shard.name} is missing; expected {len(content) + 1} bytes"):
         listed(out, out)
-    (out / "_chatmill" / "log").mkdir()
-    (out / "_chatmill" / "log" / "00000001.json").touch()
+    (out / "_chatmill" / "versions").mkdir()
+    (out / "_chatmill" / "versions" / "00000001.json").touch()
     (out / "manifest.json").unlink()
     with pytest.raises(UserError, match=r"out: manifest\.json is missing or damaged"):
         listed(out, out)

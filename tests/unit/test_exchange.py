@@ -143,7 +143,7 @@ def test_large_plan_is_exchanged_in_groups_with_a_share_of_each_source():
 def test_examples_that_are_missing_or_damaged_are_an_error_that_says_what_to_do(tmp_path):
     splits = with_buckets(planned([0]), None, seed=0)
     exchanged(tmp_path, [[labels_of(splits[0], [1])]])
-    [file] = (tmp_path / "_chatmill/increments" / INCREMENT / "sent").iterdir()
+    [file] = (tmp_path / "_chatmill/building" / INCREMENT / "sent").iterdir()
     content = file.read_bytes()
     sent = Sender(output=str(tmp_path), seed=0, packing="none", index=False)(labels_of(splits[0], [1])).sent
     [bucket] = buckets_of(splits, {0: sent}, {}, None, INCREMENT)

@@ -15,7 +15,7 @@ import pytest
 from pipeline.job import progress
 from pipeline.job.progress import ReportProgress, expected_of
 from transforms import Parts, Slice, Split
-from transforms.catalog.layout import Folder
+from transforms.dataset.layout import Folder
 from transforms.model.batches import Rows, RowSource, RowTable, Used
 from transforms.model.outcomes import Outcomes
 from transforms.steps.read import PART_BYTES

@@ -13,15 +13,15 @@ import pytest
 from support.chats import SPLIT, examples_of, render_config, user
 from support.chats import assistant as answer
 from transforms import ApplyChatTemplate, CheckParity, ParseConversations
-from transforms.catalog.description import Description, NamedSource
-from transforms.catalog.manifest import sums_of_receipts
+from transforms.dataset.description import Description, NamedSource
+from transforms.dataset.manifest import sums_of_receipts
 from transforms.inputs.listing import InputFile, files_of_sources, shared_files
 from transforms.inputs.plan_file import decode_plan, encode_plan
 from transforms.inputs.splits import splits_of
 from transforms.model.batches import Records
 from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
-from transforms.model.receipts import Ledger, Receipt, Shard
+from transforms.model.receipts import File, Receipt
 from transforms.steps.base import Step
 
 
@@ -123,13 +123,11 @@ def test_sources_with_the_same_options_share_a_function():
 
 
 def receipt_of(split: int, source: int, read: int, rows: int, rejected: int = 0) -> Receipt:
-    shard = Shard(f"data/train-a-{split}.parquet", "parquet", "train", rows, rows * 10, rows * 4, 1, "")
+    shard = File(f"data/train-a-{split}.parquet", 1, "", "parquet", "train", rows, rows * 10, rows * 4)
     dropped, rejects = {"too_long": read - rows - rejected}, {"empty": rejected} if rejected else {}
-    exceptions = {"dropped too_long": dropped["too_long"], "rejected empty": rejected}
     return Receipt(
         split=split, part=0, last=True, read=read, kept=rows, truncated=0, dropped=dropped, rejected=rejects,
         shards=[shard] if rows else [], rejects=None, first_rejects={}, first_examples={}, source=source,
-        ledger=Ledger("ledger/a.parquet", 1, "", read - rows, exceptions, 0),
     )  # fmt: skip
 
 
@@ -139,7 +137,8 @@ def description_of(*names: str) -> Description:
 
 def test_sums_have_the_outcomes_and_tokens_of_each_source():
     receipts = [receipt_of(0, 0, 9, 7), receipt_of(1, 1, 5, 2, rejected=3), receipt_of(2, 0, 4, 4)]
-    assert sums_of_receipts(description_of("math", "tools", "none"), receipts)["sources"] == [
+    names = ("math", "tools", "none")
+    assert sums_of_receipts(description_of(*names), receipts).as_json(names)["sources"] == [
         {
             "name": "math",
             "records": {"read": 13, "kept": 11, "truncated": 0, "dropped": {"too_long": 2}, "rejected": {}},
@@ -168,8 +167,8 @@ def test_sums_of_a_dataset_without_sources_have_one():
     described = msgspec.json.decode(
         b'{"options": {}, "splits": 1, "tokenizer_name": "t", "versions": {}}', type=Description
     )
-    [source] = sums_of_receipts(described, [receipt_of(0, 0, 3, 3)])["sources"]
-    assert (source["name"], source["rows"]) == ("input", 3)
+    sums = sums_of_receipts(described, [receipt_of(0, 0, 3, 3)])
+    assert [source.name for source in described.sources] == ["input"] and [each.rows for each in sums.sources] == [3]
 
 
 @pytest.mark.parametrize("rows", [0, 2])

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from support.manifests import manifest_by_hand
-from transforms.catalog.description import Description, NamedSource
-from transforms.catalog.manifest import check_complete, sums_of_receipts
-from transforms.catalog.sums import add_sums
-from transforms.model.receipts import FirstExample, Ledger, Receipt, Shard
+from transforms.dataset.description import Description, NamedSource
+from transforms.dataset.manifest import check_complete, sums_of_receipts
+from transforms.dataset.sums import Sums
+from transforms.model.receipts import File, FirstExample, Receipt
 
 SOURCES = ("chats", "code")
 STATISTICS = manifest_by_hand()["statistics"]
@@ -23,16 +23,14 @@ def receipt(number: int) -> Receipt:
     statistics["histograms"]["turns"]["buckets"].append([number + 4, 1])
     statistics["roles"][f"role {number}"] = number
     first = {"not_json": FirstExample("a.jsonl", f"byte {number}", "-"), f"of {number}": FirstExample("b", "c", "d")}
-    exceptions = {"truncated": 2, "dropped too_long": 3, "rejected not_json": 3, f"rejected reason {number}": 1}
     return Receipt(
         split=number, part=0, last=True, read=14 + number, kept=5 + number, truncated=2, dropped={"too_long": 3},
         rejected={"not_json": 3, f"reason {number}": 1}, notes={"unprinted": number}, trained_tokens_lost=number,
         rendered_by_reference={"not_followed": number}, tokenized_by_reference={},
-        shards=[Shard(f"data/a/{number}.parquet", "parquet", "train", 7 + number, 70, 10 + number, 100, "0" * 64)],
+        shards=[File(f"data/a/{number}.parquet", 100, "0" * 64, "parquet", "train", 7 + number, 70, 10 + number)],
         rejects=None, first_rejects=first, first_examples={f"name {number}": first["not_json"]},
         source=number % 2, special_tokens_in_content={"user <|im_end|>": number}, first_drops=first,
         statistics=msgspec.Raw(msgspec.json.encode(statistics)),
-        ledger=Ledger(f"ledger/{number}.parquet", 9, "0" * 64, 9, exceptions, number),
     )  # fmt: skip
 
 
@@ -40,14 +38,14 @@ def test_sums_of_increments_are_those_of_one_build():
     description = Description({}, 5, "-", {}, tuple(map(NamedSource, SOURCES)))
     receipts = [receipt(number) for number in range(5)]
     parts = [sums_of_receipts(description, part) for part in (receipts[:2], receipts[2:3], receipts[3:])]
-    parts = [json.loads(msgspec.json.encode(part)) for part in parts]  # as they are in the log
-    whole = sums_of_receipts(description, receipts)
-    assert json.dumps(add_sums(parts, SOURCES)) == json.dumps(whole)
+    parts = [msgspec.convert(json.loads(msgspec.json.encode(part)), Sums) for part in parts]  # as in a version
+    whole = sums_of_receipts(description, receipts).as_json(SOURCES)
+    assert json.dumps(Sums.total(parts).as_json(SOURCES)) == json.dumps(whole)
     assert whole["records"]["rejected"]["not_json"] == 15
 
 
 def test_sums_of_nothing_are_zero():
-    sums = add_sums([], SOURCES)
+    sums = Sums.total([]).as_json(SOURCES)
     assert (sums["rows"], sums["records"]["read"], sums["notes"]) == (0, 0, {})
     assert [source["name"] for source in sums["sources"]] == list(SOURCES)
 

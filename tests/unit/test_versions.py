@@ -108,7 +108,7 @@ def test_a_build_of_a_file_that_changes_ends_with_one_line_and_is_not_resumed(bu
     corpus, output, formatter = tmp_path / "corpus.jsonl", tmp_path / "out", tmp_path / "formatter.py"
     corpus.write_bytes(content("word"))
     formatter.write_text(
-        FORMATTER.format(plan=str(output / "_chatmill" / "increments" / "*" / "job.json"), corpus=str(corpus))
+        FORMATTER.format(plan=str(output / "_chatmill" / "building" / "*" / "job.json"), corpus=str(corpus))
     )
     options = [f"--input={corpus}", f"--output={output}", f"--formatter={formatter}:change"]
     options += [f"--tokenizer={TOKENIZER}", "--packing=bfd", "--max_length=64", "--split_bytes=5000"]

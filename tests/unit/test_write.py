@@ -24,10 +24,10 @@ from hypothesis import strategies as st
 from support.paths import ROOT
 from support.tfrecords import Example, records_of, rows_of_tfrecord
 from transforms import Slice, Split, StoreError
-from transforms.catalog.layout import Folder
+from transforms.dataset.layout import Folder
 from transforms.model.batches import Rows, RowSource, RowTable, Used
 from transforms.model.outcomes import Drop, Outcomes, Reject
-from transforms.model.receipts import FirstExample, Receipt, RejectsFile, Shard, name_of, read_receipts, write_receipt
+from transforms.model.receipts import File, FirstExample, Receipt, name_of, read_receipts, write_receipt
 from transforms.outputs import CreateFile, OutputFormat, datasets_files, loading_code, parquet
 from transforms.outputs.parquet import ParquetWriter
 from transforms.outputs.tfrecord import encode_tfrecord, encode_varints
@@ -114,7 +114,7 @@ def dropped(**counts: int) -> tuple[Drop, ...]:
     return tuple(Drop(number, reason) for reason, count in counts.items() for number in range(count))
 
 
-def path_of(folder: Path, shard: Shard) -> Path:
+def path_of(folder: Path, shard: File) -> Path:
     return folder / shard.path
 
 
@@ -522,7 +522,7 @@ def test_shard_that_cannot_be_written_is_a_store_error(tmp_path: Path):
         ShardWriter(str(tmp_path))(parts_of_a_split()[0])
 
 
-def receipt_of(split: int, part: int, last: bool, rejects: RejectsFile | None = None) -> Receipt:
+def receipt_of(split: int, part: int, last: bool, rejects: File | None = None) -> Receipt:
     none = {"read": 0, "kept": 0, "truncated": 0, "dropped": {}, "rejected": {}, "shards": []}
     firsts = {"first_rejects": {}, "first_examples": {}}
     return Receipt(split=split, part=part, last=last, rejects=rejects, increment=INCREMENT, **none, **firsts)
@@ -562,10 +562,10 @@ def test_a_receipt_in_the_place_of_another_one_does_not_count(tmp_path: Path):
     ],
 )  # fmt: skip
 def test_a_receipt_that_names_a_file_elsewhere_does_not_count(tmp_path: Path, path: str):
-    write_receipt(str(tmp_path), receipt_of(3, 0, last=True, rejects=RejectsFile(path, "0" * 64)))
+    write_receipt(str(tmp_path), receipt_of(3, 0, last=True, rejects=File(path, 1, "0" * 64)))
     with pytest.raises(ValueError, match="which is not one of the increment"):
         read_receipts(str(tmp_path), 3, 1, INCREMENT)
-    own = RejectsFile(f"rejects/rejects-{INCREMENT}-a", "0" * 64)
+    own = File(f"rejects/rejects-{INCREMENT}-a", 1, "0" * 64)
     write_receipt(str(tmp_path), receipt_of(3, 0, last=True, rejects=own))
     assert read_receipts(str(tmp_path), 3, 1, INCREMENT)
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
+
 from transforms.base.cores import cores
 from transforms.base.errors import InputError, ParameterError
-from transforms.catalog.description import evaluations_of, formatters_of
-from transforms.catalog.layout import PARTS, increment_of
-from transforms.catalog.log import Log
+from transforms.dataset.description import evaluations_of, formatters_of
+from transforms.dataset.layout import PARTS, increment_of
+from transforms.dataset.versions import builds, history, newest
 from transforms.outputs import increment_stem_of
-from transforms.publish.derived import outdated
-from transforms.reading.reader import Dataset, Unfinished
+from transforms.publish.derived import check_not_lost, outdated
+from transforms.reading.reader import Dataset, Unfinished, url_and_version
 from transforms.storage.files import join, read_bytes, size_and_sha256
 from transforms.storage.walking import names_below
 from transforms.tokens.tokenizer_files import fingerprint, read_tokenizer_folder
@@ -64,7 +67,7 @@ def verify(url: str) -> Verification:
         found.faults.append(Fault("_SUCCESS", problem))
         return found
     except InputError as error:
-        found.faults.append(Fault("manifest.json", str(error)))
+        found.faults.append(_of_error(url_and_version(url)[0], error))
         return found
     names = names_below(dataset.url)
     files = _files_of(dataset)
@@ -78,12 +81,11 @@ def verify(url: str) -> Verification:
             found.notes.append(f"{part}/ is not in this copy")
     found.faults += _additional(dataset, names, found.notes)
     if dataset.snapshot:
-        found.faults += _stored_files(dataset)
-        found.faults += _derived(dataset)
+        found.faults += [*_versions(dataset), *_stored_files(dataset), *_derived(dataset)]
     elif any(name.startswith("_chatmill/") for name in names):
-        found.faults.append(Fault("_chatmill/log", "it is missing, and other files of _chatmill/ are there"))
+        found.faults.append(Fault("_chatmill/versions", "it is missing, and other files of _chatmill/ are there"))
     else:
-        found.notes.append("_chatmill/ is not in this copy: the tokenizer and the log were not checked")
+        found.notes.append("_chatmill/ is not in this copy: the tokenizer and the versions were not checked")
     present = {*names}
     missing = [file for file in files if file["path"] not in present]
     found.faults += [Fault(file["path"], "the file is missing") for file in missing]
@@ -112,7 +114,7 @@ def _read(dataset: Dataset, path: str) -> tuple[int, str]:
 def _files_of(dataset: Dataset) -> Sequence[Mapping[str, Any]]:
     """The files of a version, each with its path and sha256, and if they are known its bytes."""
     if dataset.snapshot:
-        return [*dataset.snapshot.data_files()]
+        return [msgspec.structs.asdict(file) for file in dataset.snapshot.files()]
     return [*dataset.manifest["shards"], *dataset.manifest.get("ledger", ())]
 
 
@@ -121,7 +123,8 @@ def _additional(dataset: Dataset, names: Sequence[str], notes: list[str]) -> Ite
     named = {file["path"] for file in _files_of(dataset)} | {*dataset.manifest["rejects"]}
     read = {increment_stem_of(path) for path in named}
     if dataset.snapshot:  # other versions may have some files of the same increments
-        named |= {path for each in Log(dataset.folder).increments() for path in each.files.paths()}
+        with suppress(InputError):  # which _versions names
+            named |= {file.path for version in builds(dataset.folder) for file in version.files()}
     for name in names:
         part, _, rest = name.partition("/")
         if rest and part in PARTS and part != "_chatmill" and name not in named:
@@ -133,13 +136,30 @@ def _additional(dataset: Dataset, names: Sequence[str], notes: list[str]) -> Ite
 
 
 def _derived(dataset: Dataset) -> Iterator[Fault]:
-    """Yield what is not as the log has it, of the files that are derived from its newest version."""
-    newest = Log(dataset.folder).newest()
-    assert newest
-    if dataset.version == newest.version:
-        for url, is_missing in outdated(dataset.folder, newest):
-            problem = "it is missing" if is_missing else f"it is not that of version {newest.version}"
+    """Yield what is not as the newest version has it, of the files that are derived from it."""
+    last = newest(dataset.folder)
+    if not last or dataset.version != last.number:
+        return
+    with suppress(InputError):  # which _versions names
+        for url, is_missing in outdated(dataset.folder, last):
+            problem = "it is missing" if is_missing else f"it is not that of version {last.number}"
             yield Fault(url.removeprefix(join(dataset.url, "")), f"{problem}; the next build or append writes it again")
+
+
+def _versions(dataset: Dataset) -> Iterator[Fault]:
+    """Yield what is wrong with the versions, each of which follows the one before it."""
+    try:
+        check_not_lost(dataset.folder)
+        for _ in history(dataset.folder):
+            pass
+    except InputError as error:
+        yield _of_error(dataset.url, error)
+
+
+def _of_error(url: str, error: InputError) -> Fault:
+    """What an error says of a file. url: of the dataset."""
+    path, _, problem = str(error).partition(": ")
+    return Fault(path.removeprefix(join(url, "")), problem)
 
 
 def _stored_files(dataset: Dataset) -> Iterator[Fault]:

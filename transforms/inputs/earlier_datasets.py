@@ -85,7 +85,7 @@ def rows_of_dataset(
     """
     manifest = _manifest(read(_MANIFEST)) if _MANIFEST in sizes else None
     if manifest is None:
-        if any(name.startswith(f"{_STATE}/log/") for name in sizes):
+        if any(name.startswith((f"{_STATE}/versions/", f"{_STATE}/log/")) for name in sizes):
             raise ValueError(
                 f"{_MANIFEST} is missing or damaged, and which of the shards are those of the newest version is not "
                 "known. The next build or append writes it again."

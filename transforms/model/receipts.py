@@ -22,58 +22,29 @@ _CHECKSUM = b',"checksum":"'
 _RECEIPT_NAME = re.compile(r"(\d{7,})-(\d{5,})\.json")
 
 
-class Shard(msgspec.Struct, frozen=True):
-    """A file of a shard. In most formats a shard is one file; if it is several, the first one counts the rows.
+class File(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file of a dataset: of a shard, of rejected records, or of exceptions.
 
-    Attributes:
-        path: of the file, relative to the folder of the dataset.
-        format: one of OUTPUT_FORMATS.
-        split: train or validation.
-        rows, tokens, trained_tokens: of the shard; 0 for its further files.
-        bytes: the size of the file.
-        sha256: of its content, in hexadecimal.
-    """
-
-    path: str
-    format: str
-    split: str
-    rows: int
-    tokens: int
-    trained_tokens: int
-    bytes: int
-    sha256: str
-
-
-class Ledger(msgspec.Struct, frozen=True):
-    """A file of exceptions, and the sums of its lines.
+    In most formats a shard is one file; if it is several, the first one counts the rows.
 
     Attributes:
         path: of the file, relative to the folder of the dataset.
         bytes: the size of the file.
         sha256: of its content, in hexadecimal.
-        entries: how many lines it has.
-        records: how many records it has, by their outcome and, after a space, the reason.
-        trained_tokens_lost: of the records that it has.
+        format: of a shard: one of OUTPUT_FORMATS.
+        split: of a shard: train or validation.
+        rows: of a shard, or the lines of exceptions.
+        tokens, trained_tokens: of a shard.
     """
 
     path: str
     bytes: int
     sha256: str
-    entries: int
-    records: Mapping[str, int]
-    trained_tokens_lost: int
-
-
-class RejectsFile(msgspec.Struct, frozen=True):
-    """A file of rejected records.
-
-    Attributes:
-        path: of the file, relative to the folder of the dataset.
-        sha256: of its content, in hexadecimal.
-    """
-
-    path: str
-    sha256: str
+    format: str = ""
+    split: str = ""
+    rows: int = 0
+    tokens: int = 0
+    trained_tokens: int = 0
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -133,7 +104,7 @@ class Receipt(StepCounts, frozen=True, kw_only=True):
         of_sources: of a shard with records of several sources: what each of them has of the outcomes and the rows.
         sent: the file of the examples that were sent to buckets; None if none was.
         statistics: `statistics.Statistics`, as JSON, which takes a tenth of its memory: all receipts are held at once.
-        ledger: of the records; None if it has no line.
+        ledger: the file of exceptions; None if it has no line.
         increment: the id of the increment of the dataset that the split belongs to.
     """
 
@@ -145,24 +116,24 @@ class Receipt(StepCounts, frozen=True, kw_only=True):
     truncated: int
     dropped: Mapping[str, int]
     rejected: Mapping[str, int]
-    shards: list[Shard]
-    rejects: RejectsFile | None
+    shards: list[File]
+    rejects: File | None
     first_rejects: Mapping[str, FirstExample]
     first_examples: Mapping[str, FirstExample]
     source: int = 0
     first_drops: Mapping[str, FirstExample] = {}
     statistics: msgspec.Raw = msgspec.Raw(b"{}")
-    ledger: Ledger | None = None
+    ledger: File | None = None
     increment: str = ""
     of_sources: list[Totals] = msgspec.field(default_factory=list)
     sent: Sent | None = None
 
-    def files(self) -> Iterator[Shard | RejectsFile | Ledger | Sent]:
+    def files(self) -> Iterator[File | Sent]:
         """Yield each file; all of them have a path and a sha256."""
         yield from self.shards
         yield from filter(None, (self.rejects, self.ledger, self.sent))
 
-    def shards_once(self) -> list[Shard]:
+    def shards_once(self) -> list[File]:
         """Return the shards of one of the formats, so that each row is counted once."""
         return [shard for shard in self.shards if shard.format == self.shards[0].format]
 
@@ -177,7 +148,7 @@ def work_of(output: str, increment: str) -> str:
         output: the folder of the dataset.
         increment: its id.
     """
-    return join(output, "_chatmill", "increments", increment)
+    return join(output, "_chatmill", "building", increment)
 
 
 def name_of(what: str, increment: str, split: int, part: int = 0) -> str:
@@ -221,7 +192,7 @@ def read_receipt(url: str, increment: str) -> Receipt:
     if checksum != _checksum(content, increment) + b'"}':
         raise ValueError(f"{url} is damaged, or a receipt of another increment")
     receipt = _decode(content)
-    own = rf"\w+/\w+-{increment}-[\w-]+(\.\w+)*|_chatmill/increments/{increment}/sent/\w+"
+    own = rf"\w+/\w+-{increment}-[\w-]+(\.\w+)*|_chatmill/building/{increment}/sent/\w+"
     for file in receipt.files():
         if not re.fullmatch(own, file.path):
             raise ValueError(f"{url} names the file {file.path!r}, which is not one of the increment {increment}")

@@ -8,8 +8,8 @@ from itertools import chain
 from typing import Any
 
 from transforms.base.hidden import escaped
-from transforms.catalog.consumers import CONSUMERS, RowLayout, problems, recipe, title_of, warnings
-from transforms.catalog.manifest import contamination_text, described_source, unread_events_text, unread_text
+from transforms.dataset.consumers import CONSUMERS, RowLayout, problems, recipe, title_of, warnings
+from transforms.dataset.manifest import contamination_text, described_source, unread_events_text, unread_text
 from transforms.outputs import ShardEntry, datasets_files, loading_code
 from transforms.publish.markdown import as_code, as_text
 from transforms.publish.rebuilding import recipe_text

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import apache_beam as beam
 
-from transforms.catalog.budgets import Budgets
-from transforms.catalog.layout import Folder
+from transforms.dataset.budgets import Budgets
+from transforms.dataset.layout import Folder
 from transforms.model.receipts import Receipt
 from transforms.publish.increment_commit import Change, commit_increment, is_committed
 from transforms.steps.failures import FailureWriter

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from transforms.base.phrases import counted, most_of
-from transforms.catalog.manifest import records_compared
 from transforms.chat.parity.contexts import KINDS, OWN_WAY
+from transforms.dataset.manifest import records_compared
 from transforms.rows.packing import longer_of
 
 # Of fewer records it is not worth a line of the summary.

@@ -20,14 +20,14 @@ import msgspec
 from transforms.base.checks import check_choice, check_count, check_text
 from transforms.base.declaring import takes, values_of
 from transforms.base.errors import ParameterError, UserError
-from transforms.catalog import REPORTS
-from transforms.catalog.budgets import Budgets
-from transforms.catalog.consumers import about_rows
-from transforms.catalog.description import NamedSource, library_versions, read_description
-from transforms.catalog.finished import SkipFinished
-from transforms.catalog.layout import Folder, check_free
-from transforms.catalog.log import Log
 from transforms.chat.config import RenderConfig
+from transforms.dataset import REPORTS
+from transforms.dataset.budgets import Budgets
+from transforms.dataset.consumers import about_rows
+from transforms.dataset.description import NamedSource, library_versions, read_description
+from transforms.dataset.finished import SkipFinished
+from transforms.dataset.layout import Folder, check_free
+from transforms.dataset.versions import newest
 from transforms.inputs.hub.repository import Commits
 from transforms.inputs.listing import InputFile, files_of_sources, list_inputs, shared_files
 from transforms.inputs.plan_file import encode_plan
@@ -419,10 +419,10 @@ def _resumed(folder: Folder, job: PipelineJob) -> str | None:
         ParameterError: if it holds something else, or a dataset that this job may not resume.
     """
     check_free(folder)
-    snapshot = Log(folder).newest()
-    for id, before in [(snapshot.increments[0].id, snapshot.job)] if snapshot else _begun(folder):
+    version = newest(folder)
+    for id, before in [(version.increments[0].id, version.job)] if version else _begun(folder):
         try:
-            _check_resumable(folder, msgspec.convert(before, PipelineJob), job, finished=snapshot is not None)
+            _check_resumable(folder, msgspec.convert(before, PipelineJob), job, finished=version is not None)
         except msgspec.ValidationError:
             problem = "it holds a dataset of the command line. Give another."
             raise ParameterError("output", folder.output, problem) from None
@@ -463,7 +463,7 @@ def _compared(job: PipelineJob, name: str) -> Any:
 
 def _store(folder: Folder, job: PipelineJob, files: Sequence[InputFile]) -> None:
     """Write tokenizer, plan and job to the folder, unless they are there. Raises as _resumed."""
-    if _resumed(folder, job) and Log(folder).exists():
+    if _resumed(folder, job) and newest(folder):
         logging.getLogger(__name__).warning("%s is complete: no record is read again.", folder.output)
         return
     stored = folder.tokenizer(job.tokenizer)

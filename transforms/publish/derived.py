@@ -1,4 +1,4 @@
-"""Derive what is not in the log, from its newest snapshot: README.md, recipe.yaml, report.html and others.
+"""Derive what is not in a version, from the newest one: README.md, recipe.yaml, report.html and others.
 
 All of it can be written again at any time.
 """
@@ -10,37 +10,36 @@ from collections.abc import Iterator
 from typing import Any
 
 from transforms.base.errors import InputError
-from transforms.catalog.layout import Folder
-from transforms.catalog.log import Log
-from transforms.catalog.manifest import encode_manifest
-from transforms.catalog.snapshot import Snapshot
+from transforms.dataset.layout import FORMAT, Folder, derived_manifest
+from transforms.dataset.manifest import encode_manifest
+from transforms.dataset.versions import Version, named_versions, newest
 from transforms.publish.card import dataset_card
 from transforms.publish.rebuilding import stored_recipe
 from transforms.publish.report_page import write_report
-from transforms.storage.files import exists, read_bytes
+from transforms.storage.files import exists, join, read_bytes
 from transforms.storage.writing import remove, remove_if_empty, write_atomically
 
 _LOGGER = logging.getLogger(__name__)
 # The newest versions that can be loaded by name; `transforms.shards` loads the others.
-_VERSIONS = 100
+NAMED_VERSIONS = 100
 
 
-def derive(folder: Folder, snapshot: Snapshot, report: str) -> None:
-    """Write what is derived from the newest snapshot. It can be repeated, also while others do it.
+def derive(folder: Folder, version: Version, report: str) -> None:
+    """Write what is derived from the newest version. It can be repeated, also while others do it.
 
     The report shows rows of any increment. If they cannot be read, there is none, which is logged: the version that is
     committed is complete all the same.
 
     Args:
         folder: of the dataset, or of an increment of it.
-        snapshot: the newest one. If another commit comes meanwhile, what is derived from that one is written, too.
+        version: the newest one. If another commit comes meanwhile, what is derived from that one is written, too.
         report: one of REPORTS.
     """
     folder = Folder(folder.output)
-    newest: Snapshot | None = snapshot
-    while newest:
-        snapshot = newest
-        manifest, card = derived_from(folder, snapshot)
+    last: Version | None = version
+    while last:
+        version = last
+        manifest, card = derived_from(folder, version)
         write_atomically(folder.card, card)
         if recipe := stored_recipe(manifest):
             write_atomically(folder.recipe, recipe)
@@ -50,28 +49,37 @@ def derive(folder: Folder, snapshot: Snapshot, report: str) -> None:
             write_report(folder, manifest, report)
         except InputError as error:
             remove(folder.report)  # it is of an earlier version
-            _LOGGER.warning("version %d is complete, and has no report: %s", snapshot.version, error)
-        write_atomically(folder.checksums, checksums_of(snapshot))
+            _LOGGER.warning("version %d is complete, and has no report: %s", version.number, error)
+        write_atomically(folder.checksums, checksums_of(version))
+        if version.number == 1:
+            _remove_earlier(folder)
         write_atomically(folder.manifest, encode_manifest(manifest))
         write_atomically(folder.success, b"")
-        newest = Log(folder, snapshot).newest()
-        if newest and newest.version == snapshot.version:
+        last = newest(folder)
+        if last and last.number == version.number:
             return
 
 
-def is_stale(folder: Folder, snapshot: Snapshot) -> bool:
-    """Return whether what is there is not derived from the newest snapshot: a process was killed before it was."""
-    return snapshot.version > 0 and any(True for _ in outdated(folder, snapshot))
+def is_stale(folder: Folder, version: Version) -> bool:
+    """Return whether what is there is not derived from the newest version: a process was killed before it was.
+
+    Raises:
+        InputError: as for `check_not_lost`.
+    """
+    is_stale = any(True for _ in outdated(folder, version))
+    if is_stale:
+        check_not_lost(folder)
+    return is_stale
 
 
-def outdated(folder: Folder, snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
-    """Yield the url of each file that is not derived from the newest snapshot, and whether it is missing."""
+def outdated(folder: Folder, version: Version) -> Iterator[tuple[str, bool]]:
+    """Yield the url of each file that is not derived from the newest version, and whether it is missing."""
     folder = Folder(folder.output)
-    manifest, card = derived_from(folder, snapshot)
+    manifest, card = derived_from(folder, version)
     for url, content in (
         (folder.card, card),
         (folder.recipe, stored_recipe(manifest)),
-        (folder.checksums, checksums_of(snapshot)),
+        (folder.checksums, checksums_of(version)),
         (folder.manifest, encode_manifest(manifest)),
         (folder.success, b""),
     ):
@@ -83,48 +91,60 @@ def outdated(folder: Folder, snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
             yield url, False
 
 
-def checksums_of(snapshot: Snapshot) -> bytes:
+def check_not_lost(folder: Folder) -> None:
+    """Check that the newest version is there.
+
+    Raises:
+        InputError: if the manifest is of a later one, whose file was lost.
+    """
+    manifest, last = derived_manifest(folder), newest(folder)
+    if manifest and last and manifest.format == FORMAT and manifest.snapshot.version > last.number:
+        raise InputError(
+            f"{folder.versions}: {last.number + 1:08d}.json is missing: manifest.json is of version "
+            f"{manifest.snapshot.version}. Copy it again."
+        )
+
+
+def _remove_earlier(folder: Folder) -> None:
+    """Remove what an earlier version of Chatmill wrote, whose place the first version took."""
+    manifest = derived_manifest(folder)
+    if manifest and manifest.format < FORMAT:
+        for path in manifest.paths():
+            remove(join(folder.output, path))
+        remove(join(folder.state, "log"))
+
+
+def checksums_of(version: Version) -> bytes:
     """Return the content of SHA256SUMS: a line for each file of a version, as `sha256sum -c` reads it in the folder."""
-    return "".join(f"{file['sha256']}  {file['path']}\n" for file in snapshot.data_files()).encode()
+    return "".join(f"{file.sha256}  {file.path}\n" for file in version.files()).encode()
 
 
-def repair(folder: Folder, snapshot: Snapshot, report: str | None = None) -> None:
+def repair(folder: Folder, version: Version, report: str | None = None) -> None:
     """Do what a process that was killed after its commit did not do.
 
-    What is derived from the newest snapshot of the log is written, and the work folders of increments that were
+    What is derived from the newest version is written, and the work folders of increments that were
     committed are removed.
 
     Args:
         folder: of the dataset.
-        snapshot: the newest one.
+        version: the newest one.
         report: one of REPORTS; None for a report if there is one.
     """
-    if is_stale(folder, snapshot):
-        derive(folder, snapshot, report or ("html" if exists(folder.report) else "none"))
-    for id in filter(snapshot.has, folder.begun()):
+    if is_stale(folder, version):
+        derive(folder, version, report or ("html" if exists(folder.report) else "none"))
+    for id in filter(version.has, folder.begun()):
         remove(Folder(folder.output, id).work)
-    remove_if_empty(folder.increments)
+    remove_if_empty(folder.building)
 
 
-def derived_from(folder: Folder, snapshot: Snapshot) -> tuple[dict[str, Any], bytes]:
+def derived_from(folder: Folder, version: Version) -> tuple[dict[str, Any], bytes]:
     """Return the manifest, and the content of the card.
 
     Args:
         folder: of the dataset.
-        snapshot: that they are of.
+        version: that they are of.
     """
-    manifest = snapshot.manifest()
-    return manifest, dataset_card(manifest, named_versions(folder, snapshot)).encode()
-
-
-def named_versions(folder: Folder, snapshot: Snapshot) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """Yield the versions that have a name, and their shards, the newest first. The log is read when they are asked for.
-
-    Args:
-        folder: of the dataset.
-        snapshot: the newest of them.
-    """
-    if snapshot.version > 1:  # the first one needs no name; a later one keeps its own when the others expire
-        for each in reversed(Log(folder).snapshots(_VERSIONS)):
-            if each.version <= snapshot.version:
-                yield each.version, each.shards()
+    manifest = version.manifest()
+    # The first version needs no name; a later one keeps its own when the others expire.
+    named = named_versions(folder, version.number, NAMED_VERSIONS) if version.number > 1 else ()
+    return manifest, dataset_card(manifest, named).encode()

@@ -1,6 +1,6 @@
-"""Commit of an increment: from its receipts to an entry of the log, and all that is derived from the log.
+"""Commit of an increment: from its receipts to a version, and all that is derived from it.
 
-Repeating it changes nothing: the files of an increment and its entry are a function of what it was made from.
+Repeating it changes nothing: the files of an increment are a function of what it was made from.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from transforms.base.errors import CommittedMeanwhile, InputError, RejectsError
-from transforms.catalog.budgets import Budgets, nothing_left
-from transforms.catalog.description import Description, read_description
-from transforms.catalog.layout import PUBLISHED, Folder
-from transforms.catalog.log import Conflict, Log
-from transforms.catalog.manifest import check_complete
-from transforms.catalog.snapshot import Increment, Snapshot
+from transforms.dataset.budgets import Budgets, nothing_left
+from transforms.dataset.description import Description, read_description
+from transforms.dataset.layout import PUBLISHED, Folder
+from transforms.dataset.manifest import check_complete, sums_of_receipts
+from transforms.dataset.versions import Conflict, Increment, Kind, Version, commit, newest
 from transforms.inputs.plan_file import decode_plan
+from transforms.model.counts import Totals
 from transforms.model.receipts import Receipt
 from transforms.publish.derived import derive
 from transforms.storage.files import join, read_bytes
@@ -36,14 +36,14 @@ class Change:
 
 
 def is_committed(folder: Folder) -> bool:
-    """Return whether the newest snapshot has an increment. folder: of the increment."""
-    snapshot = Log(folder).newest()
-    return snapshot is not None and snapshot.has(folder.increment)
+    """Return whether the newest version has an increment. folder: of the increment."""
+    version = newest(folder)
+    return version is not None and version.has(folder.increment)
 
 
 def commit_increment(
     folder: Folder, receipts: Sequence[Receipt], budgets: Budgets, report: str, change: Change
-) -> Snapshot:
+) -> Version:
     """Commit an increment, and remove its work folder.
 
     Args:
@@ -54,7 +54,7 @@ def commit_increment(
         change: what it does to the dataset.
 
     Returns:
-        The newest snapshot.
+        The newest version.
 
     Raises:
         InputError: if a budget is exceeded, or no row is left of the dataset. Nothing is committed then; rejects and
@@ -74,21 +74,27 @@ def commit_increment(
     return _commit(folder, job, receipts, report, change)
 
 
-def _commit(folder: Folder, job: Description, receipts: Sequence[Receipt], report: str, change: Change) -> Snapshot:
-    increment = Increment.of(folder.increment, job, receipts, decode_plan(read_bytes(folder.plan)))
+def _commit(folder: Folder, job: Description, receipts: Sequence[Receipt], report: str, change: Change) -> Version:
+    sums = sums_of_receipts(job, receipts)
+    files = [file for receipt in receipts for file in (*receipt.shards, receipt.rejects, receipt.ledger) if file]
+    increment = Increment(
+        id=folder.increment,
+        version=0,
+        inputs=decode_plan(read_bytes(folder.plan)),
+        files=sorted(files, key=lambda file: file.path),
+        counts=Totals(sums.records, sums.rows, sums.tokens, sums.trained_tokens),
+    )
     # What earlier attempts left: the card names increments, and not each of their files.
-    for path in {*folder.files(*PUBLISHED)} - {*increment.files.paths()}:
+    for path in {*folder.files(*PUBLISHED)} - {file.path for file in files}:
         remove(join(folder.output, path))
-    begins = change.is_build or not change.base
+    kind: Kind = "build" if change.is_build or not change.base else "append"
     try:
-        snapshot = Log(folder).commit(
-            "build" if begins else "append", increment, change.base, job=job.job if begins else None
-        )
+        version = commit(folder, change.base, kind, increment, sums, job.job)
     except Conflict as conflict:
         raise CommittedMeanwhile(
             f"{folder.output}: {conflict}. What this run has built stays: run the same command again."
         ) from None
-    derive(folder, snapshot, report)
+    derive(folder, version, report)
     remove(folder.work)
-    remove_if_empty(folder.increments)
-    return snapshot
+    remove_if_empty(folder.building)
+    return version

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from transforms.catalog.budgets import Budgets
-from transforms.catalog.layout import Folder
+from transforms.dataset.budgets import Budgets
+from transforms.dataset.layout import Folder
 
 
 class _Dumper(yaml.SafeDumper):

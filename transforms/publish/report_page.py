@@ -20,8 +20,8 @@ from markupsafe import Markup
 
 from transforms.base.hidden import HIDDEN
 from transforms.base.phrases import in_bytes
-from transforms.catalog.layout import Folder
-from transforms.catalog.manifest import contamination_text, mix_of_source, unread_events_text, unread_text
+from transforms.dataset.layout import Folder
+from transforms.dataset.manifest import contamination_text, mix_of_source, unread_events_text, unread_text
 from transforms.model.statistics import at_most, bins_of
 from transforms.publish.concerns import concerns
 from transforms.publish.rebuilding import recipe_text

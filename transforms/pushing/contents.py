@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from transforms.catalog.layout import Folder
-from transforms.catalog.manifest import encode_manifest
+from transforms.dataset.layout import Folder
+from transforms.dataset.manifest import encode_manifest
+from transforms.dataset.versions import named_versions
 from transforms.outputs import datasets_files
 from transforms.publish.card import dataset_card
-from transforms.publish.derived import named_versions
+from transforms.publish.derived import NAMED_VERSIONS
 from transforms.publish.report_page import report_of
 from transforms.reading.reader import Dataset, reading
 from transforms.storage.files import exists, join, read_bytes, sha256_of
@@ -85,14 +86,13 @@ def shards_of(entries: list[dict[str, Any]]) -> frozenset[tuple[str, str]]:
 
 
 def _rejects(dataset: Dataset) -> list[DataFile]:
-    """The files of rejects. A copy without its log has no sha256 of them."""
-    known = [file for each in dataset.snapshot.increments for file in each.files.rejects] if dataset.snapshot else []
-    of_log = {file["path"]: file["sha256"] for file in known}
+    """The files of rejects. A copy without its versions has no sha256 of them."""
+    known = {file.path: file.sha256 for file in dataset.snapshot.files("rejects/")} if dataset.snapshot else {}
     found = []
     for path in dataset.manifest["rejects"]:
         url = join(dataset.url, path)
         with reading(url):
-            found.append(DataFile(path, url, of_log.get(path) or sha256_of(url)))
+            found.append(DataFile(path, url, known.get(path) or sha256_of(url)))
     return found
 
 
@@ -100,7 +100,7 @@ def _loadable(
     dataset: Dataset, folder: Folder, shards: frozenset[tuple[str, str]]
 ) -> Iterator[tuple[int, list[dict[str, Any]]]]:
     """The versions that the card names: those of which all shards are pushed, since this version has them, too."""
-    if dataset.snapshot:
-        for version, of_version in named_versions(folder, dataset.snapshot):
+    if dataset.snapshot and dataset.version > 1:
+        for version, of_version in named_versions(folder, dataset.version, NAMED_VERSIONS):
             if shards_of(of_version) <= shards:
                 yield version, of_version

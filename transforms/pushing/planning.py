@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from transforms.base.errors import UserError
-from transforms.catalog.layout import increment_of
+from transforms.dataset.layout import increment_of
 from transforms.pushing.card_header import split_card
 from transforms.pushing.contents import CARD, REPORT, Contents, DataFile
 from transforms.storage.files import read_bytes

@@ -19,7 +19,7 @@ from fsspec.implementations.local import LocalFileSystem
 from huggingface_hub import CommitOperationAdd
 
 from transforms.base.errors import InputError, Unavailable, UserError
-from transforms.catalog.log import Log
+from transforms.dataset.versions import read_version
 from transforms.pushing.card_header import with_header_of
 from transforms.pushing.contents import CARD, MANIFEST, Contents, DataFile, contents_of, shards_of
 from transforms.pushing.planning import UNFINISHED, Held, NotReplaceable, Plan, check_replaceable, plan
@@ -107,7 +107,7 @@ def _check(held: Held, contents: Contents, dataset: Dataset, repository: Reposit
 
     def shards_of_version(version: int) -> frozenset[tuple[str, str]] | None:
         try:
-            return shards_of(Log(dataset.folder).snapshot(version).shards())
+            return shards_of(read_version(dataset.folder, version).shards())
         except UserError:  # it has expired
             return None
 

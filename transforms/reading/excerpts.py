@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from transforms.catalog.consumers import RowLayout
-from transforms.catalog.layout import Folder
+from transforms.dataset.consumers import RowLayout
+from transforms.dataset.layout import Folder
 from transforms.outputs import ShardEntry
 from transforms.reading.reader import READ_FORMAT, open_shard
 from transforms.reading.row_examples import EXAMPLE_COLUMNS, RowExamples, examples_of

@@ -19,12 +19,12 @@ import pyarrow.parquet as pq
 
 from transforms.base.checks import check_choice
 from transforms.base.errors import InputError, StoreError, UserError
-from transforms.catalog.checked import CheckedManifest
-from transforms.catalog.consumers import RowLayout
-from transforms.catalog.description import read_description
-from transforms.catalog.layout import SPLITS, Folder
-from transforms.catalog.log import Log
-from transforms.catalog.snapshot import Snapshot
+from transforms.dataset.consumers import RowLayout
+from transforms.dataset.description import read_description
+from transforms.dataset.layout import SPLITS, Folder, check_format
+from transforms.dataset.versions import Version, newest, numbers, read_version
+from transforms.model.counts import Totals
+from transforms.model.receipts import File
 from transforms.outputs import OUTPUT_FORMATS, ShardEntry
 from transforms.outputs.parquet import ParquetReader
 from transforms.storage.files import exists, join, mapped, open_file, read_bytes
@@ -56,11 +56,11 @@ class Dataset:
         url: of its folder, without the version.
         folder: the urls of its parts.
         manifest: the content of manifest.json (docs/output.md) of the version.
-        snapshot: its increments; None in a copy without the folder _chatmill.
+        snapshot: the version, with its increments; None in a copy without the folder _chatmill.
 
     Raises:
-        UserError: if there is no finished dataset, or no such version.
-        InputError: if its log or its manifest is damaged.
+        UserError: if there is no finished dataset, or no such version; or if another version of Chatmill wrote it.
+        InputError: if its version or its manifest is damaged.
         StoreError: if its store fails.
     """
 
@@ -68,13 +68,15 @@ class Dataset:
         self.url, version = url_and_version(url)
         self._asks_for_version = version is not None
         url, self.folder = self.url, Folder(self.url)
-        self.snapshot: Snapshot | None = None
-        log = Log(self.folder)
-        if log.exists():
-            self.snapshot = log.newest() if version is None else log.snapshot(version)
-            assert self.snapshot
+        self.snapshot: Version | None
+        if version is None or not numbers(self.folder):
+            self.snapshot = newest(self.folder)
+        else:
+            self.snapshot = read_version(self.folder, version)
+        if self.snapshot:
             self.manifest = self.snapshot.manifest()
             return
+        check_format(self.folder)
         if not exists(self.folder.success):
             if exists(self.folder.state) or exists(self.folder.manifest):
                 raise Unfinished(
@@ -308,7 +310,7 @@ def is_finished(url: str) -> bool:
     if _OF_REJECTS.fullmatch(url):
         return False
     folder = Folder(url_and_version(url)[0])
-    return Log(folder).exists() or exists(folder.success)
+    return bool(numbers(folder)) or exists(folder.success)
 
 
 class FailedBuild:
@@ -403,7 +405,30 @@ def _batches(file: pq.ParquetFile, columns: Sequence[str] | None = None) -> Iter
         yield from file.read_row_group(group, columns).combine_chunks().to_batches()
 
 
-_check_manifest = msgspec.json.Decoder(CheckedManifest).decode
+class _Job(msgspec.Struct):
+    options: dict[str, Any]
+    tokenizer: str
+
+
+class _Number(msgspec.Struct):
+    version: int
+
+
+class _Manifest(Totals, frozen=True, kw_only=True):
+    """What a manifest must have, of the types on which commands rely."""
+
+    format: int
+    notes: dict[str, int]
+    layout: dict[str, Any]
+    sources: list[Totals]
+    shards: list[File]
+    rejects: list[str]
+    ledger: list[File]
+    job: _Job
+    snapshot: _Number
+
+
+_check_manifest = msgspec.json.Decoder(_Manifest).decode
 
 
 def _read_manifest(url: str) -> dict[str, Any]:

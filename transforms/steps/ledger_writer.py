@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from transforms.model.batches import Rows, RowTable, Split
 from transforms.model.outcomes import Drop, Known, Outcomes, Reject
-from transforms.model.receipts import Ledger
+from transforms.model.receipts import File
 from transforms.rows.ragged import indices_of
 from transforms.storage.files import join
 from transforms.storage.writing import NewFile
@@ -65,8 +63,7 @@ class LedgerWriter:
         self._waiting: list[pa.Table] = []
         self._file: NewFile | None = None
         self._writer: pq.ParquetWriter | None = None
-        self._records: Counter[str] = Counter()
-        self._entries = self._trained_tokens_lost = 0
+        self._entries = 0
 
     def add(self, part: Rows) -> None:
         """Add the records of a part."""
@@ -77,7 +74,7 @@ class LedgerWriter:
         if sum(map(len, self._waiting)) >= _LINES_IN_ROW_GROUP:
             self._write()
 
-    def complete(self) -> Ledger | None:
+    def complete(self) -> File | None:
         """Complete the file. Return what the receipt says of it; None if there is none."""
         if self._waiting:
             self._write()
@@ -85,14 +82,7 @@ class LedgerWriter:
             return None
         self._writer.close()
         self._file.complete()
-        return Ledger(
-            path=self._path,
-            bytes=self._file.bytes,
-            sha256=self._file.sha256,
-            entries=self._entries,
-            records=dict(sorted(self._records.items())),
-            trained_tokens_lost=self._trained_tokens_lost,
-        )
+        return File(self._path, self._file.bytes, self._file.sha256, rows=self._entries)
 
     def _of_used(self, part: Rows) -> Iterator[pa.Table]:
         """Yield the lines of records that are truncated, or kept in spite of something."""
@@ -159,17 +149,11 @@ class LedgerWriter:
         return pa.table({field.name: columns.get(field.name, pa.nulls(rows, field.type)) for field in schema}, schema)
 
     def _write(self) -> None:
-        """Write the lines that wait, and add up what they say."""
+        """Write the lines that wait."""
         lines = pa.concat_tables(self._waiting)
         self._waiting = []
-        positions = lines["position"].to_numpy()
-        firsts = lines.filter(pa.array(np.diff(positions, prepend=-1) != 0))
-        counts = firsts.group_by(["outcome", "reason"]).aggregate([([], "count_all")])
-        for row in counts.to_pylist():
-            self._records[" ".join(filter(None, (row["outcome"], row["reason"])))] += row["count_all"]
         self._entries += len(lines)
-        self._trained_tokens_lost += pc.sum(lines["trained_tokens_lost"]).as_py() or 0
-        sources, positions = self._split.origins(positions)
+        sources, positions = self._split.origins(lines["position"].to_numpy())
         if self._writer is None:
             self._file = NewFile(join(self._output, self._path))
             strings = [field.name for field in _SCHEMA if pa.types.is_string(field.type)]

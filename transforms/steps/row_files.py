@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from transforms.model.receipts import Shard
+from transforms.model.receipts import File
 from transforms.outputs import output_format
 from transforms.storage.files import join
 from transforms.storage.writing import NewFile
@@ -43,15 +43,15 @@ class RowFiles:
         self.tokens += tokens
         self._trained_tokens += trained_tokens
 
-    def complete(self) -> list[Shard]:
+    def complete(self) -> list[File]:
         """Complete the files, and return what a receipt says of them."""
         self._writer.close()
-        shards: list[Shard] = []
+        shards: list[File] = []
         for path, file in self._files.items():
             file.complete()
             counts = not shards
             shards.append(
-                Shard(
+                File(
                     path=path,
                     format=self._format,
                     split=self._split,

@@ -21,9 +21,9 @@ from transforms.model.counts import StepCounts, Totals
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.model.parts import Parts
 from transforms.model.receipts import (
+    File,
     FirstExample,
     Receipt,
-    RejectsFile,
     Sent,
     name_of,
     work_of,
@@ -267,11 +267,11 @@ class _RejectsWriter:
             )
         )
 
-    def complete(self) -> RejectsFile:
+    def complete(self) -> File:
         """Complete the file, and return what the receipt says of it."""
         self._writer.close()
         self._file.complete()
-        return RejectsFile(self._path, self._file.sha256)
+        return File(self._path, self._file.bytes, self._file.sha256)
 
 
 @functools.cache  # the folder has the name of its content

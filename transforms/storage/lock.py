@@ -1,7 +1,7 @@
 """The lock of a dataset's folder: on a disk, one process at a time writes to it.
 
 It is flock(2), so the system releases it when the process ends, however that ends. A bucket has none, and a disk may
-have none: then the log decides, and who commits second fails.
+have none: then the versions decide, and who commits second fails.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Lock:
 
 
 def check_exclusive_create(url: str, output: str) -> None:
-    """Check that a store creates a file only if there is none, so that its log can decide.
+    """Check that a store creates a file only if there is none, so that the versions of a dataset can decide.
 
     Args:
         url: of a file that may be written next to it.

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from transforms.catalog.description import evaluations_of, formatters_of, read_description
-from transforms.catalog.layout import (
+from transforms.base.errors import UserError
+from transforms.dataset.description import evaluations_of, formatters_of, read_description
+from transforms.dataset.layout import (
     PUBLISHED,
     STORED,
     Folder,
@@ -21,9 +22,8 @@ from transforms.catalog.layout import (
     is_stored,
     last_written,
 )
-from transforms.catalog.log import Log
-from transforms.catalog.snapshot import Entry
-from transforms.publish.derived import repair
+from transforms.dataset.versions import builds, drop_before, history
+from transforms.publish.derived import check_not_lost, repair
 from transforms.reading.reader import Dataset, url_of_all
 from transforms.storage.files import join
 from transforms.storage.lock import Lock
@@ -34,8 +34,7 @@ from transforms.storage.writing import remove, remove_if_empty
 class Expired(NamedTuple):
     """What was expired.
 
-    versions: how many. files: how many were removed, but for those of the log. oldest, newest: the versions that are
-    kept.
+    versions: how many. files: how many of them were removed. oldest, newest: the versions that are kept.
     """
 
     versions: int
@@ -47,8 +46,8 @@ class Expired(NamedTuple):
 def expire(url: str, older_than: float, keep: int = 1, when_held: Callable[[str], None] = lambda _: None) -> Expired:
     """Drop the versions of a dataset that were replaced by a newer one long ago, and remove files that no other names.
 
-    A version that was the newest one within `older_than` is kept: its readers have its files. First the log
-    says which versions there are, then README.md, and then files are removed: if this is killed, it can be repeated.
+    A version that was the newest one within `older_than` is kept: its readers have its files. First versions
+    go, then README.md says so, and then files are removed: if this is killed, it can be repeated.
 
     Args:
         url: of the dataset's folder.
@@ -60,42 +59,42 @@ def expire(url: str, older_than: float, keep: int = 1, when_held: Callable[[str]
 
     Raises:
         UserError: if there is no finished dataset, or a folder of it is a link.
-        InputError: if the log is damaged.
+        InputError: if a version is damaged.
         StoreError: if the store fails.
     """
-    folder = Dataset(url_of_all(url)).folder
-    log = Log(folder)
+    dataset = Dataset(url_of_all(url))
+    if not dataset.snapshot:
+        raise UserError(f"{url}: its versions are missing. Copy its folder _chatmill, too.")
+    folder = dataset.folder
     before = time.time() - older_than
     check_no_links(folder)
     with Lock(folder.lock, folder.output) as lock:
         lock.take(when_held)
-        entries = log.versions()
-        first = _first_kept(entries, before, keep)
-        log.drop_before(entries[first].version)
-        newest = log.snapshot(entries[-1].version)
+        check_not_lost(folder)
+        made = [(version.number, datetime.fromisoformat(version.time).timestamp()) for version in history(folder)]
+        first = _first_kept(made, before, keep)
+        newest = next(builds(folder))
+        drop_before(folder, first)
         repair(folder, newest)
         for begun in (Folder(folder.output, id) for id in folder.begun()):
             if not is_alive(begun) and last_written(begun) < before:
                 remove(begun.work)
-        remove_if_empty(folder.increments)
-        # In this order: an increment that is committed meanwhile is one that is being built, or has its entry.
+        remove_if_empty(folder.building)
+        # In this order: an increment that is committed meanwhile is one that is being built, or in a version.
         found = {part: modified_below(join(folder.output, part)) for part in PUBLISHED}
         stored = {part: modified_below(join(folder.state, part)) for part in STORED}
-        in_work = {name.partition("/")[0] for name in names_below(folder.increments)}
+        in_work = {name.partition("/")[0] for name in names_below(folder.building)}
         jobs = _jobs_in_work(folder)
-        kept = log.versions()
-        oldest = log.snapshot(kept[0].version)
-        increments = (*oldest.increments, *(entry.add for entry in kept))
-        named = {path for increment in increments for path in increment.files.paths()}
-        jobs_kept = (oldest.job, *(entry.job for entry in kept if entry.job))
-        removed = 0 if jobs is None else _remove_stored(folder, stored, [*jobs, *jobs_kept], before)
+        kept = [*builds(folder)]
+        named = {file.path for version in kept for file in version.files()}
+        removed = 0 if jobs is None else _remove_stored(folder, stored, [*jobs, *(each.job for each in kept)], before)
         for part, files in found.items():
             for name, modified in files.items():
                 path = join(part, name)
                 if modified < before and path not in named and increment_of(path) not in (None, *in_work):
                     remove(join(folder.output, path))
                     removed += 1
-    return Expired(first, removed, entries[first].version, newest.version)
+    return Expired(sum(number < first for number, _ in made), removed, first, newest.number)
 
 
 def _jobs_in_work(folder: Folder) -> list[dict[str, Any]] | None:
@@ -126,7 +125,7 @@ def _remove_stored(
     return removed
 
 
-def _first_kept(entries: Sequence[Entry], before: float, keep: int) -> int:
-    """The number of the first entry to keep: the newest version at that time."""
-    later = (number for number, entry in enumerate(entries) if datetime.fromisoformat(entry.time).timestamp() > before)
-    return max(min(next(later, len(entries)) - 1, len(entries) - keep), 0)
+def _first_kept(made: Sequence[tuple[int, float]], before: float, keep: int) -> int:
+    """The first version to keep: the newest one at that time. made: each version, the newest first, and when."""
+    kept = next((at for at, (_, time) in enumerate(made) if time <= before), len(made) - 1)
+    return made[min(max(kept, keep - 1), len(made) - 1)][0]

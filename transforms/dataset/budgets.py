@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from transforms.base.checks import check_fraction
-from transforms.catalog.description import Description
-from transforms.catalog.layout import Folder
+from transforms.dataset.description import Description
+from transforms.dataset.layout import Folder
 from transforms.model.counts import RecordCounts, StepCounts
 from transforms.model.receipts import Firsts, Receipt
 

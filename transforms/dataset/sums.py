@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -38,16 +38,3 @@ class Sums(StepCounts, frozen=True):
         found["sources"] = [{"name": name, **of_source} for name, of_source in zip(sources, totals, strict=True)]
         first = (*Totals.__struct_fields__, "trained_tokens_lost", "notes", "sources")
         return {name: found[name] for name in (*first, *found)}
-
-
-def add_sums(parts: Iterable[Mapping[str, Any]], sources: Sequence[str]) -> dict[str, Any]:
-    """Add up the sums of increments.
-
-    Args:
-        parts: of `sums_of_receipts`, in the order of the increments: of examples, the first one is kept.
-        sources: the names of the dataset's sources, by their numbers.
-
-    Returns:
-        The sums of all of them, as one build of the same rows has them.
-    """
-    return Sums.total(msgspec.convert(part, Sums) for part in parts).as_json(sources)

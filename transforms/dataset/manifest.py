@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -12,15 +12,13 @@ from msgspec.structs import asdict
 
 from transforms.base.hidden import escaped
 from transforms.base.phrases import counted, most_of
-from transforms.catalog.description import Description
-from transforms.catalog.sums import Sums
+from transforms.dataset.description import Description
+from transforms.dataset.sums import Sums
 from transforms.exchange.mix import mix_of
 from transforms.model.counts import ROWS_ADDED, RecordCounts, StepCounts, Totals
 from transforms.model.receipts import Firsts, Receipt
 from transforms.model.statistics import Statistics, decode_statistics
 
-# The version of the manifest's keys. They are public: a change of their meaning is another version.
-FORMAT = 2
 _MOST_OF_A_NAME = 80
 
 
@@ -48,57 +46,28 @@ def check_complete(splits: int, receipts: Sequence[Receipt]) -> None:
             raise ValueError(f"split {receipt.split}: {receipt.read} records were read, and {outcomes} have an outcome")
 
 
-def check_ledger(receipts: Sequence[Receipt]) -> None:
-    """Check that the files of exceptions say of the records what is counted of them. receipts: of all splits.
-
-    Raises:
-        ValueError: if they do not, which is an error of Chatmill's.
-    """
-    for receipt in receipts:
-        expected = {
-            "truncated": receipt.truncated,
-            **{f"dropped {reason}": count for reason, count in receipt.dropped.items()},
-            **{f"rejected {reason}": count for reason, count in receipt.rejected.items()},
-            "trained_tokens_lost": receipt.trained_tokens_lost,
-        }
-        lines = receipt.ledger
-        found = {**lines.records, "trained_tokens_lost": lines.trained_tokens_lost} if lines else {}
-        for outcome in ("kept", "repeated"):  # only some of them have lines
-            found.pop(outcome, None)
-        if Counter(found) != Counter(expected):  # a count of 0 may be missing
-            raise ValueError(
-                f"split {receipt.split}: ledger/ has {dict(sorted(found.items()))}, of records that have "
-                f"{dict(sorted(expected.items()))}"
-            )
-
-
-def sums_of_receipts(description: Description, receipts: Sequence[Receipt]) -> dict[str, Any]:
+def sums_of_receipts(description: Description, receipts: Sequence[Receipt]) -> Sums:
     """Add up what the receipts of an increment say, but for its files.
 
     Args:
         description: its job.
         receipts: of all splits, in order.
 
-    Returns:
-        The sums, as JSON, by the names that they have in a manifest.
-
     Raises:
         ValueError: if the rows do not add up.
     """
-    check_ledger(receipts)
     totals, counts = _totals(receipts), StepCounts.total(receipts)
     records, rows = totals.records, totals.rows
     survivors = records.kept + records.truncated + sum(counts.notes.get(name, 0) for name in ROWS_ADDED)
     if description.options.get("packing", "none") == "none" and rows != survivors:
         raise ValueError(f"{rows} rows were written, of records that should have {survivors}")
-    sums = Sums(
+    return Sums(
         **asdict(totals),
         **asdict(counts),
         **asdict(Firsts.total(receipts)),
         sources=_by_source(len(description.sources), receipts, totals),
         statistics=Statistics.total(decode_statistics(receipt.statistics) for receipt in receipts),
     )
-    return sums.as_json([source.name for source in description.sources])
 
 
 def encode_manifest(manifest: Mapping[str, Any]) -> bytes:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
 
 from transforms.base.errors import ParameterError, UserError
 from transforms.model.receipts import work_of
 from transforms.outputs import output_folders
-from transforms.storage.files import exists, join, kind_of
+from transforms.storage.files import exists, join, kind_of, read_bytes
 from transforms.storage.walking import holds_anything, link_below, modified_below, names_beginning, names_in
 from transforms.storage.writing import SECONDS_ALIVE
 
+# Of a version of a dataset, and of its manifest, whose keys are public: a change of their meaning is another one.
+FORMAT = 3
 # Of the rows of a dataset.
 SPLITS = ("train", "validation")
 # What the names of files begin with, by the folder of the files. The id of their increment follows.
@@ -51,8 +57,8 @@ class Folder:
         self.receipts = join(self.work, "receipts")
         self.failures = join(self.work, "failures")
         self.lock = join(self.state, "lock")
-        self.increments = work_of(output, "").rstrip("/")
-        self.log = join(self.state, "log")
+        self.building = work_of(output, "").rstrip("/")
+        self.versions = join(self.state, "versions")
         self.manifest = join(output, "manifest.json")
         self.report = join(output, "report.html")
         self.card = join(output, "README.md")
@@ -105,7 +111,7 @@ class Folder:
 
     def begun(self) -> list[str]:
         """Return the ids of the increments that were begun and not committed, or of which something is left."""
-        return [*filter(is_increment, names_in(self.increments))]
+        return [*filter(is_increment, names_in(self.building))]
 
 
 def last_written(folder: Folder) -> float:
@@ -168,17 +174,63 @@ def check_free(folder: Folder, overwrite: bool = False) -> None:
 
     Raises:
         ParameterError: if it is a file, or holds something else.
-        UserError: if a folder of the dataset is a link.
+        UserError: if a folder of the dataset is a link, or another version of Chatmill wrote it.
     """
     check_no_links(folder)
+    if not overwrite:
+        check_format(folder)
     kind = kind_of(folder.output)
-    if exists(join(folder.state, "job.json")):
-        raise UserError(
-            f"{folder.output}: version 0.2 of Chatmill wrote what is there. Give another folder, or remove it."
-        )
     if kind == "file":
         raise ParameterError("output", folder.output, "there is a file of that name. Give a folder.")
     if kind == "directory" and not exists(folder.state) and holds_anything(folder.output):
         advice = "overwrite replaces only what Chatmill wrote; " if overwrite else ""
         problem = f"the folder holds other files. {advice}Give one that is empty or new."
         raise ParameterError("output", folder.output, problem)
+
+
+class _Snapshot(msgspec.Struct):
+    version: int
+
+
+class DerivedManifest(msgspec.Struct):
+    """What manifest.json says of its version and of its files, in each version of Chatmill."""
+
+    format: int
+    snapshot: _Snapshot = msgspec.field(default_factory=lambda: _Snapshot(0))
+    shards: list[dict[str, Any]] = []
+    ledger: list[dict[str, Any]] = []
+    rejects: list[str] = []
+
+    def paths(self) -> Iterator[str]:
+        """Yield the path of each file that a build may have written."""
+        for path in (*(str(file.get("path")) for file in (*self.shards, *self.ledger)), *self.rejects):
+            if re.fullmatch(rf"({'|'.join(PUBLISHED)})/\w[\w.-]*", path):
+                yield path
+
+
+_decode_manifest = msgspec.json.Decoder(DerivedManifest).decode
+
+
+def derived_manifest(folder: Folder) -> DerivedManifest | None:
+    """Return what is in manifest.json, which may be of another version; None if it is missing or damaged."""
+    try:
+        return _decode_manifest(read_bytes(folder.manifest))
+    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def check_format(folder: Folder) -> None:
+    """Check that no other version of Chatmill wrote what is in a folder, unless a build took its place.
+
+    Raises:
+        UserError: if one did.
+    """
+    if names_in(folder.versions):
+        return
+    manifest = derived_manifest(folder)
+    format = manifest.format if manifest else FORMAT
+    if format != FORMAT or exists(join(folder.state, "job.json")) or names_in(join(folder.state, "log")):
+        raise UserError(
+            f"{folder.output}: {'a later' if format > FORMAT else 'an earlier'} version of Chatmill wrote this "
+            "dataset. Its rows can be read with datasets, and as input of a build; overwrite builds it again."
+        )

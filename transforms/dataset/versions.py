@@ -1,0 +1,332 @@
+"""The versions of a dataset: each is one file, which no store creates twice, and which has all of the version.
+
+Who creates the file has committed. Who comes second finds it there: with the same increment it is done, with another
+one it fails. So the versions decide, not the lock of the folder, which not each store has. To open a dataset is one
+listing and one read. Each version has the sha256 of the one before, so that no other history fits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
+from typing import Any, Literal
+
+import msgspec
+
+from transforms.base.errors import InputError, UserError
+from transforms.dataset.consumers import RowLayout
+from transforms.dataset.description import Description
+from transforms.dataset.layout import FORMAT, Folder, check_format, increment_of, is_increment
+from transforms.dataset.sums import Sums
+from transforms.inputs.listing import InputFile
+from transforms.model.counts import Totals
+from transforms.model.receipts import File
+from transforms.outputs import stem_of
+from transforms.storage.files import join, read_bytes
+from transforms.storage.retries import disk_errors
+from transforms.storage.walking import names_in
+from transforms.storage.writing import create, remove
+
+# What made a version: a build, in the place of all that was there; or an append.
+Kind = Literal["build", "append"]
+_NAME = re.compile(r"(\d{8,})\.json")
+
+
+class Conflict(Exception):
+    """A commit that does not follow what was committed meanwhile. What it is to add must be planned again."""
+
+
+class Increment(msgspec.Struct, frozen=True):
+    """What one commit adds.
+
+    Attributes:
+        id: a hash of what it was made from.
+        version: that it was added by.
+        inputs: whose records are in it.
+        files: of rows, rejects and exceptions.
+        counts: of the records and the rows.
+    """
+
+    id: str
+    version: int
+    inputs: list[InputFile]
+    files: list[File]
+    counts: Totals
+
+
+class Version(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A dataset as it is after a commit.
+
+    Attributes:
+        format: of the file.
+        number: from 1.
+        previous: the sha256 of the file of the version before; empty for the first one.
+        kind: what made it.
+        time: of the commit, for people and for `expire`.
+        job: the content of the job.json of the build that it began with.
+        increments: in the order of their commits. The last one is that which the version added.
+        total: the sums of the increments.
+        sha256: of its file, which does not have it.
+    """
+
+    format: int
+    number: int
+    previous: str
+    kind: Kind
+    time: str
+    job: dict[str, Any]
+    increments: list[Increment]
+    total: Sums
+    sha256: str = ""
+
+    @property
+    def added(self) -> Increment:
+        """The increment that the version added."""
+        return self.increments[-1]
+
+    def has(self, id: str) -> bool:
+        """Return whether an increment is in it."""
+        return any(each.id == id for each in self.increments)
+
+    def taken(self) -> Mapping[tuple[int, str], set[str]]:
+        """Return the versions of each input, by its source and url, of which the records are here."""
+        versions: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
+        for increment in self.increments:
+            for file in increment.inputs:
+                versions[file.key].add(file.version)
+        return versions
+
+    def files(self, folder: str = "") -> list[File]:
+        """Return its files, in the order of the increments. folder: those in this folder alone, if it is given."""
+        return [file for each in self.increments for file in each.files if file.path.startswith(folder)]
+
+    def shards(self, until: int | None = None) -> list[dict[str, Any]]:
+        """Return the shards, as the manifest has them. until: only those of increments up to this version."""
+        increments = [each for each in self.increments if until is None or each.version <= until]
+        return [msgspec.structs.asdict(file) for each in increments for file in each.files if file.format]
+
+    def manifest(self) -> dict[str, Any]:
+        """Return the manifest."""
+        layout, shards = RowLayout.of(self.job["options"]), self.shards()
+        shards_of_stem: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        for shard in shards:
+            if shard["format"] == layout.formats[0]:
+                shards_of_stem[_without_kind(shard["path"])].setdefault(shard["split"], shard["path"])
+        return {
+            "format": self.format,
+            "snapshot": {"version": self.number, "increments": len(self.increments)},
+            **self.total.as_json([source["name"] for source in self.job.get("sources", [{"name": "input"}])]),
+            "layout": layout.described(),
+            "shards": shards,
+            "rejects": [file.path for file in self.files("rejects/")],
+            "ledger": [
+                {"path": file.path, "entries": file.rows, "bytes": file.bytes, "sha256": file.sha256}
+                | {"shards": shards_of_stem[_without_kind(file.path)]}
+                for file in self.files("ledger/")
+            ],
+            "job": self.job,
+        }
+
+
+def _without_kind(path: str) -> str:
+    """What the names of all files of a part of a split have in common."""
+    return stem_of(path).partition("-")[2]
+
+
+_decode = msgspec.json.Decoder(Version).decode
+
+
+def numbers(folder: Folder) -> list[int]:
+    """Return the numbers of the versions that are there, ascending. Raises StoreError if the store fails."""
+    return sorted(int(found[1]) for found in map(_NAME.fullmatch, names_in(folder.versions)) if found)
+
+
+def newest(folder: Folder) -> Version | None:
+    """Return the newest version.
+
+    Args:
+        folder: of the dataset, or of an increment of it.
+
+    Returns:
+        The version; None if there is none.
+
+    Raises:
+        UserError: if a later version of Chatmill wrote it.
+        InputError: if its file is damaged.
+        StoreError: if the store fails.
+    """
+    found = numbers(folder)
+    while found:
+        try:
+            return _read(folder, found[-1])
+        except FileNotFoundError:  # it has expired since, or is a link to nothing
+            before, found = found, numbers(folder)
+            if before == found:
+                raise _damaged(folder, found[-1], "it cannot be read") from None
+    return None
+
+
+def read_version(folder: Folder, number: int) -> Version:
+    """Return a version.
+
+    Raises:
+        UserError: if it is not there, or another version of Chatmill wrote it.
+        InputError, StoreError: as for `newest`.
+    """
+    try:
+        return _read(folder, number)
+    except FileNotFoundError:
+        if not (found := numbers(folder)):
+            check_format(folder)
+        if number in found:
+            raise _damaged(folder, number, "it cannot be read") from None
+        has = f"the versions {found[0]} to {found[-1]}" if found[1:] else f"version {found[0]}" if found else "none"
+        raise UserError(f"{folder.output}: there is no version {number}; it has {has}.") from None
+
+
+def history(folder: Folder) -> Iterator[Version]:
+    """Yield the versions that are there, the newest first, each of which follows the next one.
+
+    Raises:
+        InputError: if one of them is damaged, was changed, or is missing.
+        UserError, StoreError: as for `newest`.
+    """
+    version = newest(folder)
+    while version:
+        yield version
+        before = _version_before(folder, version.number)
+        if before is None and any(number < version.number for number in numbers(folder)):
+            raise _damaged(folder, version.number - 1, "it is missing, and earlier versions are there")
+        if before and before.sha256 != version.previous:
+            problem = f"it is not what version {version.number} follows, which has another sha256 of it"
+            raise _damaged(folder, before.number, problem)
+        version = before
+
+
+def builds(folder: Folder) -> Iterator[Version]:
+    """Yield the newest version of each build, the newest first. It has the increments of all appends to the build.
+
+    Raises:
+        UserError, InputError, StoreError: as for `newest`.
+    """
+    version = newest(folder)
+    while version:
+        yield version
+        version = _version_before(folder, version.increments[0].version)
+
+
+def named_versions(folder: Folder, last: int, most: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """Yield the newest versions, each with its shards, the newest first.
+
+    Args:
+        folder: of the dataset.
+        last: the newest of them.
+        most: how many, at most.
+
+    Raises:
+        UserError, InputError, StoreError: as for `newest`.
+    """
+    named = [number for number in numbers(folder) if number <= last][-most:]
+    for build in builds(folder):
+        while named and named[-1] >= build.increments[0].version:
+            yield named[-1], build.shards(named.pop())
+        if not named:
+            return
+
+
+def commit(folder: Folder, base: int, kind: Kind, increment: Increment, sums: Sums, job: Mapping[str, Any]) -> Version:
+    """Add an increment. Of several processes that commit at once, one has the next version.
+
+    Args:
+        folder: of the dataset.
+        base: the version that it was planned on; 0 if there was none.
+        kind: what makes the version. A build takes the place of all that is there.
+        increment: whose files are complete; without its version.
+        sums: of the increment.
+        job: of the increment: the content of its job.json.
+
+    Returns:
+        The newest version, which has the increment, or took its place: a second commit of it changes nothing.
+
+    Raises:
+        Conflict: if another commit was made meanwhile.
+        UserError, InputError, StoreError: as for `newest`.
+    """
+    while True:
+        before = newest(folder)
+        number = before.number if before else 0
+        if before and any(build.has(increment.id) for build in (builds(folder) if number > base else [before])):
+            return before
+        if number != base:
+            raise Conflict(f"version {f'{number} was committed meanwhile' if number > base else f'{base} is gone'}")
+        earlier = before.increments if before and kind == "append" else []
+        version = Version(
+            format=FORMAT,
+            number=number + 1,
+            previous=before.sha256 if before else "",
+            kind=kind,
+            time=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            job=before.job if before and earlier else dict(job),
+            increments=[*earlier, msgspec.structs.replace(increment, version=number + 1)],
+            total=Sums.total([before.total, sums]) if before and earlier else sums,
+        )
+        content = msgspec.json.encode(version)
+        if create(_url(folder, number + 1), content):
+            return msgspec.structs.replace(version, sha256=hashlib.sha256(content).hexdigest())
+
+
+def drop_before(folder: Folder, number: int) -> None:
+    """Remove the versions before one. It can be repeated. Raises StoreError if the store fails."""
+    for earlier in numbers(folder):
+        if earlier < number:
+            remove(_url(folder, earlier))
+
+
+def _url(folder: Folder, number: int) -> str:
+    return join(folder.versions, f"{number:08d}.json")
+
+
+def _version_before(folder: Folder, number: int) -> Version | None:
+    """The version before one; None if it is not there."""
+    try:
+        return _read(folder, number - 1)
+    except FileNotFoundError:
+        return None
+
+
+def _read(folder: Folder, number: int) -> Version:
+    """Read a version. Raises FileNotFoundError if it is not there, and what `newest` raises."""
+    url = _url(folder, number)
+    try:
+        with disk_errors(url, "read"):
+            content = read_bytes(url)
+        version = _decode(content)
+        msgspec.convert(version.job, Description)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise _damaged(folder, number, str(error)) from None
+    if version.format != FORMAT:
+        raise UserError(f"{url}: it has the format {version.format}; this version of Chatmill reads {FORMAT}.")
+    if problem := next(_problems(version, number), None):
+        raise _damaged(folder, number, problem)
+    return msgspec.structs.replace(version, sha256=hashlib.sha256(content).hexdigest())
+
+
+def _problems(version: Version, number: int) -> Iterator[str]:
+    """Yield what no commit writes. Files are read and removed by the names that a version has."""
+    if version.number != number:
+        yield f"it is version {version.number}; expected {number}"
+    if not version.increments or version.added.version != number:
+        yield "it adds no increment"
+    for increment in version.increments:
+        if not is_increment(increment.id):
+            yield f"{increment.id!r} is not the id of an increment"
+        for file in increment.files:
+            if increment_of(file.path) != increment.id:
+                yield f"{file.path!r} is not a file of the increment {increment.id}"
+
+
+def _damaged(folder: Folder, number: int, problem: str) -> InputError:
+    return InputError(f"{_url(folder, number)}: it is damaged ({problem}). Copy it again.")
