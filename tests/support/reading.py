@@ -106,15 +106,23 @@ def read_content(path: Path, content: bytes, **options: Any) -> File:
     return read_each([path], **options)[path.name]
 
 
+def batches_of(patterns: Any, *steps: Any, **options: Any) -> list[Any]:
+    """Read files, apply steps, and return the batches that come out, in the order of the files."""
+    return [batch for _, batches, _ in _splits(patterns, lambda: None, *steps, **options) for batch in batches]
+
+
 _Found = tuple[Split, list[Any], str]
 _found: list[_Found] = []
 
 
-def _splits(patterns: Any, before: Callable[[], object], **options: Any) -> Iterator[_Found]:
+def _splits(patterns: Any, before: Callable[[], object], *steps: Any, **options: Any) -> Iterator[_Found]:
     """Yield each split, in order, with the batches of its records, and the error that ended them."""
     _found.clear()
     with beam.Pipeline(FnApiRunner()) as pipeline:
-        _ = pipeline | ReadConversations(patterns, **options) | beam.Map(_collect)
+        batches = pipeline | ReadConversations(patterns, **options)
+        for step in steps:
+            batches = batches | step
+        _ = batches | beam.Map(_collect)
         before()
     yield from sorted(_found, key=lambda found: found[0].number)
 

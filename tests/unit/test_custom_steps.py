@@ -2,66 +2,75 @@
 
 from __future__ import annotations
 
-import dataclasses
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from support.chats import assistant, examples_of, user
-from transforms import Conversation, Examples, FilterExamples, ParameterError, RecordError, parse
-from transforms.steps.custom import _Filter, _Map
+from support.chats import assistant, user
+from support.datasets import write_jsonl
+from support.reading import batches_of
+from transforms import Conversation, FilterExamples, MapExamples, ParameterError, ParseConversations, RecordError
 
-BATCH = examples_of([user("a"), assistant("b")], [user("a"), assistant("b"), user("c"), assistant("d")], [user("e")])
-
-
-def positions(batch: Examples) -> list[int]:
-    return [example.position for example in batch.examples]
+CHATS = [[user("a"), assistant("b")], [user("a"), assistant("b"), user("c"), assistant("d")], [user("e")]]
 
 
-def test_examples_that_are_not_kept_are_dropped_with_the_reason():
-    kept = _Filter(lambda example: len(example.content.messages) > 1, "short")(BATCH)
-    assert positions(kept) == [0, 1]
-    assert kept.outcomes.dropped == {"short": 1}
-    assert not kept.outcomes.rejects
+@pytest.fixture
+def corpus(tmp_path) -> Path:
+    return write_jsonl(tmp_path / "chats.jsonl", [{"messages": chat, "tools": [{"name": "f"}]} for chat in CHATS])
 
 
-def test_error_in_a_filter_rejects_only_its_record():
-    kept = _Filter(lambda example: example.content.messages[2], "short")(BATCH)
-    assert positions(kept) == [1]
-    assert [(reject.position, reject.reason) for reject in kept.outcomes.rejects] == [(0, "filter"), (2, "filter")]
+def after(corpus: Path, *steps: Any) -> Any:
+    """The examples after some steps, and the outcomes of the records."""
+    [batch] = batches_of(str(corpus), ParseConversations(), *steps)
+    return batch
+
+
+def lengths(batch: Any) -> list[int]:
+    return [len(example.content.messages) for example in batch.examples]
+
+
+def reasons(batch: Any) -> list[str]:
+    return [reject.reason for reject in batch.outcomes.rejects]
+
+
+def test_examples_that_are_not_kept_are_dropped_with_the_reason(corpus):
+    kept = after(corpus, FilterExamples(lambda example: len(example.content.messages) > 1, reason="short"))
+    assert (lengths(kept), kept.outcomes.dropped, reasons(kept)) == ([2, 4], {"short": 1}, [])
+
+
+def test_error_in_a_filter_rejects_only_its_record(corpus):
+    kept = after(corpus, FilterExamples(lambda example: example.content.messages[2], reason="short"))
+    assert (lengths(kept), kept.outcomes.dropped, reasons(kept)) == ([4], {}, ["filter", "filter"])
     assert "IndexError" in kept.outcomes.rejects[0].detail
-    assert kept.outcomes.dropped == {}
 
 
-def test_record_error_of_a_function_keeps_its_reason():
+def test_record_error_of_a_function_keeps_its_reason(corpus):
     def refuse(example):
         raise RecordError("too_rude", "it swears")
 
-    for step in (_Filter(refuse, "short"), _Map(refuse)):
-        assert {reject.reason for reject in step(BATCH).outcomes.rejects} == {"too_rude"}
+    for step in (FilterExamples(refuse, reason="short"), MapExamples(refuse)):
+        assert reasons(after(corpus, step)) == ["too_rude"] * 3
 
 
-def test_mapped_examples_replace_the_originals():
+def test_mapped_examples_replace_the_originals(corpus):
     def shorten(example):
         return msgspec.structs.replace(example, content=Conversation(example.content.messages[:1]))
 
-    mapped = _Map(shorten)(BATCH)
-    assert positions(mapped) == [0, 1, 2]
-    assert [len(example.content.messages) for example in mapped.examples] == [1, 1, 1]
+    mapped = after(corpus, MapExamples(shorten))
+    assert lengths(mapped) == [1, 1, 1]
+    assert len({example.position for example in mapped.examples}) == 3
 
 
-def test_tools_that_a_function_changes_are_those_of_its_example_only():
-    raw = b'{"messages": [{"role": "user", "content": "a"}], "tools": [{"name": "f"}]}'
-    batch = dataclasses.replace(BATCH, examples=[parse(raw)[0] for number in range(2)])
-
+def test_tools_that_a_function_changes_are_those_of_its_example_only(corpus):
     def add(example):
         example.content.tools.append("g")
         return example
 
     f = {"type": "function", "function": {"name": "f"}}
-    assert [example.content.tools for example in _Map(add)(batch).examples] == [[f, "g"], [f, "g"]]
-    assert [example.content.tools for example in _Filter(add, "none")(batch).examples] == [[f], [f]]
-    assert parse(raw)[0].content.tools == [f]
+    for step, tools in ((MapExamples(add), [f, "g"]), (FilterExamples(add, reason="none"), [f])):
+        assert [example.content.tools for example in after(corpus, step).examples] == [tools] * 3
 
 
 @pytest.mark.parametrize(
@@ -75,11 +84,10 @@ def test_tools_that_a_function_changes_are_those_of_its_example_only():
         (lambda example: msgspec.structs.replace(example, columns={"labels": "x"}), "other columns than keep_columns"),
     ],
 )
-def test_map_that_returns_no_example_of_the_record_rejects_it(function, detail):
-    mapped = _Map(function)(BATCH)
-    assert mapped.examples == []
-    assert all(reject.reason == "map" and detail in reject.detail for reject in mapped.outcomes.rejects)
-    assert len(mapped.outcomes.rejects) == 3
+def test_map_that_returns_no_example_of_the_record_rejects_it(corpus, function, detail):
+    mapped = after(corpus, MapExamples(function))
+    assert (mapped.examples, reasons(mapped)) == ([], ["map"] * 3)
+    assert all(detail in reject.detail for reject in mapped.outcomes.rejects)
 
 
 @pytest.mark.parametrize("reason", ["Too short", "", None, "9"])

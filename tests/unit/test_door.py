@@ -32,7 +32,6 @@ runners/test_kubernetes.py
 runners/test_loopback.py
 support/chats.py
 support/encodings.py
-support/traces.py
 trainers/test_recipes.py
 unit/test_architecture.py
 unit/test_beam_contract.py
@@ -41,11 +40,8 @@ unit/test_console.py
 unit/test_consumers.py
 unit/test_contamination.py
 unit/test_cores.py
-unit/test_custom_steps.py
-unit/test_dataset_examples.py
 unit/test_decoding.py
 unit/test_deferred.py
-unit/test_earlier_datasets.py
 unit/test_exchange.py
 unit/test_failures.py
 unit/test_fork_server.py
@@ -71,7 +67,6 @@ unit/test_statistics.py
 unit/test_stopping.py
 unit/test_sums.py
 unit/test_tokenizer_folder.py
-unit/test_traces.py
 unit/test_turn_parts.py
 unit/test_versions.py
 unit/test_view.py

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
+from support.reading import paths_of, urls_of
 from transforms import ParameterError, UserError
-from transforms.inputs.listing import list_inputs
-from transforms.storage.writing import write_atomically
 
 RECORDS = b'{"text": "a"}\n'
 MANIFEST = {"format": 1, "records": {"read": 2}, "shards": [], "rejects": [], "job": {}}
+
+
+def encoded(value: Any) -> bytes:
+    return json.dumps(value).encode()
 
 
 def manifest_of(folder: Path, *shards: str, **more: Any) -> bytes:
@@ -23,7 +27,7 @@ def manifest_of(folder: Path, *shards: str, **more: Any) -> bytes:
         {"path": shard, "bytes": (folder / shard).stat().st_size, "split": shard.split("/")[1].split("-")[0]}
         for shard in shards
     ]
-    return msgspec.json.encode(MANIFEST | {"shards": entries} | more)
+    return encoded(MANIFEST | {"shards": entries} | more)
 
 
 def write_dataset(folder: Path, parts: str = "job manifest success") -> Path:
@@ -50,7 +54,7 @@ def corpus(tmp_path) -> Path:
 
 
 def listed(pattern: Path | str, folder: Path) -> list[str]:
-    return [str(Path(file.url).relative_to(folder)) for file in list_inputs([str(pattern)])]
+    return [str(Path(url).relative_to(folder)) for url in urls_of(pattern)]
 
 
 @pytest.mark.parametrize("parts", ["job manifest success", "job", "manifest success"])
@@ -95,7 +99,7 @@ def test_a_folder_that_has_only_the_names_of_a_dataset_is_read(corpus):
 def test_a_folder_of_datasets_alone_has_no_file_of_records(tmp_path):
     write_dataset(tmp_path / "one")
     with pytest.raises(ParameterError, match="it has no file of records"):
-        list_inputs([str(tmp_path)])
+        urls_of(tmp_path)
 
 
 def test_a_dataset_in_a_bucket_is_not_read(caplog):
@@ -104,11 +108,11 @@ def test_a_dataset_in_a_bucket_is_not_read(caplog):
         ("out/_chatmill/versions/00000001.json", b"{}"),
         ("out/data/b.jsonl", RECORDS),
     ):
-        write_atomically(f"memory://earlier/{name}", content)
+        MemoryFileSystem().pipe_file(f"/earlier/{name}", content)
     for pattern in ("memory://earlier", "memory://earlier/**/*.jsonl"):
-        assert [file.url for file in list_inputs([pattern])] == ["memory:///earlier/a.jsonl"]
+        assert urls_of(pattern) == ["memory:///earlier/a.jsonl"]
     with pytest.raises(UserError, match=r"manifest.json is missing or damaged, and which of the shards"):
-        list_inputs(["memory://earlier/out"])
+        urls_of("memory://earlier/out")
 
 
 def test_a_dataset_that_grows_gives_the_rows_of_its_newest_version(corpus):
@@ -148,16 +152,16 @@ def test_splits_of_a_dataset_are_chosen_as_on_the_hub(corpus):
         (("validation",), [validation]),
         (("validation", "train"), [train, validation]),
     ):
-        assert [str(Path(file.url).relative_to(out)) for file in list_inputs([str(out)], splits=splits)] == expected
+        assert paths_of(out, *splits) == expected
     sizes = rf"train \({(out / train).stat().st_size} bytes\), validation \({(out / validation).stat().st_size} bytes\)"
     with pytest.raises(ParameterError, match=rf"it has several splits: {sizes}\. Choose with split, such as train"):
-        list_inputs([str(out)])
+        urls_of(out)
     with pytest.raises(ParameterError, match=rf"split='test': {out} has no split test; it has {sizes}"):
-        list_inputs([str(out)], splits=["test"])
+        urls_of(out, "test")
     (out / validation).write_bytes(b"")
     with pytest.raises(UserError, match=rf"out: {validation} has 0 bytes"):
-        list_inputs([str(out)], splits=["validation"])
-    assert len(list_inputs([str(out)], splits=["train"])) == 1
+        urls_of(out, "validation")
+    assert len(urls_of(out, "train")) == 1
     (out / "manifest.json").write_bytes(manifest_of(out, train))
     assert listed(out, out) == [train]
 
@@ -165,7 +169,7 @@ def test_splits_of_a_dataset_are_chosen_as_on_the_hub(corpus):
 @pytest.mark.parametrize("named", ["a.jsonl", "*.jsonl"])
 def test_files_that_are_named_have_no_splits(corpus, named):
     with pytest.raises(ParameterError, match="is not a dataset, and has no splits"):
-        list_inputs([str(corpus / named)], splits=["train"])
+        urls_of(corpus / named, "train")
 
 
 @pytest.mark.parametrize(
@@ -186,14 +190,12 @@ def test_a_dataset_whose_rows_are_in_tfrecord_alone_is_refused_and_next_to_parqu
     out = write_dataset(corpus / "out")
     (out / "tfrecord").mkdir()
     (out / "tfrecord/train-00000-of-00001.tfrecord").write_bytes(b"x")
-    both = msgspec.json.decode(
-        manifest_of(out, "data/train-00000-of-00001.parquet", "tfrecord/train-00000-of-00001.tfrecord")
-    )
+    both = json.loads(manifest_of(out, "data/train-00000-of-00001.parquet", "tfrecord/train-00000-of-00001.tfrecord"))
     for shard in both["shards"]:
         shard["format"] = shard["path"].rpartition(".")[2]
-    (out / "manifest.json").write_bytes(msgspec.json.encode(both))
+    (out / "manifest.json").write_bytes(encoded(both))
     assert listed(out, out) == ["data/train-00000-of-00001.parquet"]
-    (out / "manifest.json").write_bytes(msgspec.json.encode(both | {"shards": both["shards"][1:]}))
+    (out / "manifest.json").write_bytes(encoded(both | {"shards": both["shards"][1:]}))
     problem = (
         "out: its rows are in tfrecord alone, which is written and not read. Build it again with parquet in output"
     )

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoTokenizer
 
 from support.chats import assistant, system, user
+from support.command_line import chatmill
+from support.datasets import manifest_of
 from support.paths import TOKENIZER
-from support.traces import TRACES, parsed, sessions_of
+from support.reading import listed, read_content
+from support.traces import TRACES, parsed
 from transforms import ParameterError, render
-from transforms.inputs.listing import list_inputs
-from transforms.inputs.traces import TRACES as TRACE_NAMES
-from transforms.inputs.traces.tool_definitions import tool_definitions
-from transforms.steps.parse import Parser
-from transforms.tokens.tokenizer import load_tokenizer
 
 TOOL = {"type": "function", "function": {"name": "Read", "parameters": {"type": "object", "properties": {}}}}
 
@@ -204,14 +203,18 @@ def test_traces_have_their_own_tools_or_those_that_are_given_or_are_counted():
     assert own[0]["function"]["name"] == "shell"
 
 
-def test_tools_are_a_list_or_a_file_that_has_one(tmp_path):
+def test_tools_are_a_list_or_a_file_that_has_one(tmp_path, capfd):
     anthropic = {"name": "Read", "input_schema": TOOL["function"]["parameters"]}
     (tmp_path / "tools.json").write_text(json.dumps([anthropic]))
-    assert tool_definitions.of_argument(str(tmp_path / "tools.json")) == (TOOL,)
-    assert tool_definitions.of_value([TOOL]) == tool_definitions.of_argument(json.dumps([TOOL])) == (TOOL,)
+    options = [f"--input={TRACES / 'codex.jsonl'}", "--input_format=codex", f"--tokenizer={TOKENIZER}"]
+    options += ["--unprinted=report", "--direct_num_workers=1", "--report=none"]
+    for number, given in enumerate((tmp_path / "tools.json", json.dumps([TOOL]))):
+        assert chatmill("build", *options, f"--trace_tools={given}", f"--output={tmp_path / str(number)}") == 0
+        assert "traces_without_tools" not in manifest_of(tmp_path / str(number))["notes"]
     for wrong in ("nowhere.json", "[1]", "[]", "[{]"):
-        with pytest.raises(ValueError, match=r"expected a|not valid JSON"):
-            tool_definitions.parse(wrong)
+        capfd.readouterr()
+        assert chatmill("build", *options, f"--trace_tools={wrong}", f"--output={tmp_path / 'none'}") == 2
+        assert "--trace_tools" in capfd.readouterr().err
     with pytest.raises(ParameterError):
         parsed(TRACES / "codex.jsonl", trace_tools=3)
 
@@ -224,7 +227,7 @@ def changed(tmp_path: Path, name: str, change: Callable[[list[dict[str, Any]]], 
     return tmp_path / name
 
 
-def test_an_answer_belongs_to_the_last_call_with_its_id():
+def test_an_answer_belongs_to_the_last_call_with_its_id(tmp_path):
     steps = [
         {
             "source": "agent",
@@ -234,9 +237,9 @@ def test_an_answer_belongs_to_the_last_call_with_its_id():
         }
         for text, answer in ("12", "34")
     ]
-    (record,), _ = sessions_of("atif", json.dumps({"schema_version": "ATIF-v1.7", "steps": steps}).encode())
-    content: Any = Parser().parse(record).content
-    assert [message["content"] for message in content.messages] == ["1", "2", "3", "4"]
+    (tmp_path / "atif.json").write_text(json.dumps({"schema_version": "ATIF-v1.7", "steps": steps}))
+    [example] = parsed(tmp_path / "atif.json").examples
+    assert [message["content"] for message in example.content.messages] == ["1", "2", "3", "4"]
 
 
 def test_a_second_answer_to_a_call_is_counted(tmp_path):
@@ -325,45 +328,38 @@ def test_a_session_in_which_the_model_wrote_nothing_is_dropped(tmp_path):
 def test_files_that_claude_code_writes_about_sessions_are_not_listed(tmp_path):
     for name in ("sessions-index.json", "agent-a9.meta.json", "5e55.jsonl"):
         (tmp_path / name).write_bytes((TRACES / "claude_code.jsonl").read_bytes())
-    assert [Path(file.url).name for file in list_inputs(str(tmp_path))] == ["5e55.jsonl"]
+    assert [Path(file.url).name for file in listed(str(tmp_path))] == ["5e55.jsonl"]
 
 
 def test_a_file_is_a_trace_only_if_the_option_says_so(tmp_path):
     for name in EXPECTED:
         path = TRACES / name
-        assert [file.format for file in list_inputs(str(path))] == [path.suffix.removeprefix(".")]
+        assert [file.format for file in listed(str(path))] == [path.suffix.removeprefix(".")]
         (tmp_path / f"{name}.gz").write_bytes(gzip.compress(path.read_bytes()))
-        files = list_inputs([str(path), str(tmp_path / f"{name}.gz")], format=path.stem)
+        files = listed([str(path), str(tmp_path / f"{name}.gz")], input_format=path.stem)
         assert [(file.format, file.compression) for file in files] == [(path.stem, None), (path.stem, "gzip")]
 
 
-@pytest.mark.parametrize("format", TRACE_NAMES)
-def test_a_file_that_begins_as_no_session_of_its_format_is_rejected(format):
+@pytest.mark.parametrize("format", ["atif", "claude_code", "codex"])
+def test_a_file_that_begins_as_no_session_of_its_format_is_rejected(tmp_path, format):
     chat = b'{"conversation": "s0", "kind": "support", "messages": []}\n'
-    records, rejects = sessions_of(format, chat * 2)
-    assert (records, [reject.reason for reject in rejects]) == ([], ["unknown_trace"] * 2)
-    assert f"(input_format {format})" in rejects[0].detail
+    found = read_content(tmp_path / "a.jsonl", chat * 2, input_format=format)
+    assert (found.records, [reason for _, reason in found.rejected]) == ([], ["unknown_trace"] * 2)
+    assert f"(input_format {format})" in found.rejects[0][2]
 
 
-def test_a_file_may_have_several_sessions_that_are_objects():
+def test_a_file_may_have_several_sessions_that_are_objects(tmp_path):
     events = [json.loads(line) for line in (TRACES / "claude_code.jsonl").read_text().splitlines()[1:3]]
     for format, session in (
         ("claude_code", {"loglines": events}),
         ("atif", json.loads((TRACES / "atif.json").read_text())),
     ):
         line = json.dumps(session).encode()
-        records, rejects = sessions_of(format, line + b"\n" + line)
-        assert [json.loads(record.raw) for record in records] == [{"trace": format, "session": session}] * 2
-        assert ([record.position for record in records], rejects) == ([0, 1], [])
-        assert Parser().parse_all(records[0])
-
-
-def test_a_session_that_is_too_long_is_rejected_and_its_start_kept():
-    content = (TRACES / "codex.jsonl").read_bytes()
-    records, (reject,) = sessions_of("codex", content, max_record_bytes=2000)
-    assert (records, reject.reason, reject.position) == ([], "too_long", 0)
-    assert content.startswith(reject.record)
-    assert len(sessions_of("codex", content, max_record_bytes=len(content))[0]) == 1
+        (tmp_path / f"{format}.jsonl").write_bytes(line)
+        expected = [example.content.messages for example in parsed(tmp_path / f"{format}.jsonl").examples]
+        (tmp_path / f"{format}.jsonl").write_bytes(line + b"\n" + line)
+        batch = parsed(tmp_path / f"{format}.jsonl")
+        assert expected and [example.content.messages for example in batch.examples] == expected * 2
 
 
 def test_a_formatter_takes_each_conversation_and_columns_of_the_session_are_kept(tmp_path):
@@ -393,7 +389,7 @@ LLAMA_LIKE = """
 def trained_texts(messages: list[dict[str, Any]]) -> list[str]:
     """The texts that are trained on, under a template with headers as those of Llama 3."""
     rendered = render(messages, tokenizer=str(TOKENIZER), chat_template=LLAMA_LIKE, unprinted="report")
-    tokenizer = load_tokenizer(str(TOKENIZER))
+    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
     runs: list[list[int]] = [[]]
     for label in rendered.labels:
         if label >= 0:

@@ -6,21 +6,20 @@ tests/data/records/unread.jsonl has more columns.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import pytest
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from support.corpora import CORPORA, line_of
 from support.datasets import write_jsonl
 from support.paths import TOKENIZER
+from support.reading import batches_of
 from support.templates import CHATML
-from transforms import ApplyChatTemplate, ParseConversations, Parts, ReadConversations, RenderConfig, parse
+from transforms import ApplyChatTemplate, ParseConversations, RenderConfig, parse
 
 
 def user(content: Any, **keys: Any) -> dict[str, Any]:
@@ -64,20 +63,12 @@ def test_the_columns_of_corpora_raise_no_false_alarm(corpus):
 class Rendered:
     """What became of the records of a case: the characters that are not read, by name; the rejects; and the notes."""
 
-    def __init__(self, batches: Sequence[Any]):
-        [batch] = batches
+    def __init__(self, batch: Any):
         outcomes = batch.outcomes
         self.unread = {name: one.characters for name, one in outcomes.statistics.unread.items()}
         self.records = {name: one.records for name, one in outcomes.statistics.unread.items()}
         self.schemas, self.notes = outcomes.statistics.schemas, outcomes.notes
         self.rejects = [(reject.reason, reject.detail) for reject in outcomes.rejects]
-
-
-_found: dict[int, Rendered] = {}
-
-
-def _collect(parts: Parts[Any]) -> None:
-    _found[parts.split.source] = Rendered(list(parts))
 
 
 def rendered(folder: Path, cases: Mapping[str, Any], template: str = CHATML, **options: Any) -> dict[str, Rendered]:
@@ -87,11 +78,8 @@ def rendered(folder: Path, cases: Mapping[str, Any], template: str = CHATML, **o
         lines = [record if isinstance(record, dict) else {"messages": record} for record in records]
         sources[name] = str(write_jsonl(folder / f"{number}.jsonl", lines))
     config = RenderConfig(tokenizer=str(TOKENIZER), chat_template=template, **options)
-    _found.clear()
-    with beam.Pipeline(FnApiRunner()) as pipeline:
-        records = pipeline | ReadConversations(sources, input_format="jsonl")
-        _ = records | ParseConversations() | ApplyChatTemplate(config) | beam.Map(_collect)
-    return {name: _found[number] for number, name in enumerate(sources)}
+    batches = batches_of(sources, ParseConversations(), ApplyChatTemplate(config), input_format="jsonl")
+    return {name: Rendered(batch) for name, batch in zip(sources, batches, strict=True)}
 
 
 each_engine = pytest.mark.parametrize("engine", ["auto", "reference"])
@@ -218,9 +206,9 @@ def test_records_with_an_empty_turn_that_is_trained_on_are_counted(tmp_path, eng
 
 def test_each_part_counts_schemas_and_names_that_are_others_in_each_record_together(tmp_path):
     records = [{"text": "a", "summary": "four"}, {"text": "b", "summary": "sixsix"}, *[CHAT] * 2]
-    many = [{"text": "a", f"key {number}": "b!"} for number in range(150)] + [{"text": "a", "often": "c"}] * 2
+    many = [{"text": "a", f"key {number}": "b!"} for number in range(120)] + [{"text": "a", "often": "c"}] * 2
     found = rendered(tmp_path, {"few": records, "many": many})
     assert (found["few"].schemas, found["few"].unread) == ({"messages": 2, "text": 2}, {"summary": 10})
     assert found["few"].records == {"summary": 2}
     assert len(found["many"].unread) == 101 and found["many"].records["often"] == 2
-    assert sum(found["many"].unread.values()) == 302
+    assert sum(found["many"].unread.values()) == 242
