@@ -63,9 +63,9 @@ def rendered(record: dict[str, Any], template: str, **options: Any) -> tuple[Any
     ("template", "options"),
     [
         (CHATML, {}),
-        (DROPS_REASONING, {"special_tokens_in_content": "plain"}),
+        (DROPS_REASONING, {"special_tokens_in_content": "plain", "loss_on": "last_assistant"}),
         (MARKED, {"unprinted": "report", "after_end": "mask"}),
-        (templates_of_models()["qwen3"], {}),
+        (templates_of_models()["qwen3"], {"loss_on": "all"}),
     ],
 )
 def test_each_record_gives_what_a_build_writes_or_the_reason_of_its_reject(

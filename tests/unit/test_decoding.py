@@ -15,9 +15,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from support.models import QWEN, TOKENIZERS
 from support.paths import TOKENIZER
-from transforms.tokens.backend import load_backend, load_decoder
 from transforms.tokens.decoding import TokenDecoder
-from transforms.tokens.tokenizer import load_tokenizer
 
 FOLDERS = [TOKENIZER, *TOKENIZERS]
 TEXTS = [
@@ -129,23 +127,3 @@ def test_bytes_that_are_no_character_stop_nothing(tmp_path):
     for ids in ([0, 1, 2, 3], [0, 1, 2, 1, 3], [2, 3, 0], [0, 1, 0, 1, 2]):
         decoded = TokenDecoder(tokenizer).decode(np.array(ids))
         assert decoded.stops[-1] == len(decoded.text) and (3 not in ids or decoded.text.count(" the") == 1)
-
-
-def test_merges_are_not_needed(folder):
-    decoder, whole = load_decoder(str(folder)), load_backend(str(folder))
-    assert not json.loads(decoder.to_str())["model"]["merges"] and json.loads(whole.to_str())["model"]["merges"]
-    assert decoder.get_vocab() == whole.get_vocab()
-    assert whole.to_str() == Tokenizer.from_file(str(folder / "tokenizer.json")).to_str()
-
-
-def test_decoder_uses_the_tokenizer_if_it_is_loaded_from_anywhere(folder, tmp_path, monkeypatch):
-    copy = shutil.copytree(folder, tmp_path / "copy")
-    expected = TokenDecoder.load(str(folder))
-    tokenizer = load_tokenizer(str(folder))
-    monkeypatch.setattr("transforms.tokens.decoding.load_decoder", lambda _: pytest.fail("it is read again"))
-    decoder = TokenDecoder.load(str(copy))
-    for text in TEXTS:
-        ids = np.array(tokenizer.encode(text), np.int32)
-        found, other = decoder.decode(ids), expected.decode(ids)
-        assert (found.text, found.starts.tolist()) == (other.text, other.starts.tolist())
-        assert decoder.is_added(ids).tolist() == expected.is_added(ids).tolist()

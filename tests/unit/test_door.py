@@ -53,11 +53,8 @@ unit/test_markers.py
 unit/test_mix.py
 unit/test_newer.py
 unit/test_outcomes.py
-unit/test_parts.py
 unit/test_progress.py
-unit/test_prompt_end.py
 unit/test_provenance.py
-unit/test_rendering.py
 unit/test_report_page.py
 unit/test_retries.py
 unit/test_sent_examples.py
@@ -66,8 +63,6 @@ unit/test_span_ends.py
 unit/test_statistics.py
 unit/test_stopping.py
 unit/test_sums.py
-unit/test_tokenizer_folder.py
-unit/test_turn_parts.py
 unit/test_versions.py
 unit/test_view.py
 unit/test_write.py

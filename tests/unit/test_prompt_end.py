@@ -7,22 +7,20 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import processors
+from transformers import AutoTokenizer
 
 from support import models
-from support.chats import assistant, batch_of, text_of, user
+from support.chats import assistant, batch_of, examples_of, text_of, user
 from support.datasets import rows_of, write_jsonl
 from support.encodings import ATOMS, changed
 from support.tokenizers import save_tokenizer
-from transforms import Conversation, Example
-from transforms.model.batches import Tokens
-from transforms.model.examples import Text
-from transforms.steps.tokenize import Encoder
-from transforms.tokens.tokenizer import load_tokenizer
+from transforms import Conversation, Tokenize
 
 NOTE = "turns_with_token_across_prompt_end"
 ENGINES = pytest.mark.parametrize("engine", ["auto", "reference"])
@@ -40,18 +38,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return changed(saved, pre_tokenizer=[split, {**BYTE_LEVEL, "use_regex": False}])
 
 
-def encoded(folder: str, texts: list[Text], engine: str = "reference") -> Tokens:
-    tokens = Encoder(folder, engine=engine)(batch_of(texts))
+def encoded(folder: str, texts: list[Any], engine: str = "reference") -> Any:
+    tokens = Tokenize(folder, engine=engine).function()(batch_of(texts))
     assert not tokens.outcomes.rejects
     return tokens
 
 
-def ids_of(tokens: Tokens) -> list[list[int]]:
+def ids_of(tokens: Any) -> list[list[int]]:
     return [row.tolist() for row in np.split(tokens.ids, tokens.offsets[1:-1])]
 
 
 def ids_alone(folder: str, text: str) -> list[int]:
-    return load_tokenizer(folder)(text, add_special_tokens=False)["input_ids"]
+    return AutoTokenizer.from_pretrained(folder)(text, add_special_tokens=False)["input_ids"]
 
 
 @ENGINES
@@ -68,7 +66,7 @@ def test_turns_with_a_token_across_the_end_of_the_prompt_are_counted(folder: str
 
 
 @st.composite
-def cut_texts(draw: st.DrawFn) -> Text:
+def cut_texts(draw: st.DrawFn) -> Any:
     text = "".join(draw(st.lists(st.sampled_from([*ATOMS, *WORDS]), min_size=1, max_size=20)))
     edges = sorted(draw(st.sets(st.integers(0, len(text)), max_size=6)))
     spans = [(a, b) for a, b in pairwise(edges)][::2]
@@ -80,7 +78,7 @@ def cut_texts(draw: st.DrawFn) -> Text:
 
 @given(st.lists(cut_texts(), min_size=1, max_size=6))
 @settings(max_examples=150)
-def test_both_engines_count_the_same(folder: str, texts: list[Text]) -> None:
+def test_both_engines_count_the_same(folder: str, texts: list[Any]) -> None:
     fast, reference = (encoded(folder, texts, engine).outcomes for engine in ("auto", "reference"))
     assert fast.notes == reference.notes
     assert fast.first_examples.get(NOTE) == reference.first_examples.get(NOTE)
@@ -98,7 +96,8 @@ def test_a_span_that_follows_another_one_begins_no_turn(folder: str, engine: str
 def test_parts_that_are_not_trained_on_begin_no_turn(folder: str, engine: str) -> None:
     parts = [{"type": "text", "text": "a\n", "weight": 0}, {"type": "text", "text": "\nb"}]
     conversation = Conversation([user("x"), {"role": "assistant", "content": parts}])
-    text = Text(Example(0, conversation, {}, False, b""), "xa\n\nb", [(3, 5)])
+    [example] = examples_of(conversation).examples
+    text = msgspec.structs.replace(text_of("xa\n\nb", [(3, 5)]), example=example)
     tokens = encoded(folder, [text], engine)
     assert ids_of(tokens) == [ids_alone(folder, "xa\n\nb")]
     assert tokens.outcomes.notes == {}

@@ -1,25 +1,20 @@
-"""`render` gives the tokens and labels of a build without Beam, and its segments say what each piece of a text is."""
+"""`render` needs no Beam, and its segments say what each piece of a text is."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 from transformers import AutoTokenizer
 
 from support.cases import framed
-from support.chats import assistant, examples_of, render_config, user
+from support.chats import assistant, user
 from support.models import DEEPSEEK
 from support.paths import ROOT, TOKENIZER
 from support.templates import CHATML, MARKED, templates_of_models
-from transforms import Conversation, RecordError, RenderedExample, render
-from transforms.chat.spans.message_segments import Segment
-from transforms.steps.label import build_labels
-from transforms.steps.render import Renderer
-from transforms.steps.tokenize import Encoder
+from transforms import RecordError, RenderedExample, render
 
 FOLDER = str(TOKENIZER)
 MESSAGES = [user("2+2?"), assistant("4"), user("3+3?"), assistant("6")]
@@ -34,21 +29,6 @@ def test_rendering_does_not_import_beam():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.split()[0] == "False" and int(done.stdout.split()[1]) > 10
-
-
-@pytest.mark.parametrize("template", [CHATML, MARKED], ids=["unmarked", "marked"])
-@pytest.mark.parametrize("options", [{}, {"loss_on": "last_assistant"}, {"loss_on": "all"}, {"after_end": "mask"},
-                                     {"special_tokens_in_content": "plain"}])  # fmt: skip
-def test_tokens_and_labels_are_those_of_a_build(template: str, options: dict[str, Any]):
-    messages = [*MESSAGES, user("Is <|im_start|> a token?"), assistant("  It is.\n\n", weight=0), user("Good.")]
-    config = render_config(template, engine="reference", **{"loss_on": "assistant", **options})
-    if options.get("loss_on") in ("all", "last_assistant"):
-        del messages[5]["weight"]
-    rows = build_labels(Encoder(FOLDER, engine="reference")(Renderer(config)(examples_of(Conversation(messages)))))
-    made = render(messages, tokenizer=FOLDER, chat_template=template, **options)
-    assert made.input_ids == rows.ids.tolist()
-    assert made.labels == rows.labels.tolist()
-    assert {*made.labels} - {-100} and (-100 in made.labels) == (options.get("loss_on") != "all")
 
 
 def test_tokenizer_that_is_loaded_gives_the_same_as_its_folder():
@@ -67,23 +47,6 @@ def test_template_is_given_its_arguments_and_the_moment():
     given = {"tokenizer": FOLDER, "chat_template": template, "now": NOW}
     assert render(MESSAGES, chat_template_kwargs={"tone": "!"}, **given).text.startswith("2026!<|im_start|>")
     assert render(MESSAGES, **given).text.startswith("2026<|im_start|>")
-
-
-@pytest.mark.parametrize(
-    ("messages", "template", "reason"),
-    [
-        ([{"role": "narrator", "content": "x"}], CHATML, "unknown_role"),
-        (MESSAGES, CHATML.replace("message.content", "message.content[:2]"), "not_printed"),
-        ([user("2+2?"), assistant("4", answer="four")], CHATML, "not_printed"),
-        ([user("2+2?"), assistant("4<|im_end|>")], CHATML, "forged_turn"),
-        (MESSAGES, "{{ raise_exception('no') }}", "template"),
-    ],
-)
-def test_what_a_build_rejects_raises_the_same_error(messages: list[dict[str, Any]], template: str, reason: str):
-    messages = [*messages[:1], *({**message, "content": f"{message['content']}  "} for message in messages[1:])]
-    with pytest.raises(RecordError) as raised:
-        render(messages, tokenizer=FOLDER, chat_template=template)
-    assert raised.value.reason == reason
 
 
 # Segments.
@@ -188,6 +151,6 @@ def test_segments_divide_each_text_and_agree_with_the_labels(name: str):
         answers = [text for text in one.answers if text in made.text]
         assert all(text in of_kind["content"] + of_kind["tool_calls"] for text in answers), seed
         assert not of_kind["after_end"].strip()
-        assert not any(isinstance(one, Segment) and one.start >= one.stop for one in made.segments)
+        assert all(one.start < one.stop for one in made.segments)
     assert compared >= 5
     assert json.dumps(made.labels)

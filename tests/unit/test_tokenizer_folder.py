@@ -11,9 +11,9 @@ import pytest
 from transformers import ByT5Tokenizer
 
 from support.paths import TOKENIZER
-from transforms import ParameterError, UserError, render
-from transforms.tokens.tokenizer import load_tokenizer
-from transforms.tokens.tokenizer_files import read_tokenizer_folder
+from transforms import ParameterError, UserError, render, tokenize
+
+TEXT = "The wheel turns."
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
 
 def refused(folder: Path) -> str:
     with pytest.raises(ParameterError) as error:
-        read_tokenizer_folder(str(folder))
+        tokenize([TEXT], str(folder))
     assert len(str(error.value).splitlines()) == 1
     return str(error.value)
 
@@ -39,25 +39,27 @@ def test_link_that_leaves_the_folder_is_refused(folder):
 def test_folder_that_is_a_link_to_another_one_is_refused(folder):
     outside = folder.parent / "outside"
     outside.mkdir()
-    (outside / "a.jinja").write_text("secret")
+    (outside / "tool_use.jinja").write_text("secret")
     (folder / "additional_chat_templates").symlink_to(outside)
     try:
-        assert "additional_chat_templates/a.jinja" not in read_tokenizer_folder(str(folder))
+        tools = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
+        assert "secret" not in render([{"role": "user", "content": "Hi"}], tools, tokenizer=str(folder)).text
     except ParameterError as error:
         assert "link to a file outside" in str(error)
 
 
 def test_links_inside_of_the_folder_and_of_the_cache_of_the_hub_are_read(folder, tmp_path):
-    content = (folder / "tokenizer.json").read_bytes()
+    content, ids = (folder / "tokenizer.json").read_bytes(), tokenize([TEXT], str(folder))[0].tolist()
     (folder / "tokenizer.json").rename(folder / "real")
     (folder / "tokenizer.json").symlink_to("real")
-    assert read_tokenizer_folder(str(folder))["tokenizer.json"] == content
+    assert tokenize([TEXT], str(folder))[0].tolist() == ids
     snapshot, blobs = tmp_path / "models--a" / "snapshots" / "1", tmp_path / "models--a" / "blobs"
     snapshot.mkdir(parents=True)
     blobs.mkdir()
     (blobs / "0123").write_bytes(content)
     (snapshot / "tokenizer.json").symlink_to("../../blobs/0123")
-    assert read_tokenizer_folder(str(snapshot)) == {"tokenizer.json": content}
+    shutil.copy(folder / "tokenizer_config.json", snapshot)
+    assert tokenize([TEXT], str(snapshot))[0].tolist() == ids
 
 
 def test_pipe_device_and_broken_link_are_refused(folder):
@@ -88,7 +90,7 @@ def test_folder_without_tokenizer_json_is_refused(folder):
 def test_tokenizer_in_python_is_refused(folder):
     ByT5Tokenizer().save_pretrained(folder)
     with pytest.raises(UserError, match=r"^ByT5Tokenizer .* gives no offsets .* PreTrainedTokenizerFast"):
-        load_tokenizer(str(folder))
+        tokenize([TEXT], str(folder))
     with pytest.raises(UserError, match="ByT5Tokenizer"):
         render([{"role": "user", "content": "Hi"}], tokenizer=ByT5Tokenizer(), chat_template="Hi")
 
@@ -104,9 +106,8 @@ def test_code_of_a_tokenizer_is_never_run(folder):
     config["tokenizer_class"] = "Own"
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     (folder / "own.py").write_text(f"open({str(folder / 'ran')!r}, 'w')\nclass Own: pass\n")
-    assert "own.py" not in read_tokenizer_folder(str(folder))
     try:
-        load_tokenizer(str(folder))
+        tokenize([TEXT], str(folder))
     except ValueError as error:
         assert "trust_remote_code" in str(error) or "custom code" in str(error)
     assert not (folder / "ran").exists()
