@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from transformers import ByT5Tokenizer
 
+from support.chats import assistant, user
+from support.datasets import rows_of, write_jsonl
 from support.paths import TOKENIZER
 from transforms import ParameterError, UserError, render, tokenize
 
@@ -36,16 +38,16 @@ def test_link_that_leaves_the_folder_is_refused(folder):
     assert "link to a file outside" in refused(folder)
 
 
-def test_folder_that_is_a_link_to_another_one_is_refused(folder):
-    outside = folder.parent / "outside"
-    outside.mkdir()
-    (outside / "tool_use.jinja").write_text("secret")
-    (folder / "additional_chat_templates").symlink_to(outside)
-    try:
-        tools = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
-        assert "secret" not in render([{"role": "user", "content": "Hi"}], tools, tokenizer=str(folder)).text
-    except ParameterError as error:
-        assert "link to a file outside" in str(error)
+def test_folder_that_is_a_link_to_another_one_is_not_read(folder, tmp_path, build):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "tool_use.jinja").write_text("secret")
+    (folder / "additional_chat_templates").symlink_to(tmp_path / "outside")
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
+    chats = write_jsonl(tmp_path / "chats.jsonl", [{"messages": [user("Hi"), assistant("Hello")], "tools": tools}])
+    ended = build("--input", chats, "--tokenizer", folder, "--output", tmp_path / "out")
+    assert ended.code == 0, ended.err
+    [row] = rows_of(tmp_path / "out")
+    assert tokenize(["secret"], str(TOKENIZER))[0].tolist() != row["input_ids"]
 
 
 def test_links_inside_of_the_folder_and_of_the_cache_of_the_hub_are_read(folder, tmp_path):
