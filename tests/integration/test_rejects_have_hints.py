@@ -6,7 +6,6 @@ from support.chats import assistant, user
 from support.command_line import chatmill
 from support.datasets import manifest_of, write_jsonl
 from support.paths import TOKENIZER
-from transforms.publish.markdown import as_text
 
 ROLES = "hint for unknown_role: --roles YOURS=assistant says which role it is (docs/records.md)."
 
@@ -44,7 +43,7 @@ def test_what_is_read_and_what_is_not_is_in_the_summary_the_manifest_the_report_
     expected = "summary (3 records, 30 characters), messages[].apis (3 records, 27 characters)"
     assert expected in " ".join(done.out.split())
     assert "records read 4 as messages 3, plain text 1" in " ".join(done.out.split())
-    assert f"Not read: {as_text(expected)}." in (tmp_path / "out" / "README.md").read_text()
+    assert f"Not read: {expected}." in (tmp_path / "out" / "README.md").read_text().replace("\\", "")
     assert f"Not read: {expected}." in (tmp_path / "out" / "report.html").read_text()
     statistics = manifest_of(tmp_path / "out")["statistics"]
     assert statistics["schemas"] == {"messages": 3, "text": 1}
