@@ -14,8 +14,10 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 # Otherwise gcsfs requests the type of each bucket from a Google server. It reads this variable when it is imported.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 
-# A busy machine is not an error of the code. The same code passes each time; TEST_SLOW=1 draws other examples.
-is_slow = bool(os.environ.get("TEST_SLOW"))
+# A busy machine is not an error of the code. The same code passes each time; TEST_SLOW=1 draws other examples. Of each
+# test, TEST_FAST=1 runs a few of its parameters, and draws a few examples.
+is_slow, is_fast = bool(os.environ.get("TEST_SLOW")), bool(os.environ.get("TEST_FAST"))
+FEW_PARAMETERS, FEW_EXAMPLES = 4, 10
 # With a mutant (run_mutants.py) it is enough that some example fails.
 phases = [Phase.explicit, Phase.generate] if "TEST_MUTANTS" in os.environ else [*Phase]
 settings.register_profile(
@@ -31,9 +33,6 @@ settings.load_profile("suite")
 if is_slow:
     os.environ.setdefault("PYTEST_TIMEOUT", "0")  # the long tests may take an hour
 
-# The slowest files run first. Otherwise the other cores would wait for them at the end.
-SLOWEST = ("test_stores", "test_flink")
-
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # once, before the workers of pytest-xdist are started
@@ -45,8 +44,19 @@ def pytest_configure(config: pytest.Config) -> None:
             pytest.exit(f"what {PACKAGES} names cannot be installed: {error}", 1)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.stem not in SLOWEST)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not is_fast:
+        return
+    of_functions: dict[Any, list[pytest.Item]] = {}
+    for item in items:
+        function = item.function  # type: ignore[attr-defined]
+        of_functions.setdefault(function, []).append(item)
+        if all_examples := getattr(function, "_hypothesis_internal_use_settings", None):
+            few = min(all_examples.max_examples, FEW_EXAMPLES)
+            function._hypothesis_internal_use_settings = settings(all_examples, max_examples=few)
+    kept = {item for found in of_functions.values() for item in found[:: -(-len(found) // FEW_PARAMETERS)]}
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
 
 
 @pytest.fixture(autouse=True)

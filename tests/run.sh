@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Run lint, types and tests. Sets up .venv with the test dependencies first, if it does not exist or setup.py has changed.
 #   tests/run.sh [PYTEST ARGUMENT ..]            all but what takes hours
-#   tests/run.sh --fast [PYTEST ARGUMENT ..]     unit tests and the quickest integration tests
+#   tests/run.sh --fast [PYTEST ARGUMENT ..]     unit tests and the quickest integration tests, each with a few examples
 #   tests/run.sh --nightly                       everything at length, with Flink, a browser, trainers and mutants: hours; it
 #                                                writes tests/nightly.json
 #   tests/run.sh --trainers [PYTEST ARGUMENT ..] the recipes with the trainers (TRL, Axolotl, ms-swift ..), which it installs
@@ -20,6 +20,7 @@ case "${1:-}" in
         ;;
     --fast)
         shift
+        export TEST_FAST=1
         set -- -m "not slow and not nightly" tests/unit tests/integration/test_{masks,own_pipeline,package}.py "$@"
         ;;
     --trainers)

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import datetime
+import os
 import re
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import pytest
 import yaml
 
-from pipeline.cli.options import parse_options
-from pipeline.cli.sources import SOURCE_OPTIONS, read_sources, with_all_inputs
-from pipeline.job.graph import build_graph
-from pipeline.job.prepare import prepare
 from support.command_line import chatmill
 from support.datasets import digests, manifest_of, name_in_increment, rows_of, write_jsonl
 from support.paths import ROOT, TOKENIZER
-from transforms.dataset.budgets import Budgets
-from transforms.dataset.layout import Folder
 
+ONE = "--direct_running_mode=in_memory"
 TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}{{ mark }}]{{ m.content }};{% endfor %}"
     "{% if add_generation_prompt %}[assistant{{ mark }}]{% endif %}"
@@ -47,7 +42,7 @@ def corpus(tmp_path: Path) -> Path:
     (folder / "faq.py").write_text(FORMATTER)
     sources = [
         {"name": "chats", "input": "chats.jsonl", "columns": {"messages": "dialog"}, "roles": {"bot": "assistant"},
-         "chat_template_kwargs": {"mark": "!"}, "loss_on": "last_assistant"},
+         "chat_template_kwargs": {"mark": datetime.date(2026, 1, 2)}, "loss_on": "last_assistant"},
         {"input": ["shared.jsonl"], "loss_on": "all"},
         {"name": "faq", "input": "faq.jsonl", "formatter": "faq.py:as_messages"},
     ]  # fmt: skip
@@ -73,8 +68,8 @@ def change(folder: Path, number: int, **options: Any) -> None:
 def test_rows_of_each_source_are_those_of_a_build_of_its_own(build, corpus, tmp_path):
     common = [f"--tokenizer={TOKENIZER}", f"--chat_template={TEMPLATE}", "--direct_num_workers=1", "--provenance"]
     separate = {
-        "chats.jsonl": ["--columns=messages=dialog", "--roles=bot=assistant", '--chat_template_kwargs={"mark":"!"}',
-                        "--loss_on=last_assistant"],
+        "chats.jsonl": ["--columns=messages=dialog", "--roles=bot=assistant", "--loss_on=last_assistant",
+                        '--chat_template_kwargs={"mark":"2026-01-02"}'],
         "shared.jsonl": ["--loss_on=all"],
         "faq.jsonl": [f"--formatter={corpus}/faq.py:as_messages"],
     }  # fmt: skip
@@ -130,16 +125,19 @@ def test_unfinished_and_finished_build_name_what_differs_in_a_source(build, corp
     assert "is finished already" in build(*options).err
 
 
-def test_workers_need_neither_the_config_nor_the_formatter_of_a_source(corpus, tmp_path):
-    options, _ = parse_options([str(option) for option in options_of(corpus, tmp_path / "out")])
-    folder = Folder(str(tmp_path / "out"))
-    prepared = prepare(options, folder, read_sources(options))
-    assert prepared
-    for name in ("mix.yaml", "faq.py"):
-        (corpus / name).unlink()
-    with beam.Pipeline("FnApiRunner") as pipeline:
-        build_graph(pipeline, prepared.job, prepared.folder, Budgets(0.0), "auto", "html", change=prepared.change)
-    assert manifest_of(tmp_path / "out")["rows"] == 90
+def test_workers_need_neither_the_config_nor_the_formatter_of_a_source(build, corpus, tmp_path, monkeypatch):
+    replace = os.replace
+
+    def replace_and_remove(source: str, path: str) -> None:
+        replace(source, path)
+        if path.endswith("/job.json"):
+            for name in ("mix.yaml", "faq.py"):
+                (corpus / name).unlink()
+
+    monkeypatch.setattr(os, "replace", replace_and_remove)
+    ended = build(*options_of(corpus, tmp_path / "out", "--direct_num_workers=2"))
+    assert ended.code == 0, ended.err
+    assert manifest_of(tmp_path / "out")["rows"] == 90 and not (corpus / "faq.py").exists()
 
 
 @pytest.mark.slow
@@ -163,85 +161,10 @@ def test_same_file_in_two_sources_is_read_twice_only_if_the_second_says_so(build
         f"chatmill: {corpus}/mix.yaml: source 2: input {corpus}/chats.jsonl: the source chats lists "
         "this file, too. To read it twice, write may_repeat: true in the source 2-shared.\n"
     )
-    change(corpus, 1, may_repeat=True)
-    options, _ = parse_options([str(option) for option in options_of(corpus, corpus / "out")])
-    prepared = prepare(options, Folder(str(corpus / "out")), read_sources(options))
-    assert prepared and prepared.job.splits == 3  # the two files of the second source are small, and make one
-
-
-def sources_of(text: str, url: str = "memory://mixes/here/mix.yaml", *more: str) -> list[Any]:
-    from transforms.storage.writing import write_atomically
-
-    write_atomically(url, f"sources: {text if text[0] == '[' else f'{chr(10)}{text}'}".encode())
-    options, _ = parse_options([url, "--tokenizer=t", "--output=o", *more])
-    return read_sources(options)
-
-
-def test_relative_paths_begin_at_the_folder_of_the_config():
-    text = "[{input: [a.jsonl, ../b/, /c, 's3://d/e', './f/*'], formatter: 'f.py:g'}, {input: a, formatter: 'f.x:g'}]"
-    first, second = sources_of(text)
-    assert first.options.input == (
-        "memory://mixes/here/a.jsonl", "memory://mixes/b", "/c", "s3://d/e", "memory://mixes/here/f/*",
-    )  # fmt: skip
-    assert first.options.formatter == "memory://mixes/here/f.py:g"
-    assert second.options.formatter == "f.x:g"
-
-
-def test_names_without_a_name_are_of_the_position_and_the_inputs_without_folders():
-    text = json.dumps(
-        [
-            {"input": path}
-            for path in ("/home/me/chats/", "/home/me/a.b.jsonl.gz", "../x/**/*.jsonl", "*.jsonl", "s3://b/*")
-        ]
-        + [{"input": "/a", "name": 7}]
-    )
-    assert [source.name for source in sources_of(text)] == ["1-chats", "2-a", "3-x", "4-input", "5-b", "7"]
-
-
-def test_values_are_those_of_the_command_line():
-    """As lists and mappings, or as text. A date is text, as in JSON."""
-    text = {
-        "columns": "messages=dialog,tools=functions",
-        "roles": "bot=assistant",
-        "chat_template_kwargs": '{"enable_thinking": false, "date": "2026-01-01"}',
-        "schema": "sharegpt",
-        "loss_on": "all",
-    }
-    structured = """[{
-        input: a, columns: {messages: dialog, tools: functions}, roles: {bot: assistant}, schema: sharegpt,
-        chat_template_kwargs: {enable_thinking: off, date: 2026-01-01}, loss_on: all
-    }]"""
-    options = [f"--{key}={value}" for key, value in text.items()]
-    expected, _ = parse_options(["--input=a", "--tokenizer=t", "--output=o", *options])
-    for written in (yaml.safe_dump([{"input": "a", **text}]), structured):
-        [source] = sources_of(written)
-        assert {key: getattr(source.options, key) for key in text} == {key: getattr(expected, key) for key in text}
-
-
-def test_command_line_has_the_defaults_which_null_resets():
-    first, second, third = sources_of(
-        "[{input: a}, {input: b, columns: null, schema: text}, {input: c, columns: {text: d}, schema: null}]",
-        "memory://mixes/mix.yaml", "--columns=text=body", "--schema=messages", "--max_length=9",
-    )  # fmt: skip
-    assert [source.options.columns for source in (first, second, third)] == [{"text": "body"}, None, {"text": "d"}]
-    assert [source.options.schema for source in (first, second, third)] == ["messages", "text", "auto"]
-    assert {source.options.max_length for source in (first, second, third)} == {9}
-
-
-def test_runner_knows_the_stores_of_all_sources_and_whether_one_has_a_formatter():
-    """The launcher does not fork workers then: clients have threads, and a formatter may have loaded a model."""
-    options, _ = parse_options(["--input=none", "--tokenizer=t", "--output=o"])
-    text = "[{input: /a}, {input: 's3://b/c'}, {input: d, formatter: 'e:f'}]"
-    whole = with_all_inputs(options, sources_of(text, "memory://mixes/mix.yaml"))
-    assert whole.input == ("/a", "s3://b/c", "memory://mixes/d")
-    assert whole.formatter == "e:f"
-    assert ("input", "s3://b/c") in whole.urls()
-
-
-def test_documentation_names_every_key_of_a_source():
-    table = (ROOT / "docs" / "sources.md").read_text().partition("\n| key |")[2].partition("\n\n")[0]
-    keys = {key for row in table.splitlines() for key in re.findall(r"`(\w+)`", row.split("|")[1])} if table else set()
-    assert keys == {"name", "may_repeat", "hub", "config", "revision", *SOURCE_OPTIONS}
+    change(corpus, 1, may_repeat=True, columns={"messages": "dialog"}, roles={"bot": "assistant"})
+    (corpus / "shared.jsonl").write_bytes((corpus / "chats.jsonl").read_bytes())
+    assert build(*options_of(corpus, corpus / "out")).code == 0
+    assert [source["records"]["kept"] for source in manifest_of(corpus / "out")["sources"]] == [40, 80, 20]
 
 
 def recipe_with(folder: Path, **options: Any) -> Path:
@@ -249,29 +172,92 @@ def recipe_with(folder: Path, **options: Any) -> Path:
     return folder / "recipe.yaml"
 
 
-def test_options_of_the_command_line_replace_those_of_the_recipe(tmp_path):
-    url = recipe_with(
-        tmp_path, input="a.jsonl", tokenizer="./t", output="../o", max_length=9, chat_template_kwargs={"a": [1]},
-        append=True, columns=None, direct_num_workers=3, experiments=["x", "y"], save_main_session=True,
-        **{"for": "trl", "formatter": "f.py:g", "chat_template": "tool_use"},
+def test_names_without_a_name_are_of_the_position_and_the_inputs_without_folders(build, tmp_path):
+    (tmp_path / "chats").mkdir()
+    (tmp_path / "recipes").mkdir()
+    for name in ("chats/1.jsonl", "a.b.jsonl", "chats/x.json", "recipes/2.jsonl", "7.jsonl"):
+        write_jsonl(tmp_path / name, [{"text": "one"}])
+    inputs = [f"{tmp_path}/chats/", "../a.b.jsonl", "../chats/**/*.json", "*.jsonl"]
+    sources = [{"input": name, "may_repeat": True} for name in inputs] + [{"input": "../7.jsonl", "name": 7}]
+    recipe = recipe_with(tmp_path / "recipes", sources=sources)
+    assert build(f"--recipe={recipe}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", ONE).code == 0
+    names = [source["name"] for source in manifest_of(tmp_path / "out")["sources"]]
+    assert names == ["1-chats", "2-a", "3-chats", "4-input", "7"]
+
+
+def test_command_line_has_the_defaults_which_null_resets(build, tmp_path):
+    words = {"a": "one two three four", "b": "five", "c": "six seven"}
+    columns = {"a": "body", "b": "text", "c": "other"}
+    for name, text in words.items():
+        write_jsonl(tmp_path / f"{name}.jsonl", [{columns[name]: text}])
+    sources = [{"input": "a.jsonl"}, {"input": "b.jsonl", "columns": None, "schema": "text"}]
+    sources.append({"input": "c.jsonl", "columns": {"text": "other"}, "schema": None})
+    recipe = recipe_with(tmp_path, sources=sources)
+    options = [f"--tokenizer={TOKENIZER}", "--columns=text=body", "--schema=text", "--max_length=3", ONE]
+    assert build(recipe, *options, "--truncation=keep_start", f"--output={tmp_path}/out").code == 0
+    manifest = manifest_of(tmp_path / "out")
+    records = [source["records"] for source in manifest["sources"]]
+    assert [each["kept"] + each["truncated"] for each in records] == [1, 1, 1] and records[0]["truncated"] == 1
+    null = recipe_with(tmp_path, sources=[{"input": "b.jsonl", "columns": None, "schema": None}], schema="messages")
+    assert build(null, f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/null", ONE).code == 0
+    assert build(null, f"--tokenizer={TOKENIZER}", "--max_length=9", f"--output={tmp_path}/null", ONE).code == 2
+
+
+def test_documentation_names_every_key_of_a_source(build, tmp_path):
+    table = (ROOT / "docs" / "sources.md").read_text().partition("\n| key |")[2].partition("\n\n")[0]
+    keys = {key for row in table.splitlines() for key in re.findall(r"`(\w+)`", row.split("|")[1])}
+    recipe = recipe_with(tmp_path, sources=[{"input": "a", "qqq": 1}])
+    expected = build(recipe, "--tokenizer=t", f"--output={tmp_path}/out").err.partition("unknown key qqq. Expected ")[2]
+    assert keys == {*re.findall(r"\w+", expected.replace(" or ", ", ").replace(" and ", ", "))} != set()
+
+
+def test_options_of_the_command_line_replace_those_of_the_recipe(build, tmp_path):
+    """Paths in a recipe begin at its folder, and those of the command line where it is run."""
+    (tmp_path / "in").mkdir()
+    write_jsonl(tmp_path / "in" / "a.jsonl", [{"q": f"{i}?", "a": f"{i}!"} for i in range(9)])
+    (tmp_path / "in" / "f.py").write_text(FORMATTER)
+    (tmp_path / "tokenizer").symlink_to(TOKENIZER)
+    recipe = recipe_with(
+        tmp_path / "in", input="a.jsonl", tokenizer="../tokenizer", output="../out", max_length=64, append=True,
+        columns=None, direct_num_workers=1, keep_columns=None, formatter="f.py:as_messages", packing="bfd",
+        chat_template_kwargs={"a": [1]}, **{"for": "trl"},
     )  # fmt: skip
-    options, beam_flags = parse_options([str(url), "--max_length=8", "--direct_num_workers", "2", "--append=false"])
-    assert (options.input, options.tokenizer) == ((f"{tmp_path}/a.jsonl",), f"{tmp_path}/t")
-    assert (options.output, options.chat_template) == (f"{tmp_path.parent}/o", "tool_use")
-    assert (options.max_length, options.append, options.consumer) == (8, False, "trl")
-    assert (options.chat_template_kwargs, options.formatter) == ({"a": [1]}, f"{tmp_path}/f.py:g")
-    assert beam_flags == ["--experiments=x", "--experiments=y", "--save_main_session", "--direct_num_workers", "2"]
-    assert parse_options([f"--recipe={url}", "--input=b", "--input=c"])[0].input == ("b", "c")
+    ended = build(recipe, "--max_length=32", "--append=false")
+    assert ended.code == 0, ended.err
+    job = manifest_of(tmp_path / "out")["job"]
+    assert job["options"]["max_length"] == 32 and job["options"]["packing"] == "bfd"
+    assert yaml.safe_load((tmp_path / "out" / "recipe.yaml").read_text())["input"] == [f"{tmp_path}/in/a.jsonl"]
+    assert job["recipe"]["chat_template_kwargs"] == {"a": [1]} and job["recipe"]["for"] == "trl"
+    write_jsonl(tmp_path / "b.jsonl", [{"q": "?", "a": "!"}])
+    inputs = [f"--input={tmp_path}/b.jsonl", f"--input={tmp_path}/in/a.jsonl"]
+    assert build(f"--recipe={recipe}", *inputs, f"--output={tmp_path}/other").code == 0
+    assert manifest_of(tmp_path / "other")["records"]["kept"] == 10
 
 
-def test_the_recipes_of_the_documentation_can_be_read(tmp_path):
+def test_the_recipes_of_the_documentation_can_be_read(build, tmp_path):
     found = re.findall(r"```yaml\n(# \w+\.yaml\n.*?)```", (ROOT / "docs" / "sources.md").read_text(), re.DOTALL)
     assert len(found) == 2
     for text in found:
-        (tmp_path / "recipe.yaml").write_text(text)
-        options, beam_flags = parse_options([f"{tmp_path}/recipe.yaml", "--output=o"])
-        assert (options.max_length, options.packing, beam_flags) == (4096, "bfd", [])
-        assert [source.name for source in read_sources(options)] in (["input"], ["support", "general", "3-faq"])
+        (tmp_path / "recipe.yaml").write_text(re.sub(r"\b(s3|gs)://", f"{tmp_path}/", text))
+        ended = build(f"{tmp_path}/recipe.yaml", f"--output={tmp_path}/out")
+        assert ended.code == 2 and re.search("no such file or folder|has no file of records", ended.err), ended.err
+
+
+def test_a_recipe_is_the_first_argument_or_the_last_one(build, tmp_path):
+    write_jsonl(tmp_path / "a.jsonl", [{"text": "one"}])
+    recipe = recipe_with(tmp_path, input="a.jsonl", tokenizer=str(TOKENIZER), append=True, dry_run="True")
+    output = f"--output={tmp_path}/out"
+    for arguments in (
+        [recipe, output],
+        [output, recipe],
+        ["--output", f"{tmp_path}/out", recipe],
+        [output, "--direct_num_workers=2", recipe],
+        ["--recipe", recipe, output],
+        [recipe, output, "--job_name", "x.yaml"],  # the last one may be the value of an option of Beam
+    ):
+        ended = build(*arguments)
+        assert (ended.code, "a dry run: 1 file would be added" in ended.err) == (0, True), arguments
+    assert not (tmp_path / "out").exists()
 
 
 def data_of(output: Path) -> dict[str, str]:
@@ -313,24 +299,3 @@ def test_the_recipe_of_a_dataset_that_grew_is_that_of_its_first_build(corpus, tm
         "input": [f"{corpus}/shared.jsonl"], "max_length": 64, "packing": "bfd", "keep_columns": ["a"],
         "now": "2026-01-02T00:00:00", "tokenizer": f"./_chatmill/tokenizers/{tokenizer}",
     }  # fmt: skip
-
-
-def test_a_recipe_is_the_first_argument_or_the_last_one(tmp_path, capfd):
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("input: a\ntokenizer: t\nmax_length: 9")
-    for arguments in (
-        [str(recipe), "--output=o"],
-        ["--output=o", str(recipe)],
-        ["--output", "o", str(recipe)],
-        ["--output=o", "--direct_num_workers=2", str(recipe)],
-        ["--recipe", str(recipe), "--output=o"],
-    ):
-        options, beam_flags = parse_options(arguments)
-        assert (options.recipe, options.max_length, options.output) == (str(recipe), 9, "o")
-        assert beam_flags == [flag for flag in arguments if flag.startswith("--direct")]
-    # The last one may be the value of an option of Beam.
-    options, beam_flags = parse_options([str(recipe), "--output=o", "--runner=FlinkRunner", "--job_name", "x.yaml"])
-    assert options.recipe == str(recipe) and beam_flags == ["--job_name", "x.yaml"]
-    with pytest.raises(SystemExit):
-        parse_options([str(recipe), "--help", "all"])
-    assert "--mix_tokens" in capfd.readouterr().out

@@ -37,10 +37,9 @@ from support.datasets import (
 )
 from support.harms import edit_version
 from support.killed import kill_before_the_commit, start_and_wait_for_receipts
-from support.laws import broken_laws
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.signals import wait_until_stopped
-from transforms import Dataset, __version__
+from transforms import __version__
 
 JOB = [
     f"--input={CHATS}",
@@ -217,27 +216,16 @@ def stopped(small, small_before_its_commit, tmp_path) -> tuple[Path, dict[str, s
     return Path(shutil.copytree(small_before_its_commit, tmp_path / "folder" / "out")), digests(small)
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "README.md", "recipe.yaml", "SHA256SUMS", "_SUCCESS"])
-def test_what_is_derived_of_a_finished_dataset_is_written_again_if_it_is_damaged_or_lost(build, small, tmp_path, name):
-    for damage in (lambda path: path.write_bytes(b"\0"), Path.unlink):
-        output = Path(shutil.copytree(small, tmp_path / damage.__name__))
-        damage(output / name)
-        ended = build(*SMALL_JOB, f"--output={output}")
-        said = [line for line in ended.err.splitlines() if not line.startswith("chatmill: hint for ")]
-        assert ended.code == 0 and len(said) == 1 and "is finished already" in said[0]
-        assert digests(output) == digests(small)
-
-
-def test_a_finished_dataset_with_a_damaged_version_is_reported_in_one_line(build, small, tmp_path):
-    for damage, problem in (
-        (lambda path: path.write_bytes(b"\0"), "00000001.json: it is damaged ("),
-        (Path.unlink, "Copy its folder _chatmill, too."),
-    ):
-        output = Path(shutil.copytree(small, tmp_path / damage.__name__))
-        damage(output / "_chatmill" / "versions" / "00000001.json")
-        for option in ([], ["--append"]):
-            ended = build(*SMALL_JOB, f"--output={output}", *option)
-            assert ended.code != 0 and problem in ended.err and ended.err.count("\n") == 1, (option, ended)
+def test_what_is_derived_of_a_finished_dataset_is_written_again_if_it_is_damaged_or_lost(build, small, tmp_path):
+    output = Path(shutil.copytree(small, tmp_path / "out"))
+    for name in ("manifest.json", "README.md", "recipe.yaml"):
+        (output / name).write_bytes(b"\0")
+    for name in ("SHA256SUMS", "_SUCCESS"):
+        (output / name).unlink()
+    ended = build(*SMALL_JOB, f"--output={output}")
+    said = [line for line in ended.err.splitlines() if not line.startswith("chatmill: hint for ")]
+    assert ended.code == 0 and len(said) == 1 and "is finished already" in said[0]
+    assert digests(output) == digests(small)
 
 
 def test_what_killed_processes_left_is_removed(build, stopped):
@@ -271,29 +259,7 @@ def test_nothing_of_a_build_that_may_be_alive_is_removed(build, small, small_bef
     assert not (output / "_chatmill" / "building").exists() and not attempt.exists()
 
 
-def test_an_overwrite_that_is_killed_leaves_the_old_version_and_is_resumed_without_overwrite(build, small, tmp_path):
-    output = Path(shutil.copytree(small, tmp_path / "out"))
-    before = digests(output)
-    other = [*SMALL_JOB, f"--output={output}", "--max_length=100", "--truncation=keep_end"]
-    kill_before_the_commit(*other, "--overwrite")
-    assert broken_laws(output) == [] and chatmill("verify", output) == 0 and Dataset(str(output)).version == 1
-    assert {name: digests(output)[name] for name in before} == before
-    written = {path: path.stat().st_mtime_ns for path in output.glob(f"*/*-{work_in(output).name}-*")}
-    assert written
-    resumed = build(*other)
-    assert resumed.code == 0, resumed.err
-    assert {path: path.stat().st_mtime_ns for path in written} == written
-    dataset = Dataset(str(output))
-    assert dataset.version == 2 and dataset.max_length == 100 and chatmill("verify", output) == 0
-    assert not (output / "_chatmill" / "building").exists()
-    # The old one is there until it expires.
-    assert [shard["sha256"] for shard in Dataset(f"{output}@1").shards()] == [
-        shard["sha256"] for shard in Dataset(str(small)).shards()
-    ]
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_tokenizer_that_is_replaced_after_the_job_was_planned_is_refused(workers, build, monkeypatch, tmp_path):
+def test_tokenizer_that_is_replaced_after_the_job_was_planned_is_refused(build, monkeypatch, tmp_path):
     output, replace = tmp_path / "out", os.replace
 
     def replace_and_change_the_tokenizer(source: str, path: str) -> None:
@@ -303,7 +269,7 @@ def test_tokenizer_that_is_replaced_after_the_job_was_planned_is_refused(workers
             stored.write_text(stored.read_text().replace("Ġthe", "Ġthx"))
 
     monkeypatch.setattr(os, "replace", replace_and_change_the_tokenizer)
-    ended = build(*SMALL_JOB, f"--output={output}", f"--direct_num_workers={workers}")
+    ended = build(*SMALL_JOB, f"--output={output}", "--direct_num_workers=2")
     stored = stored_tokenizer(output) / "tokenizer.json"
     message = f"chatmill: {stored.parent}: the tokenizer was changed during the build. Run the same command again.\n"
     assert ended.code == 2 and ended.err.endswith(message), ended.err  # after the progress, on a busy machine
@@ -332,11 +298,6 @@ def test_too_many_rejects_fail_the_run_which_resumes_if_more_are_allowed(build, 
     assert ended.code == 1
     assert "10 of 100 records were rejected, more than max_reject_fraction 0.01" in ended.err
     assert f"bad_message (10): {corpus}, byte 0: messages is a string" in ended.err
-    assert "Traceback" not in ended.err
-    # Some runners do not pass on what a worker raises: the launcher has it from a file.
-    failures = [json.loads(path.read_bytes())["message"] for path in (work_in(output) / "failures").iterdir()]
-    assert failures[-1] in ended.err
-    assert len(rejects_of(output)) == 10
     assert not (output / "_SUCCESS").exists() and not (output / "manifest.json").exists()
     ended = build(*options_for(corpus, output), "--max_reject_fraction=0.2")
     assert ended.code == 0, ended.err
@@ -438,16 +399,12 @@ def test_a_template_that_prints_the_date_prints_the_same_in_a_resumed_run(build,
     assert AutoTokenizer.from_pretrained(TOKENIZER).decode(first) == "2020-02-29 01:02:03HiHello."
 
 
-@pytest.mark.parametrize(
-    ("format", "end"),
-    [("tfrecord", '-*.tfrecord"))'), ("tfrecord.gz", '-*.tfrecord.gz"), compression_type="GZIP")')],
-)
-def test_the_line_that_loads_tfrecord_names_its_compression(build, tmp_path, format, end):
+def test_the_line_that_loads_tfrecord_names_its_compression(build, tmp_path):
     corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"text": "Once upon a time"}])
-    ended = build(*options_for(corpus, tmp_path / "out"), f"--output_format={format}")
+    ended = build(*options_for(corpus, tmp_path / "out"), "--output_format=tfrecord.gz")
     assert ended.code == 0, ended.err
-    assert ended.out.rstrip().endswith(end)
-    assert end in (tmp_path / "out" / "README.md").read_text()
+    end = '-*.tfrecord.gz"), compression_type="GZIP")'
+    assert ended.out.rstrip().endswith(end) and end in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_a_corpus_without_a_single_row_fails(build, tmp_path):
@@ -472,18 +429,6 @@ def test_a_corpus_of_rejects_alone_fails_with_the_first_record_of_each_reason(bu
     warning = f"chatmill: warning: a chosen and a rejected answer ({corpus}, byte 9) are"
     assert ended.err.count(warning) == 1 and ended.err.count(advice) == 2
     assert not (tmp_path / "out" / "_SUCCESS").exists()
-
-
-def test_a_stream_that_is_cut_short_fails_the_run_and_names_the_file(build, tmp_path):
-    import gzip
-
-    whole = gzip.compress((CHATS / "arithmetic.jsonl").read_bytes())
-    corpus = tmp_path / "corpus.jsonl.gz"
-    corpus.write_bytes(whole[: len(whole) // 2])
-    ended = build(*options_for(corpus, tmp_path / "out"))
-    assert ended.code == 1
-    assert ended.err.startswith(f"chatmill: {corpus}: the gzip stream is corrupt or cut short")
-    assert ended.err.count("\n") == 1
 
 
 def test_layout_of_the_rows_is_in_the_card_the_manifest_and_each_parquet_file(build, tmp_path):
@@ -517,18 +462,6 @@ def test_a_trap_for_trainers_is_warned_of_when_a_build_begins(build, tmp_path):
     ended = build(*options_for(corpus, tmp_path / "out"), "--shift_labels")
     assert ended.code == 0
     assert "warning: --shift_labels true: TRL, Axolotl and transformers' Trainer shift labels themselves" in ended.err
-
-
-def test_other_weights_than_0_and_1_reject_a_record_with_the_reason(build, tmp_path):
-    messages = [
-        {"role": "user", "content": "One?"},
-        {"role": "assistant", "content": "First answer.", "weight": 0.25},
-    ]
-    part = {"type": "text", "text": "Second answer.", "weight": 0.5}
-    parts = [messages[0], {"role": "assistant", "content": [part, {**part, "weight": 1}]}]
-    corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"messages": messages}, {"messages": parts}])
-    refused = build(*options_for(corpus, tmp_path / "refused"), "--max_reject_fraction=1")
-    assert refused.code == 1 and "bad_weight 2" in refused.err
 
 
 def stderr_in_a_terminal(*options: str) -> list[str]:

@@ -21,7 +21,6 @@ integration/test_duplicates.py
 integration/test_guide.py
 integration/test_laws.py
 integration/test_output_format.py
-integration/test_recipe_files.py
 integration/test_report.py
 integration/test_summary.py
 runners/test_dataflow.py
@@ -41,8 +40,6 @@ unit/test_cores.py
 unit/test_decoding.py
 unit/test_deferred.py
 unit/test_exchange.py
-unit/test_failures.py
-unit/test_fork_server.py
 unit/test_fuzz.py
 unit/test_hints.py
 unit/test_identity.py
