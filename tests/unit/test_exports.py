@@ -75,6 +75,7 @@ def test_examples_that_do_not_fit_or_cannot_be_padded_are_refused(max_length, mu
         assert str(raised.value) == error
 
 
+@pytest.mark.slow
 def test_script_packs_each_example_of_a_dataset_once_within_the_length_of_the_trainer(tmp_path):
     options = [f"--input={CHATS}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--direct_num_workers=1"]
     options += ["--max_length=253", "--validation_fraction=0.2"]
@@ -103,6 +104,7 @@ def test_script_packs_each_example_of_a_dataset_once_within_the_length_of_the_tr
             assert not any(mask[length - 1 :]) and {*ids[length:]} <= {2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("saved", "columns", "extra"),
     [

@@ -105,6 +105,7 @@ def rows(ids: np.ndarray, offsets: np.ndarray) -> list[list[int]]:
     return [row.tolist() for row in np.split(ids, offsets[1:-1])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_engines_have_the_same_classes_of_all_characters_but_the_newer_ones(name, tmp_path):
     tokenizer = Tokenizer.from_file(classes(tmp_path, name) + "/tokenizer.json")
@@ -119,6 +120,7 @@ def test_engines_have_the_same_classes_of_all_characters_but_the_newer_ones(name
     assert differing <= NEWER
 
 
+@pytest.mark.slow
 def test_engines_compose_all_characters_alike(tmp_path):
     folder = changed(classes(tmp_path, "qwen2"), normalizer={"type": "NFC"})
     reference = ReferenceEncoder(load_tokenizer(folder))

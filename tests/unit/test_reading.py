@@ -532,6 +532,7 @@ COMPRESSORS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_small_file_that_decompresses_to_much_is_read_in_bounded_memory(tmp_path, suffix):
     compressor = COMPRESSORS[suffix]()
@@ -564,6 +565,7 @@ LONG_RECORDS: dict[str, tuple[str, list[tuple[int, str]]]] = {
 }
 
 
+@pytest.mark.slow
 def test_a_record_that_is_too_long_costs_itself_and_what_has_no_end_the_rest_of_the_file(tmp_path):
     (tmp_path / "in").mkdir()
     expected = {"h.parquet": [(1, "too_long")], "i.arrow": [(1, "too_long")]}

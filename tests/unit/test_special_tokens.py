@@ -148,6 +148,7 @@ def test_plain_text_has_no_special_token_and_decodes_to_itself_with_either_engin
     assert results[0] == results[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", [TOKENIZER, DEEPSEEK, QWEN], ids=lambda folder: folder.name)
 def test_ids_are_those_of_plain_pieces_between_the_special_tokens_of_the_template(folder):
     end, odd = turn_token(folder), "e\u0301 \u1e0b\u0323"  # which NFC composes

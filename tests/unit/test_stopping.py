@@ -57,6 +57,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cancel", "error"),
     [

@@ -383,6 +383,7 @@ def test_a_build_that_overwrites_with_another_tokenizer_uses_the_new_one(build, 
 # Texts that are too long for a tokenizer.
 
 
+@pytest.mark.slow
 def test_text_that_the_tokenizer_cannot_encode_costs_its_own_record_alone():
     texts = [text_of(f"{number} The wheel turns.", position=number) for number in range(40)]
     spaces = text_of("Hello" + " " * 12_000_000 + "world", position=5000)
