@@ -44,7 +44,6 @@ unit/test_fuzz.py
 unit/test_hints.py
 unit/test_identity.py
 unit/test_lock.py
-unit/test_markers.py
 unit/test_mix.py
 unit/test_newer.py
 unit/test_outcomes.py
@@ -53,7 +52,6 @@ unit/test_provenance.py
 unit/test_report_page.py
 unit/test_retries.py
 unit/test_sent_examples.py
-unit/test_span_ends.py
 unit/test_statistics.py
 unit/test_stopping.py
 unit/test_sums.py
