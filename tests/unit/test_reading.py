@@ -29,7 +29,6 @@ from support.command_line import chatmill
 from support.datasets import rejects_of, rows_of
 from support.paths import TOKENIZER
 from support.reading import File, read, read_content, read_each
-from transforms import Conversation, PlainText, PromptCompletion, RecordDropped, parse
 
 MEGA = 1 << 20
 BOM = b"\xef\xbb\xbf"
@@ -402,6 +401,11 @@ def test_no_type_is_inferred_and_columns_without_a_name_get_one(tmp_path):
     )
 
 
+def test_labels_of_answers_are_what_they_look_like(tmp_path):
+    found = read_content(tmp_path / "a.csv", b"completion,label\na,False\na,false\na,True\na,1\na,0\na,spam\n")
+    assert json.dumps([raw["label"] for _, raw in found.records]) == '[false, false, true, 1, 0, "spam"]'
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -470,56 +474,6 @@ def test_json_columns_of_any_writer_are_decoded(tmp_path, write):
         (0, {"text": "a", "call": {"arguments": {"a": [1, None]}}}),
         (1, {"text": '"b"', "call": {"arguments": "one"}}),
     ]
-
-
-# JSON in cells
-
-TURNS = [{"role": "user", "content": 'Hi, "you"'}, {"role": "assistant", "content": "[1]"}]
-ASKED, ANSWERED = json.dumps(TURNS[:1]), json.dumps(TURNS[1:])
-TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
-SHARED = json.dumps([{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Yes"}])
-PAIR = {"prompt": "a", "completion": "b"}
-CELLS: list[tuple[dict[str, str], Any]] = [
-    ({"id": "1", "messages": json.dumps(TURNS), "tools": json.dumps(TOOLS)}, Conversation(TURNS, TOOLS)),
-    (
-        {"conversations": SHARED},
-        Conversation([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes"}]),
-    ),
-    ({"prompt": ASKED, "completion": ANSWERED}, Conversation(TURNS, completion_start=1)),
-    (
-        {"prompt": ASKED, "completion": "fine"},
-        Conversation([TURNS[0], {"role": "assistant", "content": "fine"}], completion_start=1),
-    ),
-    *(
-        ({"prompt": prompt, "completion": completion}, PromptCompletion(prompt, completion))
-        for prompt, completion in [("[1, 2]", "[3]"), ('{"a": 1}', '{"b": 2}'), ("[]", "fine")]
-    ),
-    ({"text": ASKED}, PlainText(ASKED)),
-    *(({**PAIR, "label": label}, PromptCompletion("a", "b")) for label in ("True", "1", "0", "spam")),
-    *(({**PAIR, "label": label}, RecordDropped) for label in ("False", "false")),
-]
-
-
-def test_cells_with_json_are_what_it_is_where_a_schema_expects_it(tmp_path):
-    for number, (row, _) in enumerate(CELLS):
-        with (tmp_path / f"{number}.csv").open("w", newline="") as file:
-            csv.writer(file).writerows([row.keys(), row.values()])
-    found = read(str(tmp_path))
-    for number, (row, expected) in enumerate(CELLS):
-        [(_, raw)] = found[f"{number}.csv"].records
-        if expected is RecordDropped:
-            with pytest.raises(RecordDropped):
-                parse(raw)
-        else:
-            assert parse(raw)[0].content == expected
-            if "label" not in row:
-                assert parse(json.dumps(row).encode())[0].content == expected
-
-
-def test_tokenized_rows_of_cells_are_decoded(tmp_path):
-    content = b'input_ids,labels\n"[5, 6]","[-100, 6]"\n'
-    row: Any = parse(read_content(tmp_path / "a.csv", content).records[0][1])[0].content
-    assert (row.input_ids.tolist(), row.trained.tolist()) == ([5, 6], [False, True])
 
 
 # Size

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from support.chats import assistant, system, user
 from support.command_line import chatmill
 from support.datasets import manifest_of
 from support.paths import TOKENIZER
@@ -22,107 +21,16 @@ from transforms import ParameterError, render
 TOOL = {"type": "function", "function": {"name": "Read", "parameters": {"type": "object", "properties": {}}}}
 
 
-def tool(id: str, content: Any) -> dict[str, Any]:
-    return {"role": "tool", "tool_call_id": id, "content": content}
-
-
-def calling(content: Any, *calls: tuple[str, str, dict[str, Any]], **keys: Any) -> dict[str, Any]:
-    made = [{"id": id, "type": "function", "function": {"name": name, "arguments": args}} for id, name, args in calls]
-    return {**assistant(content, **keys), "tool_calls": made}
-
-
-def texts(*contents: str) -> list[dict[str, Any]]:
-    return [{"type": "text", "text": content} for content in contents]
-
-
-LOOKS = "I look at both."
-BUILD = [
-    user("Why does the build fail?"),
-    calling(
-        LOOKS,
-        ("t1", "Read", {"file_path": "build.log"}),
-        ("t2", "Read", {"file_path": "Makefile"}),
-        reasoning_content="Look at the log and at the Makefile.",
-    ),
-    tool("t1", "error: no rule to make target 'all'"),
-    tool("t2", texts("build:", "\tcc main.c")),
-    assistant("The target is called build, not all."),
-]
-COUNTED = [
-    system("You are Codex."),
-    {"role": "developer", "content": "Sandbox: full access."},
-    user("How many tests are there?"),
-    calling("I count them.", ("c1", "exec_command", {"cmd": "ls tests | wc -l"})),
-    tool("c1", "12\n"),
-    assistant("There are 12.", reasoning_content="Twelve files."),
-]
-
-EXPECTED: dict[str, list[list[dict[str, Any]]]] = {
-    "claude_code.jsonl": [
-        [
-            *BUILD,
-            user(texts("Rename it to all, ", "and build.")),
-            calling("", ("t3", "Task", {"prompt": "Rename the target."})),
-            tool("t3", "Renamed."),
-            assistant("No response requested.", weight=0),
-        ],
-        [
-            *({**m, "weight": 0} if m["role"] == "assistant" else m for m in BUILD),
-            user("Rename it."),
-            assistant("I would rename it to all."),
-        ],
-        [user("Rename the target."), assistant("Renamed.")],
-        [
-            user("This session is being continued. The target was renamed; the build is left."),
-            calling("I build it.", ("t4", "Bash", {"command": "make all"})),
-        ],
-    ],
-    "codex.jsonl": [
-        [
-            *COUNTED,
-            user("Add one."),
-            calling("", ("c3", "exec_command", {"cmd": "touch tests/b.py"})),
-            tool("c3", ""),
-            assistant("Added."),
-        ],
-        [system("You are Codex."), user("We have 13 tests."), user("And now?"), assistant("13.")],
-        [
-            *({**m, "weight": 0} if m["role"] == "assistant" else m for m in COUNTED),
-            user("Delete them."),
-            calling("", ("c2", "apply_patch", {"input": "*** Delete File: tests/a.py"})),
-            tool("c2", '{"output":"Success."}'),
-            assistant("Deleted."),
-        ],
-    ],
-    "atif.json": [
-        [
-            system("You work in a terminal."),
-            user("Make hello.txt."),
-            assistant("Copied.", weight=0),
-            calling(
-                "I write it.",
-                ("k1", "shell", {"keys": "echo hi > hello.txt\n"}),
-                ("k2", "shell", {"keys": "cat hello.txt\n"}),
-                reasoning_content="One command will do.",
-            ),
-            tool("k1", ""),
-            tool("k2", "hi"),
-            user("The terminal is idle."),
-            assistant("Done."),
-        ],
-        [user("Check it."), assistant("Checked.")],
-    ],
-}
-
-
-def lines(text: str) -> int:
-    return len(text.splitlines())
+EXPECTED: dict[str, list[list[dict[str, Any]]]] = {}
+for line in (TRACES / "expected.jsonl").read_text().splitlines():
+    EXPECTED.setdefault(json.loads(line)["file"], []).append(json.loads(line)["messages"])
+SESSIONS = [json.loads(line) for line in (TRACES / "sessions.jsonl").read_text().splitlines()]
 
 
 # How many events a file has, counted without the code that reads them.
 EVENTS: dict[str, Callable[[str], int]] = {
-    "claude_code.jsonl": lines,
-    "codex.jsonl": lines,
+    "claude_code.jsonl": lambda text: len(text.splitlines()),
+    "codex.jsonl": lambda text: len(text.splitlines()),
     "atif.json": lambda text: text.count('"step_id"'),
 }
 
@@ -137,7 +45,11 @@ def notes_of(batch: Any) -> dict[str, int]:
 
 
 def test_each_file_is_read_and_each_format_has_one():
-    assert {path.name for path in TRACES.iterdir()} - {"SOURCES.md"} == EXPECTED.keys() == EVENTS.keys()
+    assert (
+        {path.name for path in TRACES.iterdir()} - {"SOURCES.md", "expected.jsonl", "sessions.jsonl"}
+        == EXPECTED.keys()
+        == EVENTS.keys()
+    )
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -227,55 +139,39 @@ def changed(tmp_path: Path, name: str, change: Callable[[list[dict[str, Any]]], 
     return tmp_path / name
 
 
-def test_an_answer_belongs_to_the_last_call_with_its_id(tmp_path):
-    steps = [
-        {
-            "source": "agent",
-            "message": text,
-            "tool_calls": [{"tool_call_id": "c", "function_name": "f", "arguments": {}}],
-            "observation": {"results": [{"source_call_id": "c", "content": answer}]},
-        }
-        for text, answer in ("12", "34")
-    ]
-    (tmp_path / "atif.json").write_text(json.dumps({"schema_version": "ATIF-v1.7", "steps": steps}))
-    [example] = parsed(tmp_path / "atif.json").examples
-    assert [message["content"] for message in example.content.messages] == ["1", "2", "3", "4"]
+def beginning_alone(events: list[dict[str, Any]]) -> None:
+    """Without parents, a session is read in the order of the file."""
+    events[:] = [e for e in events if e["type"] in ("user", "assistant") and not e.get("isSidechain")][:7]
+    for event in events:
+        del event["parentUuid"]
 
 
-def test_a_second_answer_to_a_call_is_counted(tmp_path):
-    def change(events):
-        events.append({**events[6], "uuid": "r5"})  # the answer to t1 once more
+def made_meanwhile(events: list[dict[str, Any]]) -> None:
+    """A call that is made while another one runs, as newer versions write it: after the answer to the first call."""
+    events[5]["parentUuid"] = "r1"
+    events[5:7] = events[6], events[5]
 
+
+CLAUDE = EXPECTED["claude_code.jsonl"]
+ANSWER = "claude_code/user (answer without call)"
+# Changes of the events of a session: its conversations, and how often some events were read and not read.
+CHANGES: list[tuple[Callable[[list[dict[str, Any]]], object], list[Any] | None, dict[str, tuple[int, int]]]] = [
+    # A second answer to a call, and answers to no call.
+    (lambda events: events.append({**events[6], "uuid": "r5"}), CLAUDE, {ANSWER: (0, 1)}),
+    (lambda events: events.__delitem__(slice(4, 6)), None, {ANSWER: (0, 2)}),
+    (made_meanwhile, CLAUDE, {}),
+    (beginning_alone, [CLAUDE[0][:4]], {}),
+    # Events that a resumed session repeats are read once.
+    (lambda events: events.extend(events[1:4]), CLAUDE, {"claude_code/assistant": (10, 2)}),
+]
+
+
+@pytest.mark.parametrize(("change", "conversations", "events"), CHANGES)
+def test_events_in_another_order_or_number_are_read_or_counted(tmp_path, change, conversations, events):
     batch = parsed(changed(tmp_path, "claude_code.jsonl", change))
-    assert [example.content.messages for example in batch.examples] == EXPECTED["claude_code.jsonl"]
-    assert events_of(batch)["claude_code/user (answer without call)"] == (0, 1)
-
-
-def test_an_answer_to_no_call_is_counted(tmp_path):
-    def change(events):
-        del events[4:6]  # the calls t1 and t2
-
-    batch = parsed(changed(tmp_path, "claude_code.jsonl", change))
-    assert events_of(batch)["claude_code/user (answer without call)"] == (0, 2)
-
-
-def test_a_call_that_is_made_while_another_one_runs_is_of_the_same_turn(tmp_path):
-    def change(events):
-        events[5]["parentUuid"] = "r1"  # as newer versions write it: after the answer to the first call
-        events[5:7] = events[6], events[5]
-
-    batch = parsed(changed(tmp_path, "claude_code.jsonl", change))
-    assert [example.content.messages for example in batch.examples] == EXPECTED["claude_code.jsonl"]
-
-
-def test_a_session_without_parents_is_read_in_the_order_of_the_file(tmp_path):
-    def change(events):
-        events[:] = [e for e in events if e["type"] in ("user", "assistant") and not e.get("isSidechain")][:7]
-        for event in events:
-            del event["parentUuid"]
-
-    batch = parsed(changed(tmp_path, "claude_code.jsonl", change))
-    assert [example.content.messages for example in batch.examples] == [BUILD[:4]]
+    if conversations:
+        assert [example.content.messages for example in batch.examples] == conversations
+    assert events.items() <= events_of(batch).items()
 
 
 def test_a_session_of_a_subagent_alone_is_its_main_conversation(tmp_path):
@@ -283,13 +179,7 @@ def test_a_session_of_a_subagent_alone_is_its_main_conversation(tmp_path):
         events[:] = [event for event in events if event.get("isSidechain")]
 
     batch = parsed(changed(tmp_path, "claude_code.jsonl", change), trace_branches="reject")
-    assert [example.content.messages for example in batch.examples] == EXPECTED["claude_code.jsonl"][2:3]
-
-
-def test_events_that_a_resumed_session_repeats_are_read_once(tmp_path):
-    batch = parsed(changed(tmp_path, "claude_code.jsonl", lambda events: events.extend(events[1:4])))
-    assert [example.content.messages for example in batch.examples] == EXPECTED["claude_code.jsonl"]
-    assert events_of(batch)["claude_code/assistant"] == (10, 2)
+    assert [example.content.messages for example in batch.examples] == CLAUDE[2:3]
 
 
 def test_an_image_rejects_its_session(tmp_path):
@@ -302,27 +192,18 @@ def test_an_image_rejects_its_session(tmp_path):
     assert (reject.reason, reject.detail.partition(":")[0]) == ("image", "conversation 1 of the trace")
 
 
-@pytest.mark.parametrize(
-    ("format", "content"),
-    [
-        ("codex", b'{"type": "session_meta", "payload": {}}\n{"type": \n{"type": "x", "payload": {}}\n'),
-        ("codex", b'{"type": "session_meta", "payload": {}}\n{"type": "turn_context", "payload": 1}\n'),
-        ("claude_code", b'{"type": "user", "sessionId": "a", "uuid": "b", "message": "hi"}\n'),
-        ("atif", b'{"schema_version": "ATIF-v1.4", "steps": {}}'),
-    ],
-)
-def test_a_trace_that_cannot_be_understood_is_rejected(tmp_path, format, content):
-    (tmp_path / format).write_bytes(content)
-    batch = parsed(tmp_path / format)
-    assert [reject.reason for reject in batch.outcomes.rejects] == ["bad_trace"]
-    assert not batch.examples
-
-
-def test_a_session_in_which_the_model_wrote_nothing_is_dropped(tmp_path):
-    (tmp_path / "claude_code").write_text('{"type": "summary", "summary": "a", "leafUuid": "b"}\n')
-    batch = parsed(tmp_path / "claude_code")
-    assert [drop.reason for drop in batch.outcomes.drops] == ["no_trained_tokens"]
-    assert not batch.outcomes.rejects
+@pytest.mark.parametrize("case", SESSIONS, ids=lambda case: case["name"])
+def test_what_becomes_of_a_session(tmp_path, case):
+    lines = case["lines"] if "lines" in case else "".join(json.dumps(event) + "\n" for event in case["events"])
+    (tmp_path / "session.jsonl").write_text(lines)
+    batch = parsed(tmp_path / "session.jsonl", case["format"])
+    rejects = [(reject.reason, reject.detail) for reject in batch.outcomes.rejects]
+    if "rejected" in case:
+        reason, words = case["rejected"]
+        assert [(found, words in detail) for found, detail in rejects] == [(reason, True)]
+    assert [drop.reason for drop in batch.outcomes.drops] == ([case["dropped"]] if "dropped" in case else [])
+    expected = [case["messages"]] if "messages" in case else []
+    assert [example.content.messages for example in batch.examples] == expected
 
 
 def test_files_that_claude_code_writes_about_sessions_are_not_listed(tmp_path):
@@ -408,62 +289,3 @@ def test_of_a_session_of_claude_code_what_the_model_wrote_is_trained_on_once():
         '{"name": "Task", "arguments": {"prompt": "Rename the target."}}<|im_end|>',
     ]
     assert trained_texts(branch) == ["I would rename it to all.<|im_end|>"]
-
-
-def codex(item: dict[str, Any]) -> list[dict[str, Any]]:
-    begin = {"type": "message", "role": "user", "content": "Hello"}
-    items = [begin, item, {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "42"}]}]
-    events = [{"type": "response_item", "payload": each} for each in items]
-    return [{"type": "session_meta", "payload": {"id": "s"}}, *events]
-
-
-def claude(content: Any, result: Any) -> list[dict[str, Any]]:
-    call = {"type": "tool_use", "id": "t", "name": "Read", "input": {}}
-    answer = [{"type": "tool_result", "tool_use_id": "t", "content": result}]
-    messages = [("user", content), ("assistant", [call]), ("user", answer), ("assistant", "Four words")]
-    return [{"type": of, "sessionId": "s", "message": {"role": of, "content": said}} for of, said in messages]
-
-
-def atif(message: Any, result: Any) -> list[dict[str, Any]]:
-    call = {"tool_call_id": "t", "function_name": "Read", "arguments": {}}
-    observed = {"results": [{"source_call_id": "t", "content": result}]}
-    steps = [{"source": "user", "message": message}, {"source": "agent", "message": "", "tool_calls": [call]}]
-    steps[1]["observation"] = observed
-    return [{"schema_version": "ATIF-v1.4", "steps": [*steps, {"source": "agent", "message": "Four words"}]}]
-
-
-READ = [user("Hello"), calling("", ("t", "Read", {})), tool("t", "Two words"), assistant("Four words")]
-
-
-@pytest.mark.parametrize(
-    ("name", "events", "expected"),
-    [
-        (
-            "codex",
-            codex({"type": "reasoning", "content": "Two words"}),
-            [user("Hello"), assistant("42", reasoning_content="Two words")],
-        ),
-        (
-            "codex",
-            codex({"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Two words"}]}),
-            [user("Hello"), assistant("42", reasoning_content="Two words")],
-        ),
-        ("claude_code", claude("Hello", "Two words"), READ),
-        ("claude_code", claude(texts("Hello"), texts("Two words")), READ),
-        ("atif", atif("Hello", "Two words"), READ),
-        ("atif", atif(texts("Hello"), texts("Two words")), READ),
-    ],
-)
-def test_text_in_place_of_a_list_of_parts_is_read_as_a_whole(name, events, expected, tmp_path):
-    path = tmp_path / f"{name}.jsonl"
-    path.write_text("".join(json.dumps(event) + "\n" for event in events))
-    (example,) = parsed(path).examples
-    assert example.content.messages == expected
-
-
-@pytest.mark.parametrize("part", [7, None, {"type": "reasoning_text", "text": 7}, {"type": "reasoning_text"}, ["a"]])
-def test_reasoning_of_codex_that_is_no_text_rejects_the_session(part, tmp_path):
-    path = tmp_path / "codex.jsonl"
-    path.write_text("".join(json.dumps(event) + "\n" for event in codex({"type": "reasoning", "content": [part]})))
-    (reject,) = parsed(path).outcomes.rejects
-    assert reject.reason == "bad_trace" and reject.detail.startswith("reasoning has a part whose text is ")
