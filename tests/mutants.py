@@ -156,6 +156,14 @@ MUTANTS = [
         "tests/unit/test_label.py::test_record_of_several_rows_is_dropped_only_if_no_row_has_a_label",
     ),
     Mutant(
+        "token_is_of_its_first_part",
+        "transforms/steps/label.py",
+        "    first = np.argmax(is_chosen, axis=1)[:, None]",
+        "    first = np.zeros((len(is_chosen), 1), np.int64)",
+        "a token of two parts is of one that is not trained on",
+        "tests/unit/test_label.py::test_token_of_two_parts_is_of_the_first_one_that_is_trained_on",
+    ),
+    Mutant(
         "token_after_span_is_trained",
         "transforms/tokens/trained.py",
         "edges = np.searchsorted(starts, spans)",

@@ -74,3 +74,26 @@ def test_record_of_several_rows_is_dropped_only_if_no_row_has_a_label(build: Any
     assert rows_of(tmp_path / "out") == [whole] * 2
     records = manifest_of(tmp_path / "out")["records"]
     assert (records["read"], records["kept"], records["dropped"]) == (3, 2, {"no_trained_tokens": 1})
+
+
+@pytest.mark.parametrize(
+    ("parts", "labels", "lengths", "kinds"),
+    [
+        ("content,end", [800, 2070], [7, 2], [0, 2]),
+        ("content", [800, 2070], [7, 2], [0, 2]),
+        ("end", [-100, 2070], [7, 1, 1], [0, 2, 5]),
+    ],
+)
+def test_token_of_two_parts_is_of_the_first_one_that_is_trained_on(build, tmp_path, parts, labels, lengths, kinds):
+    """The content ends, and the end of the turn begins, within the token of ` wheel`."""
+    template = CONTENTS.replace("{% generation %}", "<{{ m.role }}>").replace("{% endgeneration %}", "heel")
+    template += "{% if add_generation_prompt %}<assistant>{% endif %}"
+    corpus = write_jsonl(tmp_path / "chats.jsonl", [{"messages": [user("<user>Q"), assistant("the w")]}])
+    options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path / 'out'}", "--parity=off"]
+    options += [f"--chat_template={template}", "--eot_tokens=heel", f"--train_parts={parts}"]
+    ended = build(*options, "--write_columns=labels,part_lengths,part_kinds,part_messages")
+    assert ended.code == 0, ended.err
+    (row,) = rows_of(tmp_path / "out")
+    messages = [-1, *[1] * (len(kinds) - 1)]
+    parts = {"part_lengths": lengths, "part_kinds": kinds, "part_messages": messages}
+    assert row == {"labels": [-100] * 7 + labels} | parts
