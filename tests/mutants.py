@@ -685,7 +685,7 @@ MUTANTS = [
         "crc >> 15 | crc << 17",
         "crc << 15 | crc >> 17",
         "no reader takes the checksums of TFRecord files",
-        "tests/unit/test_write.py::test_tfrecord_holds_an_example_for_each_row",
+        "tests/unit/test_write.py::test_tfrecord_has_each_row_and_column_of_parquet",
     ),
     Mutant(
         "long_fields_lose_a_bit",
@@ -693,7 +693,7 @@ MUTANTS = [
         "while length > 127:\n        varint.append",
         "while length > 128:\n        varint.append",
         "a field of 128 bytes has a broken length",
-        "tests/unit/test_write.py::test_fields_of_lengths_about_128_come_back_from_tfrecord",
+        "tests/unit/test_write.py::test_tfrecord_has_each_row_and_column_of_parquet",
     ),
     Mutant(
         "row_groups_have_no_bound",
@@ -726,7 +726,7 @@ MUTANTS = [
         "if not count or record is None or name in self.first_examples:",
         "if not count or record is None:",
         "of what is counted the last record is shown, and not the first",
-        "tests/unit/test_outcomes.py::test_records_that_the_reference_processed_are_counted_by_reason_with_the_first_example",
+        "tests/unit/test_statistics.py::test_sums_of_appends_are_those_of_one_build",
     ),
     Mutant(
         "shorter_lists_are_lost",
@@ -734,7 +734,7 @@ MUTANTS = [
         "for i in range(max(map(len, values)))]",
         "for i in range(min(map(len, values)))]",
         "the sums of sources are cut to the fewest of all increments",
-        "tests/unit/test_sums.py::test_sums_of_increments_are_those_of_one_build",
+        "tests/unit/test_statistics.py::test_sums_of_appends_are_those_of_one_build",
     ),
     Mutant(
         "kept_and_truncated_are_swapped",
@@ -750,7 +750,7 @@ MUTANTS = [
         "turns.stop > limit].sum()",
         "turns.stop >= limit].sum()",
         "a turn that ends exactly at a max_length counts as cut off by it",
-        "tests/unit/test_statistics.py::test_a_limit_counts_the_tokens_beyond_it",
+        "tests/unit/test_statistics.py::test_tokens_and_what_a_limit_loses_are_counted",
     ),
     Mutant(
         "buckets_are_one_too_far",
@@ -758,24 +758,16 @@ MUTANTS = [
         'counts = np.bincount(np.searchsorted(bounds, numbers, side="right") - 1)',
         'counts = np.bincount(np.searchsorted(bounds, numbers, side="left"))',
         "numbers between two bounds are in the bucket after theirs",
-        "tests/unit/test_statistics.py::test_buckets_are_exact_below_16_and_then_8_for_each_power_of_two",
+        "tests/unit/test_statistics.py::test_tokens_and_what_a_limit_loses_are_counted",
     ),
     # Receipts, and going on.
-    Mutant(
-        "receipt_of_any_increment",
-        "transforms/model/receipts.py",
-        "hashlib.sha256(increment.encode() + content)",
-        "hashlib.sha256(content)",
-        "a receipt of another increment counts",
-        "tests/unit/test_write.py::test_receipts_of_a_split_are_read_when_all_its_parts_are_there",
-    ),
     Mutant(
         "shard_without_its_end_is_finished",
         "transforms/model/receipts.py",
         "return receipts if receipts[-1].last else []",
         "return receipts",
         "a split of which the last part is missing is not built again",
-        "tests/unit/test_write.py::test_receipts_of_a_split_are_read_when_all_its_parts_are_there",
+        "tests/unit/test_write.py::test_split_of_very_many_tokens_is_several_shards_and_is_built_again_if_one_is_missing",
     ),
     Mutant(
         "shards_alone_are_checked",
@@ -937,7 +929,7 @@ MUTANTS = [
         "for _ in sources[len(self.sources) :])]",
         "for _ in sources[1:])]",
         "a source without a record makes the sums of sources wrong",
-        "tests/unit/test_sums.py::test_sums_of_increments_are_those_of_one_build",
+        "tests/unit/test_statistics.py::test_sums_of_appends_are_those_of_one_build",
     ),
     # Mixes.
     Mutant(

@@ -1,119 +1,119 @@
-"""Statistics: what is counted of contents and tokens, and that sums do not depend on how records are divided."""
+"""What the manifest counts of contents and tokens is what slow plain Python counts, however the records are divided."""
 
 from __future__ import annotations
 
-import msgspec
-import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import groupby
+from pathlib import Path
+from typing import Any
 
-from transforms import Conversation, PlainText, PromptCompletion, TokenRow
-from transforms.model.statistics import Beyond, Histogram, Statistics, Tools, bins_of, bounds_of, histogram_of
-from transforms.rows.ragged import offsets_of
-from transforms.steps.counting import LIMITS, of_contents, of_tokens
+from support.command_line import chatmill
+from support.datasets import manifest_of, write_jsonl
+from support.paths import CHATS, TOKENIZER
 
-LENGTHS = st.lists(st.integers(1, 70_000), min_size=1, max_size=20)
-
-
-def tokens_of(lengths: list[int], trained: list[int]) -> Statistics:
-    """The statistics of examples whose last tokens are trained on, each of which is a row."""
-    offsets = offsets_of(np.array(lengths, np.int64))
-    labels = np.full(offsets[-1], -100, np.int32)
-    for stop, count in zip(offsets[1:].tolist(), trained, strict=True):
-        labels[stop - count : stop] = 1
-    rows, ones = np.array(lengths, np.int64), np.ones(len(lengths), np.int64)
-    return of_tokens(labels, offsets, np.array(trained, np.int64), rows, ones)
+LINES = (CHATS / "support.jsonl").read_text().split("\n")[88:122]
+LIMITS = (2048, 4096, 8192, 16384, 32768)
 
 
-def test_buckets_are_exact_below_16_and_then_8_for_each_power_of_two():
-    assert bounds_of("turns")[:28].tolist() == [*range(16), 16, 18, 20, 22, 24, 26, 28, 30, 32, 36, 40, 44]
-    numbers = np.array([0, 15, 16, 17, 18, 1000, 1023, 1024])
-    assert histogram_of("turns", numbers) == Histogram(
-        buckets=[(0, 1), (15, 1), (16, 2), (18, 1), (960, 2), (1024, 1)], count=8, sum=3113, min=0, max=1024
-    )
+def length_bucket(number: int) -> int:
+    """Exact below 16, and then 8 buckets for each power of two."""
+    shift = max(number.bit_length() - 4, 0)
+    return number >> shift << shift
 
 
-def test_bins_join_equally_many_buckets():
-    histogram = msgspec.to_builtins(histogram_of("turns", np.array([2, 3, 3, 8])))
-    assert bins_of("turns", histogram, 7) == [
-        (2, 2, 1),
-        (3, 3, 2),
-        (4, 4, 0),
-        (5, 5, 0),
-        (6, 6, 0),
-        (7, 7, 0),
-        (8, 8, 1),
-    ]
-    assert bins_of("turns", histogram, 3) == [(2, 4, 3), (5, 7, 0), (8, 8, 1)]
+def histogram(numbers: Iterable[int], bucket: Callable[[int], int] = length_bucket) -> dict[str, Any]:
+    numbers = [*numbers]
+    buckets = sorted(Counter(map(bucket, numbers)).items())
+    sums = {"count": len(numbers), "sum": sum(numbers), "min": min(numbers), "max": max(numbers)}
+    return {"buckets": [[*each] for each in buckets]} | sums
 
 
-def test_percents_have_buckets_of_five():
-    found = histogram_of("trained_percent", np.array([0, 4, 5, 99, 100]))
-    assert found.buckets == [(0, 2), (5, 1), (95, 1), (100, 1)]
-
-
-@given(st.lists(st.integers(0, 1 << 22), min_size=1, max_size=30), st.integers(1, 60))
-def test_bins_hold_each_number_once_without_gaps(numbers, most):
-    found = bins_of("row_tokens", msgspec.to_builtins(histogram_of("row_tokens", np.array(numbers))), most)
-    assert len(found) <= most
-    assert [count for *_, count in found] == [sum(low <= n <= high for n in numbers) for low, high, _ in found]
-    assert sum(count for *_, count in found) == len(numbers)
-    assert [first for first, _, _ in found[1:]] == [last + 1 for _, last, _ in found[:-1]]
-    assert (found[0][0], found[-1][1]) == (min(numbers), max(numbers))
-
-
-@given(LENGTHS, st.data())
-def test_a_limit_counts_the_tokens_beyond_it(lengths, data):
-    trained = [data.draw(st.integers(1, length)) for length in lengths]
-    expected = {
-        str(limit): Beyond(
-            sum(length > limit for length in lengths),
-            sum(max(length - limit, 0) for length in lengths),
-            sum(min(count, max(length - limit, 0)) for length, count in zip(lengths, trained, strict=True)),
-            sum(count for length, count in zip(lengths, trained, strict=True) if length > limit),
-        )
-        for limit in LIMITS
+def beyond(limit: int, masks: list[list[bool]]) -> dict[str, int]:
+    """What would be cut off, and with `--truncation turns` the turns that do not end before it."""
+    turns = 0
+    for mask in masks:
+        stop = 0
+        for is_trained, run in groupby(mask):
+            length = len([*run])
+            stop += length
+            turns += length if is_trained and stop > limit else 0
+    return {
+        "examples": sum(len(mask) > limit for mask in masks),
+        "tokens": sum(len(mask[limit:]) for mask in masks),
+        "trained_tokens": sum(sum(mask[limit:]) for mask in masks),
+        "trained_tokens_of_turns": turns,
     }
-    assert tokens_of(lengths, trained).limits == expected
 
 
-@given(st.lists(LENGTHS, min_size=1, max_size=4))
-def test_the_sum_is_that_of_all_examples_however_they_are_divided(parts):
-    every = [length for lengths in parts for length in lengths]
-    assert Statistics.total(tokens_of(lengths, lengths) for lengths in parts) == tokens_of(every, every)
-
-
-def test_messages_roles_tools_and_calls_are_counted():
-    call = {"type": "function", "function": {"name": "f", "arguments": {}}}
-    messages = [
-        {"role": "user", "content": "Q"},
-        {"role": "assistant", "content": None, "tool_calls": [call, call]},
-        {"role": "tool", "content": "A"},
-        {"role": "tool", "content": "B"},
-        {"role": "assistant", "content": "C"},
-    ]
-    tools = [{"type": "function", "function": {"name": name}} for name in "fgh"]
-    plain = (("system", "user", "assistant"), ["S", "Q", "A"], None)
-    contents = [Conversation(messages, tools), Conversation(plain), Conversation(plain), PlainText("T")]
-    found = of_contents(contents)
-    assert found.roles == {"assistant": 4, "system": 2, "tool": 2, "user": 3}
-    assert found.tools == Tools(conversations=1, definitions=3, calls=2, answers=2)
-    assert found.histograms == {"turns": Histogram([(3, 2), (5, 1)], count=3, sum=11, min=3, max=5)}
-
-
-def test_contents_without_messages_have_no_turns():
-    row = TokenRow(np.array([1], np.int32), np.array([True]))
-    assert of_contents([row]) == of_contents([]) == Statistics()
-    assert of_contents([PlainText("ab"), PromptCompletion("ab", "ж"), row]) == Statistics()
-
-
-def test_statistics_are_the_same_as_json():
-    statistics = Statistics.total([tokens_of([5, 3000], [2, 1000]), of_contents([PlainText("ab")])])
-    assert msgspec.json.decode(msgspec.json.encode(statistics), type=Statistics) == statistics
-    assert msgspec.to_builtins(statistics)["histograms"]["row_tokens"] == {
-        "buckets": [(5, 1), (2816, 1)],
-        "count": 2,
-        "sum": 3005,
-        "min": 5,
-        "max": 3000,
+def test_tokens_and_what_a_limit_loses_are_counted(tmp_path: Path):
+    draw = random.Random(3)
+    masks = [[is_trained for _ in range(draw.randint(1, 30)) for is_trained in [draw.random() < 0.5]
+              for _ in range(draw.choice((1, 7, 100, 1000, 2000)))] for _ in range(60)]  # fmt: skip
+    masks += [[True] * length for length in (1, 15, 16, 17, 18, *LIMITS, *(limit + 1 for limit in LIMITS))]
+    rows = [{"input_ids": [7] * len(mask), "labels": [7 if each else -100 for each in mask]} for mask in masks]
+    corpus = write_jsonl(tmp_path / "rows.jsonl", rows)
+    options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", "--split_bytes=500000"]
+    assert chatmill("build", *options) == 0
+    masks = [mask for mask in masks if any(mask)]
+    found = manifest_of(tmp_path / "out")["statistics"]
+    assert found["limits"] == {str(limit): beyond(limit, masks) for limit in LIMITS}
+    lengths = histogram(map(len, masks))
+    assert found["histograms"] == {
+        "example_tokens": lengths,
+        "example_trained_tokens": histogram(map(sum, masks)),
+        "examples_per_row": histogram(1 for _ in masks),
+        "row_tokens": lengths,
+        "trained_percent": histogram((100 * sum(mask) // len(mask) for mask in masks), lambda n: n // 5 * 5),
     }
+
+
+def test_messages_roles_tools_and_calls_are_counted(tmp_path: Path):
+    chats = [json.loads(line) for line in LINES]
+    corpus = write_jsonl(tmp_path / "chats.jsonl", [*chats, {"text": "no messages"}])
+    options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", "--split_bytes=60000"]
+    assert chatmill("build", *options, "--max_reject_fraction=0.1") == 0
+    found, messages = manifest_of(tmp_path / "out"), [message for chat in chats for message in chat["messages"]]
+    assert found["records"]["kept"] == len(chats) + 1
+    statistics, tools = found["statistics"], [chat["tools"] for chat in chats if chat.get("tools")]
+    assert statistics["roles"] == dict(sorted(Counter(message["role"] for message in messages).items()))
+    assert statistics["tools"] == {
+        "conversations": len(tools),
+        "definitions": sum(map(len, tools)),
+        "calls": sum(len(message.get("tool_calls") or []) for message in messages),
+        "answers": sum(message["role"] == "tool" for message in messages),
+    }
+    assert min(statistics["tools"].values()) > 0
+    assert statistics["histograms"]["turns"] == histogram(len(chat["messages"]) for chat in chats)
+
+
+def test_sums_of_appends_are_those_of_one_build(tmp_path: Path):
+    """Of several sources, of which some have no record, at first or at all; of examples the first one is kept."""
+    recipe = {"sources": [{"name": name, "input": f"{name}*.jsonl"} for name in ("a", "b", "none")]}
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    options = [
+        tmp_path / "recipe.yaml",
+        f"--tokenizer={TOKENIZER}",
+        "--max_length=40",
+        "--max_reject_fraction=0.9",
+        "--parity=off",
+    ]
+    lines = [f"{line}\n" for line in LINES]
+    twice = '{"text": "", "text": "a"}\n'
+    files = {"a1": lines[:15], "a2": [lines[15], twice, *lines[16:20], "{\n"], "b1": lines[20:27]}
+    files |= {"b2": [lines[27], twice, "[]\n"], "a3": [lines[28], "{\n"], "none1": ["\n"]}
+    (tmp_path / "b0.jsonl").write_text("\n")
+    (tmp_path / "none0.jsonl").write_text("\n")
+    for name, content in files.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(content))
+        assert chatmill("build", *options, f"--output={tmp_path}/days", "--append") == 0
+    assert chatmill("build", *options, f"--output={tmp_path}/whole") == 0
+    days, whole = (manifest_of(tmp_path / name) for name in ("days", "whole"))
+    assert [source["records"]["read"] for source in whole["sources"]] == [24, 10, 0]
+    own = {"snapshot", "job", "shards", "rejects", "ledger"}
+    assert {key: days[key] for key in days.keys() - own} == {key: whole[key] for key in whole.keys() - own}
+    first = whole["first_examples"]["duplicate_json_keys"]
+    assert first["source"] == str(tmp_path / "a2.jsonl")
+    assert first["position"] == f"byte {len(files['a2'][0].encode()):,}"
