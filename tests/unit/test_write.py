@@ -159,3 +159,15 @@ def test_each_record_of_a_split_of_several_files_is_found_in_its_own(tmp_path: P
         "unknown_schema": (f"{tmp_path}/d.parquet", "row 1"),
     }
     assert firsts["invalid_json"]["detail"] in {each["detail"] for each in rejects_of(tmp_path / "out")}
+
+
+def test_columns_of_any_name_are_read_and_kept(tmp_path: Path):
+    name = 'a "\\ \x07`|'
+    corpus = write_jsonl(
+        tmp_path / "a.jsonl", [{name: GOOD["messages"], f"{name}2": str(number)} for number in range(3)]
+    )
+    recipe = {"input": str(corpus), "columns": {"messages": name}, "keep_columns": [f"{name}2"]}
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    options = [tmp_path / "recipe.yaml", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out"]
+    assert chatmill("build", *options) == 0
+    assert [row[f"{name}2"] for row in rows_of(tmp_path / "out")] == ["0", "1", "2"]

@@ -66,7 +66,8 @@ class TypedDecoder:
 
     def __init__(self, options: ParseOptions):
         self._options = options
-        self._is_used = not (options.formatter or options.message_fields)
+        named = [*options.keep_columns, *(options.columns or {}).values()]
+        self._is_used = not (options.formatter or options.message_fields) and all(map(_CAN_BE_DECLARED, named))
         self._others: dict[str, None] = {}  # names of columns, in the order in which they were found
         self._by_sign = self._made()
 
