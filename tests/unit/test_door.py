@@ -28,10 +28,8 @@ integration/test_output_format.py
 integration/test_push.py
 integration/test_recipe_files.py
 integration/test_rejects_have_hints.py
-integration/test_report.py
 integration/test_stop_tokens.py
 integration/test_stores.py
-integration/test_summary.py
 runners/test_dataflow.py
 runners/test_dead_workers.py
 runners/test_kubernetes.py
@@ -45,10 +43,8 @@ trainers/test_recipes.py
 unit/test_architecture.py
 unit/test_beam_contract.py
 unit/test_bombs.py
-unit/test_card.py
 unit/test_compiled.py
 unit/test_console.py
-unit/test_consumers.py
 unit/test_contamination.py
 unit/test_cores.py
 unit/test_custom_steps.py
@@ -91,7 +87,6 @@ unit/test_questions.py
 unit/test_read.py
 unit/test_render.py
 unit/test_rendering.py
-unit/test_report_page.py
 unit/test_retries.py
 unit/test_sent_examples.py
 unit/test_statistics.py
