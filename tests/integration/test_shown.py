@@ -26,7 +26,7 @@ from transformers import AutoTokenizer
 from support.chats import assistant, user
 from support.command_line import chatmill
 from support.datasets import manifest_of, rows_of, write_jsonl
-from support.harms import edit_log
+from support.harms import edit_version
 from support.kinds import dataset_of
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.templates import CHATML
@@ -307,7 +307,7 @@ def test_stats_fit_80_columns_and_are_the_statistics_of_the_manifest(capfd, monk
 def test_what_trained_spans_end_with_is_shown_as_it_is(tmp_path, capfd):
     copy = Path(shutil.copytree(dataset_of("drop"), tmp_path / "out"))
     ends = {"[/bold]\x1b[1m": 1234, "others": 2}
-    edit_log(copy, lambda entry: entry["add"]["sums"]["statistics"].update(span_ends=ends))
+    edit_version(copy, lambda of: of["total"]["statistics"].update(span_ends=ends))
     lines = stats(copy, capfd).partition("trained spans end with\n")[2].splitlines()[:2]
     assert [line.split() for line in lines] == [["[/bold]\\x1b[1m", "1,234"], ["others", "2"]]
 
