@@ -183,6 +183,15 @@ MADE: dict[str, tuple[Any, int | str]] = {
 }
 
 
+def test_the_first_example_of_a_record_says_in_which_split_all_are(file):
+    for number in range(20):
+        made = [f"{number} {i}" for i in range(4)]
+        sides = {
+            example.validation for example in parse({"made": made}, formatter=f"{file}:made", validation_fraction=0.5)
+        }
+        assert sides == {parse({"text": made[0]}, validation_fraction=0.5)[0].validation}
+
+
 def rows_by_id(output: Path) -> dict[str, list[str]]:
     """The texts of the rows of each record. All rows of a record are in one split."""
     decode = Tokenizer.from_file(str(TOKENIZER / "tokenizer.json")).decode

@@ -93,7 +93,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@settings(max_examples=800)
+@settings(max_examples=500)
 @given(columns=RECORDS, options=st.sampled_from(OPTIONS), is_ascii=st.booleans(), layout=st.sampled_from([None, 1]))
 def test_any_record_becomes_an_example_or_a_reject_the_same_in_all_forms(columns, options, is_ascii, layout):
     values = [
