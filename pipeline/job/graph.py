@@ -9,19 +9,17 @@ import apache_beam as beam
 
 from pipeline.cli.options import Options
 from pipeline.cli.sources import parse_options_of, render_options_of
-from pipeline.job.increment_plan import ReadPlan
+from pipeline.job.increment_plan import ReadPlan, plan_reader
 from pipeline.job.job_json import Job, mix_of
 from transforms.base.declaring import values_of
 from transforms.chat.config import ParityOptions, RenderConfig, RenderOptions, TokenizeOptions
+from transforms.corpus.index import SendExamples
+from transforms.corpus.receive import ReadBuckets, ShuffleRows
+from transforms.corpus.select import SelectRecords
 from transforms.dataset.budgets import Budgets
 from transforms.dataset.consumers import about_rows
 from transforms.dataset.finished import SkipFinished
 from transforms.dataset.layout import Folder
-from transforms.exchange.choose import ChooseMix
-from transforms.exchange.duplicates import JudgeDuplicates
-from transforms.exchange.gather import Gather
-from transforms.exchange.receive import PlanBuckets, ReadBuckets, ShuffleRows
-from transforms.exchange.send import SendExamples
 from transforms.inputs.input_options import ParseOptions
 from transforms.publish.commit import CommitDataset
 from transforms.publish.increment_commit import Change
@@ -66,7 +64,7 @@ def build_graph(
     splits = pipeline | "plan" >> ReadPlan(folder, job)
     receipts = build_splits(splits, job, folder, engine)
     if job.options.is_exchanged:
-        receipts = (splits, receipts) | "exchange" >> _Exchange(job, folder)
+        receipts |= "exchange" >> _Exchange(job, folder)
     receipts | "commit" >> CommitDataset(folder, budgets, report, change)
 
 
@@ -96,12 +94,7 @@ def build_splits(
         parts |= name >> step
     parts |= "label" >> label
     if options.is_exchanged:
-        parts |= "send" >> SendExamples(
-            folder.output,
-            seed=options.seed,
-            packing=options.packing,
-            index=options.dedup != "none" or mix_of(options, job.sources) is not None,
-        )
+        parts |= "send" >> SendExamples(folder.output, seed=options.seed, packing=options.packing)
     else:
         parts |= "pack" >> pack
     return (parts | "write" >> _write(job, folder), skipped.finished) | "all" >> beam.Flatten()
@@ -119,31 +112,30 @@ def _write(job: Job, folder: Folder) -> WriteShards:
 class _Exchange(beam.PTransform):
     """Build the shards of the buckets that splits have sent to.
 
-    (PCollection[Split], PCollection[Receipt] of them) -> PCollection[Receipt], of the splits and of the buckets.
+    PCollection[Receipt] of the splits -> PCollection[Receipt], of the splits and of the buckets.
     """
 
     def __init__(self, job: Job, folder: Folder):
         super().__init__()
         self._job, self._folder = job, folder
 
-    def expand(self, sent: tuple[beam.PCollection, beam.PCollection]) -> beam.PCollection:
+    def expand(self, sent: beam.PCollection) -> beam.PCollection:
         options, output = self._job.options, self._folder.output
-        found = {"splits": sent[0], "sent": sent[1] | "gather" >> Gather()}
-        if options.dedup != "none":
-            of_increment = output, self._folder.increment, self._folder.plan, self._job.split_bytes
-            found["judged"] = found["sent"] | "judge" >> JudgeDuplicates(*of_increment)
-        if mix := mix_of(options, self._job.sources):
-            to_choose = tuple(each for name, each in found.items() if name != "splits")
-            found["mix"] = to_choose | "mix" >> ChooseMix(output, mix, options.seed)
-        skipped = found | "plan" >> PlanBuckets() | "skip" >> SkipFinished(output)
         is_shuffled = options.shuffle != "none"
-        read = ReadBuckets(output, options.seed if is_shuffled else None)
-        parts = skipped.unfinished | "receive" >> read
+        select = SelectRecords(
+            output,
+            plan_reader(self._folder, self._job),
+            seed=options.seed,
+            dedup=options.dedup != "none",
+            mix=mix_of(options, self._job.sources),
+        )
+        skipped = sent | "select" >> select | "skip" >> SkipFinished(output)
+        parts = skipped.unfinished | "receive" >> ReadBuckets(output, options.seed if is_shuffled else None)
         parts |= "pack" >> TruncateOrPack(**values_of(PackOptions, options))
         if is_shuffled and options.packing != "none":
             parts |= "shuffle rows" >> ShuffleRows(options.seed)
         receipts = parts | "write" >> _write(self._job, self._folder)
-        return (sent[1], receipts, skipped.finished) | "all" >> beam.Flatten()
+        return (sent, receipts, skipped.finished) | "all" >> beam.Flatten()
 
 
 def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:

@@ -18,8 +18,9 @@ from pipeline.cli.options import RowOptions
 from pipeline.job.job_json import Job, JobSource, encode_job, mix_of, read_job
 from transforms.base.errors import UserError
 from transforms.base.phrases import in_bytes
+from transforms.corpus.buckets import MOST_SPLIT_BYTES, bucket_count, shards_needed, unshuffled, with_buckets
+from transforms.corpus.select import MOST_RECORDS
 from transforms.dataset.layout import Folder
-from transforms.exchange.buckets import MOST_SPLIT_BYTES, bucket_count, shards_needed, unshuffled, with_buckets
 from transforms.inputs.listing import InputFile
 from transforms.inputs.plan_file import decode_plan, encode_plan
 from transforms.inputs.splits import default_split_bytes, largest_first, splits_of
@@ -31,6 +32,8 @@ from transforms.storage.writing import write_atomically
 
 # How many times the bytes of its input a bucket has in memory (sgd: 3.8), and from how many on a warning says so.
 _MEMORY_OF_INPUT, _MUCH_HELD = 4, 4 * MOST_SPLIT_BYTES
+# From how many bytes on a corpus may have more than MOST_RECORDS: few have records of less than a kilobyte.
+_MUCH_INPUT = MOST_RECORDS << 10
 
 
 def plan_of(options: RowOptions, sources: Sequence[JobSource], files: Sequence[InputFile]) -> dict[str, Any]:
@@ -68,11 +71,13 @@ def _copies_of(options: RowOptions, sources: Sequence[JobSource]) -> int:
     return mix.copies if mix else 0
 
 
-def warn_of_large_shards(options: RowOptions, split_bytes: int, files: Sequence[InputFile]) -> Iterator[str]:
-    """Say how much memory workers need for a shard of what is exchanged, if it is much.
+def warn_of_much_input(
+    options: RowOptions, sources: Sequence[JobSource], split_bytes: int, files: Sequence[InputFile]
+) -> Iterator[str]:
+    """Say how much memory workers need for a shard of what is exchanged, and that records may be too many, if they are.
 
     Args:
-        options: of the job.
+        options, sources: of the job.
         split_bytes: of its plan.
         files: its inputs.
     """
@@ -84,6 +89,11 @@ def warn_of_large_shards(options: RowOptions, split_bytes: int, files: Sequence[
         yield (
             f"warning: a worker holds all examples of a shard in memory. Those of {in_bytes(held)} of input may need "
             f"{needed}; with --{better} they need {less}."
+        )
+    if (options.dedup != "none" or _copies_of(options, sources)) and total > _MUCH_INPUT:
+        yield (
+            f"warning: duplicates are found and mixes are made among {MOST_RECORDS:,} records at most. "
+            f"{in_bytes(total)} of input have more, unless a record has {in_bytes(total // MOST_RECORDS)} on average."
         )
 
 
@@ -136,40 +146,45 @@ class ReadPlan(beam.PTransform):
 
     def __init__(self, folder: Folder, job: Job):
         super().__init__()
-        self._folder = folder
-        self._split_bytes = job.split_bytes
-        self._with_buckets = _buckets_of(job)
+        self._read = plan_reader(folder, job)
 
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
         return (
             pipeline
             | beam.Impulse()
-            | beam.FlatMap(
-                _planned_splits, self._folder, self._split_bytes, self._with_buckets, FailureWriter()
-            ).with_output_types(Split)
+            | beam.FlatMap(_largest_first, self._read, FailureWriter()).with_output_types(Split)
         )
 
 
-# Adds the buckets that they send to.
-_WithBuckets = Callable[[list[Split]], list[Split]]
+def _largest_first(_impulse: bytes, read: Callable[[], list[Split]], failures: FailureWriter) -> list[Split]:
+    with failures:
+        return largest_first(read())
 
 
-def _buckets_of(job: Job) -> _WithBuckets:
+def plan_reader(folder: Folder, job: Job) -> Callable[[], list[Split]]:
+    """Return a function that reads the splits of a plan file, with the buckets that they send to, if they do.
+
+    Args:
+        folder: of the increment that is built.
+        job: of the same.
+    """
     options = job.options
+    with_own_buckets: Callable[[list[Split]], list[Split]] = list
     if options.shuffle != "none":
         copies = _copies_of(options, job.sources)
-        return functools.partial(with_buckets, shards=options.shards, seed=options.seed, copies=copies)
-    return unshuffled if options.is_exchanged else list
+        with_own_buckets = functools.partial(with_buckets, shards=options.shards, seed=options.seed, copies=copies)
+    elif options.is_exchanged:
+        with_own_buckets = unshuffled
+    return functools.partial(_planned_splits, folder, job.split_bytes, with_own_buckets)
 
 
 def _planned_splits(
-    _impulse: bytes, folder: Folder, split_bytes: int, with_own_buckets: _WithBuckets, failures: FailureWriter
+    folder: Folder, split_bytes: int, with_own_buckets: Callable[[list[Split]], list[Split]]
 ) -> list[Split]:
-    with failures:
-        try:
-            files = decode_plan(read_bytes(folder.plan))
-        except FileNotFoundError:
-            if is_committed(folder):  # by an earlier run of the same pipeline, which removed it
-                return []
-            raise
-        return largest_first(with_own_buckets(list(splits_of(files, split_bytes, folder.increment))))
+    try:
+        files = decode_plan(read_bytes(folder.plan))
+    except FileNotFoundError:
+        if is_committed(folder):  # by an earlier run of the same pipeline, which removed it
+            return []
+        raise
+    return with_own_buckets(list(splits_of(files, split_bytes, folder.increment)))

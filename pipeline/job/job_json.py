@@ -19,10 +19,10 @@ from pipeline.job.tokenizer_source import read_tokenizer_files
 from transforms.base.declaring import options_in, values_of
 from transforms.base.errors import UserError
 from transforms.base.version import __version__
+from transforms.corpus import mix
+from transforms.corpus.mix import Mix
 from transforms.dataset.layout import Folder
 from transforms.dataset.versions import Version
-from transforms.exchange import mix
-from transforms.exchange.mix import Mix
 from transforms.inputs.hub.names import hub_name, in_full
 from transforms.inputs.listing import InputFile
 from transforms.storage.files import full_url, read_bytes

@@ -18,7 +18,7 @@ from pipeline.cli.options import PREFERENCE_ADVICE, Options
 from pipeline.cli.sources import SOURCE_OPTIONS, Source, inputs_of, is_on_hub, parse_options_of
 from pipeline.growth.increments import begun_since_commit, forget, left_out, planned_files
 from pipeline.job.evaluation_sets import evaluations_of_job, read_evaluation_sets
-from pipeline.job.increment_plan import begin_increment, increment_of, plan_of, warn_of_large_shards
+from pipeline.job.increment_plan import begin_increment, increment_of, plan_of, warn_of_much_input
 from pipeline.job.job_json import (
     Job,
     JobEvaluations,
@@ -300,7 +300,7 @@ def resolve(
         evaluations=evaluations,
         **plan_of(options, of_job, files),
     )
-    return job, [*warnings, *warn_of_large_shards(options, job.split_bytes, files)]
+    return job, [*warnings, *warn_of_much_input(options, job.sources, job.split_bytes, files)]
 
 
 def _of_evaluations(found: JobEvaluations) -> Iterator[str]:

@@ -14,10 +14,11 @@ from support.command_line import chatmill
 from support.datasets import assert_statistics_add_up, manifest_of, rows_of, write_jsonl
 from support.laws import broken_laws
 from support.paths import TOKENIZER
-from transforms import Dataset
 
-SIZES = {"short": 400, "long": 100, "few": 20}
+SIZES = {"short": 400, "long": 100, "few": 20, "ten": 10, "twenty": 20}
 WORDS = {"short": 3, "long": 60, "few": 9}
+# Each record of these has twice as many trained tokens, and 4 more.
+SAME = {"ten": 48, "twenty": 3}
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,10 @@ def sources(tmp_path_factory) -> Path:
                 "id": f"{name}-{i}",
                 "messages": [
                     {"role": "user", "content": f"{name} {i}?"},
-                    {"role": "assistant", "content": "word " * (WORDS[name] * (1 + i % 5))},
+                    {
+                        "role": "assistant",
+                        "content": "word " * (SAME[name] if name in SAME else WORDS[name] * (1 + i % 5)),
+                    },
                 ],
             }
             for i in range(size)
@@ -56,17 +60,21 @@ def copies_of(output: Path) -> dict[str, Counter[str]]:
 
 def test_epochs_are_exact_and_copies_are_in_other_shards(sources, tmp_path):
     output = tmp_path / "out"
-    assert build(sources, output, {"short": {"epochs": 0.3}, "long": {}, "few": {"epochs": 2.5}}) == 0
+    mix = {"short": {"epochs": 0.3}, "long": {"epochs": 1.5}, "few": {"epochs": 2.5}}
+    assert build(sources, output, mix, "--provenance", "--direct_num_workers=1") == 0
     copies = copies_of(output)
     assert Counter(copies["short"].values()) == {1: 120}
-    assert Counter(copies["long"].values()) == {1: 100}
+    assert Counter(copies["long"].values()) == {1: 50, 2: 50}
     assert Counter(copies["few"].values()) == {2: 10, 3: 10}
     manifest = manifest_of(output)
     assert manifest["records"]["kept"] == 240 and manifest["records"]["dropped"] == {"not_in_mix": 280}
-    assert manifest["notes"]["copies_added"] == 30
-    assert [source["rows"] for source in manifest["sources"]] == [120, 100, 50]
+    assert manifest["notes"]["copies_added"] == 80
+    assert [source["rows"] for source in manifest["sources"]] == [120, 150, 50]
     assert [source["records"]["kept"] for source in manifest["sources"]] == [120, 100, 20]
     assert_statistics_add_up(manifest)
+    for row in rows_of(output):
+        record = Path(row["source"]).read_bytes()[row["source_position"] :].partition(b"\n")[0]
+        assert json.loads(record)["id"] == row["id"]
     shards: dict[str, list[str]] = defaultdict(list)
     for shard in manifest["shards"]:
         for id in pq.read_table(output / shard["path"], columns=["id"])["id"].to_pylist():
@@ -75,20 +83,47 @@ def test_epochs_are_exact_and_copies_are_in_other_shards(sources, tmp_path):
     assert broken_laws(output) == []
 
 
+@pytest.mark.parametrize(
+    ("ten", "twenty", "options", "rows"),
+    [
+        ({"epochs": 0.3}, {"epochs": 0.99}, (), (3, 20)),  # 19.8 are 20
+        ({"max_examples": 4, "epochs": 1.5}, {"max_examples": 99}, (), (6, 20)),
+        ({"max_tokens": 350}, {}, (), (3, 20)),
+        # Without mix_tokens the source that has the fewest for its weight is used whole.
+        ({"weight": 1}, {"weight": 1}, (), (2, 20)),
+        ({"weight": 1}, {"weight": 1, "epochs": 2.5}, (), (5, 50)),
+        ({"weight": 1}, {"weight": 1}, ("--mix_by=examples",), (10, 10)),
+        ({"weight": 1, "max_tokens": 100}, {"weight": 1}, (), (1, 10)),
+        ({"weight": 1, "max_examples": 1}, {"weight": 1}, (), (1, 10)),
+        ({"weight": 1}, {"weight": 3}, ("--mix_tokens=800",), (2, 60)),
+        ({}, {}, ("--mix_tokens=600",), (5, 10)),
+    ],
+)
+def test_what_each_source_has(sources, tmp_path, ten, twenty, options, rows):
+    mix = {"ten": ten, "twenty": twenty}
+    assert build(sources, tmp_path / "out", mix, *options, "--direct_num_workers=1") == 0
+    found = manifest_of(tmp_path / "out")["sources"]
+    assert [(of["rows"], of["trained_tokens"]) for of in found] == [(rows[0], 100 * rows[0]), (rows[1], 10 * rows[1])]
+
+
 def test_shares_are_those_of_trained_tokens(sources, tmp_path):
     weights = {"short": {"weight": 2}, "long": {"weight": 5}, "few": {"weight": 3, "epochs": 9.5}}
     packed = ("--packing=bfd", "--max_length=4096", "--mix_tokens=20000")
     assert build(sources, tmp_path / "one", weights, *packed, "--direct_num_workers=1") == 0
     manifest = manifest_of(tmp_path / "one")
     tokens = [source["trained_tokens"] for source in manifest["sources"]]
-    # In whole examples: each split is off by half of one at most, in either direction.
-    for found, wanted in zip(tokens, (4000, 10000, 6000), strict=True):
-        assert abs(found - wanted) < 0.06 * wanted
+    # In whole examples: each source is off by half of its longest one at most, in either direction.
+    for found, wanted, longest in zip(tokens, (4000, 10000, 6000), (34, 604, 94), strict=True):
+        assert abs(found - wanted) <= longest / 2
     card, shares = (tmp_path / "one" / "README.md").read_text(), [f"{of / sum(tokens):.2%}" for of in tokens]
-    asked = ("weight 2 (20.00%)", "weight 5 (50.00%)", "weight 3 (30.00%), epochs 9.5")
+    asked = [f"weight {of} ({of}0.00% of trained tokens)" for of in (2, 5, 3)]
+    asked[2] += ", epochs 9.5"
     for words, share in zip(asked, shares, strict=True):
-        assert f"| {words} | {share} |" in card
-        assert f'<td class="n">{words}</td><td class="n">{share}</td>' in (tmp_path / "one" / "report.html").read_text()
+        assert f"| {words} | {share} of trained tokens |" in card
+        assert (
+            f'<td class="n">{words}</td><td class="n">{share} of trained tokens</td>'
+            in (tmp_path / "one" / "report.html").read_text()
+        )
     assert broken_laws(tmp_path / "one") == []
 
 
@@ -107,17 +142,38 @@ def test_copies_of_which_no_label_is_left_are_not_in_the_dataset(tmp_path):
     assert_statistics_add_up(manifest)
 
 
+def test_limits_of_a_source_are_never_exceeded(sources, tmp_path):
+    """The records of long have up to 604 trained tokens."""
+    for number, (mix, options) in enumerate(
+        [({"max_examples": 10}, ("--mix_tokens=4000",)), ({"max_tokens": 8000}, ())]
+    ):
+        output = tmp_path / str(number)
+        assert build(sources, output, {"long": mix}, *options, "--direct_num_workers=1") == 0
+        records, trained_tokens = copies_of(output)["long"], manifest_of(output)["trained_tokens"]
+        if "max_examples" in mix:
+            assert len(records) == 10 and abs(trained_tokens - 4000) <= 302
+        else:
+            assert 8000 - 604 < trained_tokens <= 8000 and {*records.values()} == {1}
+
+
 @pytest.mark.parametrize(
-    ("mix", "options", "records", "trained_tokens"),
+    ("more", "options", "error"),
     [
-        ({"max_examples": 10}, ("--mix_tokens=4000", "--split_bytes=1000000"), 10, 3164),
-        ({"max_tokens": 8000}, (), 18, 6192),  # in splits of nine records; with one example more in some, 8012
+        ({"max_examples": 3}, (), "the source silent has no record that is trained on, so it cannot have its share."),
+        (
+            {"max_tokens": 100},
+            ("--mix_tokens=2000",),
+            "the source ten is to have 1,000 trained tokens, more than its max_tokens 100. Give it a smaller weight, "
+            "or fewer mix_tokens.",
+        ),
     ],
 )
-def test_limits_of_a_source_are_never_exceeded(sources, tmp_path, mix, options, records, trained_tokens):
-    assert build(sources, tmp_path / "out", {"long": mix}, *options, "--direct_num_workers=1", "--seed=2") == 0
-    found = len(copies_of(tmp_path / "out")["long"]), manifest_of(tmp_path / "out")["trained_tokens"]
-    assert found == (records, trained_tokens)
+def test_share_that_cannot_be_met_is_an_error_in_one_line(sources, tmp_path, capfd, more, options, error):
+    other = "silent" if "max_examples" in more else "twenty"
+    write_jsonl(sources / "silent.jsonl", [{"messages": [{"role": "user", "content": "hm?"}]}])
+    mix = {"ten": {"weight": 1, **more}, other: {"weight": 1}}
+    assert build(sources, tmp_path / "out", mix, *options, "--direct_num_workers=1") == 1
+    assert capfd.readouterr().err == f"chatmill: {error}\n"
 
 
 def test_duplicates_do_not_count_for_the_mix(sources, tmp_path):
@@ -132,12 +188,12 @@ def test_duplicates_do_not_count_for_the_mix(sources, tmp_path):
 
 
 def test_each_append_has_its_epochs(sources, tmp_path):
-    for name in ("few", "short"):
+    for name, rows in (("few", 50), ("short", 1050)):
         (tmp_path / "in").mkdir(exist_ok=True)
         (tmp_path / "in" / f"{name}.jsonl").write_bytes((sources / f"{name}.jsonl").read_bytes())
         common = ("--tokenizer", TOKENIZER, "--direct_num_workers=1", "--append", "--output", tmp_path / "out")
         assert chatmill("build", "--input", tmp_path / "in", *common, "--shuffle=global", "--epochs=2.5") == 0
-    assert [of.sums["rows"] for of in Dataset(str(tmp_path / "out")).snapshot.increments] == [50, 1000]
+        assert manifest_of(tmp_path / "out")["rows"] == rows
 
 
 def test_more_copies_than_shards_is_an_error_that_says_how_many_are_needed(sources, tmp_path, capfd):
@@ -147,7 +203,10 @@ def test_more_copies_than_shards_is_an_error_that_says_how_many_are_needed(sourc
     # How many copies a number of tokens takes shows only when the tokens are counted.
     options = ("--shards=2", "--mix_tokens=5000", "--direct_num_workers=1")
     assert build(sources, tmp_path / "out", {"few": {}}, *options) == 1
-    assert "copies of some records" in (error := capfd.readouterr().err) and "Give shards" in error
+    assert capfd.readouterr().err == (
+        "chatmill: the mix has 5 copies of some records, and no shard may have two of them, which takes at least 5 "
+        "shards. Give --shards 5.\n"
+    )
     assert build(sources, tmp_path / "many", {"few": {"epochs": 20}}, "--direct_num_workers=1") == 0
     assert manifest_of(tmp_path / "many")["rows"] == 400
 

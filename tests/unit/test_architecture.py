@@ -31,7 +31,7 @@ LAYERS = [
     {"transforms.chat.parity"},
     {"transforms.chat"},
     {"transforms.steps"},
-    {"transforms.exchange"},
+    {"transforms.corpus"},
     {"transforms.dataset"},
     {"transforms.reading"},
     {"transforms.publish"},

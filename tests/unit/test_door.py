@@ -17,7 +17,6 @@ from support.paths import ROOT
 BELOW_THE_DOOR = """
 conftest.py
 integration/test_docs.py
-integration/test_duplicates.py
 integration/test_guide.py
 integration/test_laws.py
 integration/test_output_format.py
@@ -35,17 +34,14 @@ unit/test_contamination.py
 unit/test_cores.py
 unit/test_decoding.py
 unit/test_deferred.py
-unit/test_exchange.py
 unit/test_fuzz.py
 unit/test_hints.py
 unit/test_identity.py
 unit/test_lock.py
-unit/test_mix.py
 unit/test_newer.py
 unit/test_progress.py
 unit/test_provenance.py
 unit/test_retries.py
-unit/test_sent_examples.py
 unit/test_stopping.py
 unit/test_versions.py
 """

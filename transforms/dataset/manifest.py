@@ -12,9 +12,9 @@ from msgspec.structs import asdict
 
 from transforms.base.hidden import escaped
 from transforms.base.phrases import counted, most_of
+from transforms.corpus.mix import mix_of
 from transforms.dataset.description import Description
 from transforms.dataset.sums import Sums
-from transforms.exchange.mix import mix_of
 from transforms.model.counts import ROWS_ADDED, RecordCounts, StepCounts, Totals
 from transforms.model.receipts import Firsts, Receipt
 from transforms.model.statistics import Statistics, decode_statistics
@@ -134,12 +134,13 @@ def mix_of_source(manifest: Mapping[str, Any], number: int) -> dict[str, str]:
     if mix is None:
         return {}
     source, weights = mix.sources[number], sum(each.weight or 0 for each in mix.sources)
-    words = [] if source.weight is None else [f"weight {source.weight:g} ({source.weight / weights:.2%})"]
+    by = mix.by.replace("_", " ")
+    words = [] if source.weight is None else [f"weight {source.weight:g} ({source.weight / weights:.2%} of {by})"]
     words += [f"epochs {source.epochs:,}"] if source.epochs != 1 else []
     limits = {"max_examples": source.max_examples, "max_tokens": source.max_tokens}
     words += [f"{name} {limit:,}" for name, limit in limits.items() if limit]
     came_out = manifest["sources"][number]["trained_tokens"] / max(manifest["trained_tokens"], 1)
-    return {"asked for": ", ".join(words) or "all", "came out": f"{came_out:.2%}"}
+    return {"asked for": ", ".join(words) or "all", "came out": f"{came_out:.2%} of trained tokens"}
 
 
 def unread_text(manifest: Mapping[str, Any], most: int = 4) -> str:

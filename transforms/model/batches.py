@@ -58,44 +58,36 @@ class Slice:
         return self.unpacked or self.stop - self.start
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """What a split has sent to a bucket of an exchange: examples, in a part of a file.
+@dataclass(frozen=True, slots=True, eq=False)
+class Origins:
+    """Where the records of a bucket come from, of the task of each. A record's position in its bucket is its number.
 
     Attributes:
-        path: of the file, relative to the folder of the dataset.
-        start, stop: bytes of the file; stop is exclusive.
-        source: the number of the source of the split.
-        first_slice: the number of the split's first slice among those of the bucket.
-        verdicts: where it is written which records of the split are duplicates: files, and bytes of them.
-        split: the number of the split.
-        copy: the number of the copy of each record: 0 if it is the first in the dataset.
-        threshold: only records whose numbers for the mix are below have this copy.
+        urls, formats: strings in dictionaries, shape (records,): of the files.
+        positions: int64, shape (records,): in these.
+        sources: int64, shape (records,): the numbers of their sources.
+        copies: bool, shape (records,): whether it is a further copy of a record that is elsewhere in the dataset.
     """
 
-    path: str
-    start: int
-    stop: int
-    source: int
-    first_slice: int
-    verdicts: tuple[tuple[str, int, int], ...] = ()
-    split: int = 0
-    copy: int = 0
-    threshold: int = 1 << 64
+    urls: pa.DictionaryArray
+    formats: pa.DictionaryArray
+    positions: np.ndarray
+    sources: np.ndarray
+    copies: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The input of one shard: a slice of a file, or several small files; or what an exchange has sent to a bucket.
+    """The input of one shard: a slice of a file, or several small files; or a bucket, which others have sent to.
 
     Attributes:
         number: of the split in the plan, from 0.
-        slices: in the order in which they are read. A bucket has those of all splits that sent something to it.
+        slices: in the order in which they are read; none of a bucket.
         source: the number of the source that the files belong to, from 0. Steps may have other options for each source.
         input_bytes: about how many bytes the input of all splits is without compression; 0 if that is not known.
         increment: the id of the increment of the dataset that it belongs to; empty if the dataset is built in one go.
         sends_to: the numbers of the buckets that its examples are sent to, if they are exchanged.
-        blocks: of a bucket: what was sent to it, in the order of the splits.
+        received: of a bucket that was read: where its records come from.
     """
 
     number: int
@@ -104,12 +96,12 @@ class Split:
     input_bytes: int = 0
     increment: str = ""
     sends_to: range = range(0)
-    blocks: tuple[Block, ...] = ()
+    received: Origins | None = None
 
     @property
     def bytes(self) -> int:
-        """The size of all slices, or of what was sent to a bucket."""
-        return sum(piece.stop - piece.start for piece in self.blocks or self.slices)
+        """The size of all slices."""
+        return sum(piece.stop - piece.start for piece in self.slices)
 
     @property
     def unpacked_bytes(self) -> int:
@@ -122,6 +114,9 @@ class Split:
 
     def origin(self, position: int) -> tuple[Slice, int]:
         """Return the slice of a record and its position in that file, from its position in this split."""
+        if self.received is not None:
+            url, format = (of[position].as_py() for of in (self.received.urls, self.received.formats))
+            return Slice(url, format, None, 0, 0), int(self.received.positions[position])
         number, position = divmod(position, _SLICE)
         return self.slices[number], position
 
@@ -134,30 +129,30 @@ class Split:
         Returns:
             Strings, shape (records,); int64, shape (records,).
         """
-        numbers, positions = np.divmod(positions, _SLICE)
+        if self.received is not None:
+            return self.received.urls.take(pa.array(positions)).dictionary_decode(), self.received.positions[positions]
+        numbers, positions = slices_and_places(positions)
         urls = pa.array([piece.url for piece in self.slices], pa.string())
         return urls.take(pa.array(numbers)), positions
 
     @property
     def has_sources(self) -> bool:
         """Whether its records may be of several sources."""
-        return len({block.source for block in self.blocks}) > 1
+        return self.received is not None and len(np.unique(self.received.sources)) > 1
 
     def sources_of(self, positions: np.ndarray) -> np.ndarray:
         """Return the numbers of the sources of records. positions: int64, shape (records,): in this split."""
-        if not self.blocks:
-            return np.full(len(positions), self.source)
-        return np.array([block.source for block in self.blocks])[self._blocks_of(positions)]
+        return np.full(len(positions), self.source) if self.received is None else self.received.sources[positions]
 
     def are_copies(self, positions: np.ndarray) -> np.ndarray:
         """Return whether records are further copies of records that are elsewhere in the dataset, as sources_of."""
-        if not any(block.copy for block in self.blocks):
-            return np.zeros(len(positions), bool)
-        return np.array([block.copy > 0 for block in self.blocks])[self._blocks_of(positions)]
+        return np.zeros(len(positions), bool) if self.received is None else self.received.copies[positions]
 
-    def _blocks_of(self, positions: np.ndarray) -> np.ndarray:
-        firsts = np.array([block.first_slice for block in self.blocks])
-        return np.searchsorted(firsts, positions // _SLICE, "right") - 1
+
+def slices_and_places(positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers of the slices of records, and their positions in those files. positions: in their split."""
+    numbers, places = np.divmod(positions, _SLICE)
+    return numbers, places
 
 
 @dataclass(frozen=True)

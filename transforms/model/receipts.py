@@ -53,19 +53,14 @@ class Sent(msgspec.Struct, frozen=True):
     Attributes:
         path: of the file, relative to the folder of the dataset.
         sha256: of its content, in hexadecimal.
-        offsets: the bytes of the file at which what each bucket gets begins, and the end of the last one.
-        index: the bytes at which each range of digests of its records begins, and the end of the last one; empty if
-            nobody needs them.
-        records: of its examples, those for training.
-        trained_tokens: of the same.
+        offsets: the bytes of the file at which what each bucket gets begins, then the index of all, and its end.
+        records: how many have examples there.
     """
 
     path: str
     sha256: str
     offsets: list[int]
-    index: list[int] = []
-    records: int = 0
-    trained_tokens: int = 0
+    records: int
 
 
 class FirstExample(msgspec.Struct, frozen=True):

@@ -54,7 +54,7 @@ class ReportWriter:
     def write(self, part: Rows) -> None:
         """Report a part. A report that cannot be written is left out."""
         split, records = part.split, part.outcomes.read
-        if self._folder is None or split.blocks:  # what is in blocks was reported when it was sent
+        if self._folder is None or split.received:  # what is in a bucket was reported when it was sent
             return
         if split.sends_to:
             records += part.source.records()

@@ -149,7 +149,7 @@ class CorpusOptions(StepOptions):
     )
     weight: float | None = option(
         "Rows",
-        "the share of a source of a recipe in the dataset, in proportion to the weights of the others; without "
+        "the share of a source of a recipe in what mix_by counts, in proportion to the weights of the others; without "
         "mix_tokens the dataset is as large as it can be with the epochs of each source",
         kinds.weight,
         None,
@@ -167,7 +167,12 @@ class CorpusOptions(StepOptions):
         kinds.positive,
         None,
     )
-    mix_by: str = option("Rows", "what weights are shares of", kinds.one_of(MIXES_BY), "trained_tokens")
+    mix_by: str = option(
+        "Rows",
+        "what weights are shares of: trained tokens, which have labels, or examples",
+        kinds.one_of(MIXES_BY),
+        "trained_tokens",
+    )
 
     @property
     def is_exchanged(self) -> bool:

@@ -23,7 +23,7 @@ def totals_of_sources(part: Rows) -> list[Totals]:
     of_used = of_rows[source.first_rows()[used.records]]
     drops = part.outcomes.drops
     of_drops = split.sources_of(np.array([drop.position for drop in drops], np.int64)).tolist()
-    count = 1 + max(block.source for block in split.blocks)
+    count = 1 + int(split.received.sources.max()) if split.received else 1
     dropped = [Counter[str]() for _ in range(count)]
     for number, drop in zip(of_drops, drops, strict=True):
         dropped[number][drop.reason] += 1

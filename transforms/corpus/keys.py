@@ -1,4 +1,4 @@
-"""Places: pseudo-random numbers of records, by a seed and by where each record is in the input."""
+"""Keys: pseudo-random numbers of records, by a seed and by where each record is in the input."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ _STEP, _FIRST, _SECOND = (np.uint64(each) for each in (0x9E3779B97F4A7C15, 0xBF5
 _32, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
-def places_of(seed: int, split: int, positions: np.ndarray) -> np.ndarray:
-    """Return a pseudo-random number for each record of a split.
+def shuffle_keys(seed: int, task: int, positions: np.ndarray) -> np.ndarray:
+    """Return a pseudo-random number for each record of a task.
 
     Args:
         seed: another one gives other numbers.
-        split: the number of the split.
-        positions: int64, shape (records,): of the records in the split.
+        task: its number.
+        positions: int64, shape (records,): of the records in the task.
 
     Returns:
         uint64, shape (records,), evenly spread.
     """
-    begin = _mixed(_mixed(np.array([seed % 2**64], np.uint64)) + np.uint64(split))
+    begin = _mixed(_mixed(np.array([seed % 2**64], np.uint64)) + np.uint64(task))
     return _mixed(_mixed(begin + positions.astype(np.uint64)))
 
 
-def bucket_of(places: np.ndarray, buckets: int) -> np.ndarray:
-    """Return the bucket of each place: int64, shape (records,), below `buckets`, which is below 2**31.
+def bucket_of(keys: np.ndarray, buckets: int) -> np.ndarray:
+    """Return the bucket of each key: int64, shape (records,), below `buckets`, which is below 2**31.
 
-    Buckets are ranges of places of the same size (Lemire 2019, without the rejection).
+    Buckets are ranges of keys of the same size (Lemire 2019, without the rejection).
     """
     count = np.uint64(buckets)
-    return ((places >> _32) * count + ((places & _LOW) * count >> _32) >> _32).astype(np.int64)
+    return ((keys >> _32) * count + ((keys & _LOW) * count >> _32) >> _32).astype(np.int64)
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:

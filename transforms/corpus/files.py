@@ -1,0 +1,66 @@
+"""Files of the steps of a corpus: Arrow tables with a checksum, of which ranges are read side by side."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+
+from transforms.base.errors import InputError
+from transforms.storage.files import join, read_bytes, read_range
+
+# The path of a file, relative to the folder of the dataset, and the bytes of it; None for the end of the file.
+Range = tuple[str, int, int | None]
+THREADS = 16
+_AT_ONCE = 8 * THREADS
+_CHECKSUM_BYTES = 32
+_WRITTEN = pa.ipc.IpcWriteOptions(compression="zstd")
+
+
+def encode_table(table: pa.Table) -> bytes:
+    """Return the bytes of a table."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=_WRITTEN) as writer:
+        writer.write_table(table)
+    content = bytes(sink.getvalue())
+    return content + hashlib.sha256(content).digest()
+
+
+def decode_table(content: bytes, path: str) -> pa.Table:
+    """Return a table of encode_table.
+
+    Args:
+        content: of encode_table.
+        path: of the file that has it, for errors.
+
+    Raises:
+        InputError: if it is damaged.
+    """
+    if hashlib.sha256(content[:-_CHECKSUM_BYTES]).digest() != content[-_CHECKSUM_BYTES:]:
+        raise InputError(f"{path}: the examples are damaged: they are not as they were written. Build it again.")
+    return pa.ipc.open_stream(pa.py_buffer(content)).read_all()
+
+
+def read_tables(output: str, ranges: Sequence[Range]) -> Iterator[pa.Table]:
+    """Read tables of files, in order, some at once.
+
+    Args:
+        output: the folder of the dataset.
+        ranges: where each table is; any number.
+
+    Raises:
+        InputError: if a file is missing or damaged.
+    """
+    with ThreadPoolExecutor(THREADS) as pool:
+        for first in range(0, len(ranges), _AT_ONCE):
+            yield from pool.map(lambda each: _read(output, *each), ranges[first : first + _AT_ONCE])
+
+
+def _read(output: str, path: str, start: int, stop: int | None) -> pa.Table:
+    url = join(output, path)
+    try:
+        return decode_table(read_bytes(url) if stop is None else read_range(url, start, stop), url)
+    except FileNotFoundError as error:
+        raise InputError(f"{error}: examples that were sent are missing. Run the same command again.") from None

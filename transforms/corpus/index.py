@@ -1,0 +1,131 @@
+"""Index: a task writes its examples grouped by the bucket that each is for, and an index of its records."""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from transforms.corpus.examples import joined, table_of
+from transforms.corpus.files import encode_table
+from transforms.corpus.keys import bucket_of, shuffle_keys
+from transforms.model.batches import Labels, Rows, RowTable, Used
+from transforms.model.receipts import Sent, work_of
+from transforms.rows.ragged import offsets_of
+from transforms.steps.base import Step
+from transforms.storage.files import join
+from transforms.storage.writing import write_atomically
+
+_NOTHING = np.zeros(0, np.int64)
+_NO_ROWS = RowTable(
+    ids=np.zeros(0, np.int32),
+    labels=np.zeros(0, np.int32),
+    offsets=np.zeros(1, np.int64),
+    segment_lengths=_NOTHING,
+    segment_offsets=np.zeros(1, np.int64),
+    sources=_NOTHING,
+)
+
+
+class Sender:
+    """Collects the examples of a task, part by part, and writes them with its last part.
+
+    Args:
+        output: the folder of the dataset.
+        seed: of the buckets.
+        packing: of the rows, one of PACKINGS.
+    """
+
+    def __init__(self, *, output: str, seed: int, packing: str):
+        self._output = output
+        self._seed = seed
+        self._packing = packing
+        self._examples: list[pa.Table] = []
+        self._index: list[pa.Table] = []
+
+    def __call__(self, batch: Labels) -> Rows:
+        if batch.part == 0:  # also of a task that is tried again
+            self._examples, self._index = [], []
+        self._examples.append(table_of(batch))
+        self._index.append(_index_of(batch))
+        # The records of these examples have their outcomes in the buckets, and those of the others here.
+        outcomes = batch.outcomes
+        outcomes = msgspec.structs.replace(outcomes, read=len(outcomes.drops) + len(outcomes.rejects))
+        return batch.succeeded_by(
+            Rows,
+            outcomes,
+            train=_NO_ROWS,
+            validation=_NO_ROWS,
+            packing=self._packing,
+            source=batch.source,
+            used=Used(_NOTHING, _NOTHING.astype(bool), _NOTHING.astype(bool), _NOTHING, _NOTHING),
+            sent=self._write(batch) if batch.last else None,
+            tokens_sent=len(batch.ids),
+        )
+
+    def _write(self, batch: Labels) -> Sent | None:
+        """Write the file of a task. None if no example is left."""
+        split, examples, index = batch.split, joined(self._examples), pa.concat_tables(self._index)
+        self._examples, self._index = [], []
+        if not len(examples):
+            return None
+        positions = examples["position"].to_numpy()
+        buckets = bucket_of(shuffle_keys(self._seed, split.number, positions), len(split.sends_to))
+        order = np.lexsort((positions, buckets))
+        bounds = np.searchsorted(buckets[order], np.arange(len(split.sends_to) + 1)).tolist()
+        blocks = [
+            encode_table(examples.take(pa.array(order[start:stop]))) if start < stop else b""
+            for start, stop in pairwise(bounds)
+        ]
+        blocks.append(encode_table(index.sort_by("position")))
+        content = b"".join(blocks)
+        path = join(work_of("", split.increment), "sent", f"{split.number:07d}")
+        write_atomically(join(self._output, path), content)
+        offsets = offsets_of(np.array([len(block) for block in blocks])).tolist()
+        return Sent(path, hashlib.sha256(content).hexdigest(), offsets, len(index))
+
+
+def _index_of(batch: Labels) -> pa.Table:
+    """What of each record of a batch decides whether it is in the dataset: its position, the digest of its tokens, of
+    128 bits in two numbers, how many trained tokens it has, and whether it is for validation.
+    """
+    source = batch.source
+    firsts = source.first_rows()
+    ids, offsets = batch.ids.astype("<i4", copy=False), batch.offsets
+    digests = list[bytes]()
+    for first, stop in pairwise([*firsts.tolist(), len(source.positions)]):
+        digest = hashlib.blake2b(ids[offsets[first] : offsets[stop]].data, digest_size=16)
+        if stop > first + 1:  # several examples: where they end counts, too
+            digest.update(np.diff(offsets[first : stop + 1]).tobytes())
+        digests.append(digest.digest())
+    high, low = np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2).T
+    return pa.table(
+        {
+            "position": source.positions[firsts],
+            "high": high,
+            "low": low,
+            "trained": np.bincount(source.record_numbers(), batch.trained_tokens, len(firsts)).astype(np.int64),
+            "validation": source.validation[firsts],
+        }
+    )
+
+
+class SendExamples(Step):
+    """Write the examples of each task to a file, for the buckets that it sends to.
+
+    PCollection[Parts[Labels]] -> PCollection[Parts[Rows]], without rows: with the outcomes of those records that have
+    no example.
+
+    Args:
+        output: the folder of the dataset, at any url that fsspec opens.
+        seed: of the buckets that examples are sent to.
+        packing: of the rows, one of PACKINGS.
+    """
+
+    input, output = Labels, Rows
+
+    def __init__(self, output: str, *, seed: int, packing: str):
+        super().__init__(Sender, output=output, seed=seed, packing=packing)
