@@ -24,7 +24,7 @@ from support.paths import ROOT, TOKENIZER
 from support.signals import with_default_signals
 from transforms import Dataset, UserError
 
-FILES, SECONDS, KILLS = (1_000, 600, 12) if "TEST_SLOW" in os.environ else (30, 20, 3)
+FILES, SECONDS, KILLS = (1_000, 600, 12) if "TEST_SLOW" in os.environ else (20, 12, 2)
 
 
 def lines(name: str, count: int) -> bytes:

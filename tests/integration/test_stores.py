@@ -114,6 +114,8 @@ def test_shards_in_a_bucket_are_the_same_as_on_a_disk(build, store, proxy, outpu
     assert (again.code, "is finished already" in again.err) == (0, True)
     refused = build(*options_of(store, output, ONE, "--seed=1"))
     assert (refused.code, "--seed was 0 and is 1" in refused.err) == (2, True)
+    refused = build(*options_of(store, output, ONE, "--overwrite", f"--input={store.url(output)}/data"))
+    assert (refused.code, "it is part of the dataset in --output" in refused.err) == (2, True)
     assert build(*options_of(store, output, ONE, "--overwrite", "--packing=ffd")).code == 0
     versions = [Dataset(f"{store.url(output)}@{version}").shards() for version in (1, 2)]
     sha256 = [[shard["sha256"] for shard in shards] for shards in versions]

@@ -36,7 +36,6 @@ unit/test_decoding.py
 unit/test_deferred.py
 unit/test_fuzz.py
 unit/test_hints.py
-unit/test_identity.py
 unit/test_lock.py
 unit/test_newer.py
 unit/test_progress.py
