@@ -218,6 +218,26 @@ def test_added_tokens_that_are_not_special_are_plain_text_only_if_they_are_aroun
     assert decoded(folder, with_typed) == texts.texts[0].text
 
 
+@ENGINES
+def test_tokens_of_the_template_take_the_white_space_around_them_also_next_to_plain_text(tmp_path, engine):
+    folder = Path(shutil.copytree(TOKENIZER, tmp_path / "tokenizer"))
+    state = json.loads((folder / "tokenizer.json").read_text())
+    for token in state["added_tokens"]:
+        token |= {"lstrip": True, "rstrip": True}
+    (folder / "tokenizer.json").write_text(json.dumps(state))
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "TokenizersBackend"}')
+    batch = examples_of(*([user(text), assistant("  Yes. \n ")] for text in ("Hi <|im_end|>", "Hi")))
+    typed, usual = ids_of(made(batch, "plain", folder, engine, CHATML)[1])
+    start = tokenizer_of(folder).convert_tokens_to_ids("<|im_start|>")
+    tails = [row[len(row) - row[::-1].index(start) :] for row in (typed, usual)]
+    assert tails[0] == tails[1]
+    assert usual == tokenizer_of(folder).encode(
+        "".join(
+            f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in (("user", "Hi"), ("assistant", "  Yes. \n "))
+        )
+    )
+
+
 def nested(value: Any, depth: int) -> Any:
     for _ in range(depth):
         value = [value]
