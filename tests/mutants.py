@@ -532,6 +532,22 @@ MUTANTS = [
         "tests/unit/test_records.py::test_what_becomes_of_a_record",
     ),
     Mutant(
+        "bytes_of_columns_are_not_checked",
+        "transforms/inputs/typed.py",
+        "raw.decode()  # msgspec",
+        "pass  # msgspec",
+        "a column that is not read, and is not UTF-8, ends its batch",
+        "tests/unit/test_record_laws.py::test_a_column_that_is_not_read_must_be_unicode_also_if_its_name_is_known",
+    ),
+    Mutant(
+        "usual_calls_are_not_paired",
+        "transforms/inputs/messages.py",
+        "return with_paired_ids(messages) if have_calls else messages",
+        "return messages",
+        "calls without ids and their answers, in messages of the OpenAI form, get none",
+        "tests/unit/test_records.py::test_what_becomes_of_a_record",
+    ),
+    Mutant(
         "rejected_record_has_examples",
         "transforms/model/examples.py",
         "for position, result in zip(done.tolist(), results, strict=True) if position not in rejects]",

@@ -159,6 +159,15 @@ def test_any_token_ids_are_read_exactly(ids, space):
     assert content.trained.dtype == bool and content.trained.all()
 
 
+@pytest.mark.parametrize(
+    "record", [{"text": "a"}, {"prompt": "a", "completion": "b"}, {"messages": [{"role": "user", "content": "a"}]}]
+)
+def test_a_column_that_is_not_read_must_be_unicode_also_if_its_name_is_known(record):
+    line = json.dumps({**record, "id": "x"}).encode()
+    assert outcome(line)["becomes"] == outcome(line)["becomes"] == record
+    assert outcome(line.replace(b'"x"', b'"\xff"'))["rejected"][0] == "invalid_unicode"
+
+
 @pytest.mark.parametrize("options", [{}, {"keep_columns": ("deep",)}])
 def test_a_record_of_any_depth_is_read_or_rejected(options):
     """How deep it may be depends on the version of Python; a column to keep is encoded, which reaches less deep."""
