@@ -252,40 +252,21 @@ def test_a_formatter_takes_each_conversation_and_columns_of_the_session_are_kept
     assert batch.examples[0].columns["trace"] == "claude_code"
 
 
-LLAMA_LIKE = """
-{%- for m in messages -%}
-<|im_start|>{{ m.role }}
-
-{% if m.reasoning_content %}{{ m.reasoning_content }}
-{% endif %}
-{%- if m.content is string %}{{ m.content }}
-{%- else %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endif %}
-{%- for call in m.tool_calls or [] %}{{ call.function | tojson }}{% endfor %}<|im_end|>
-{%- endfor -%}
-{%- if add_generation_prompt %}<|im_start|>assistant
-
-{% endif %}"""
-
-
-def trained_texts(messages: list[dict[str, Any]]) -> list[str]:
-    """The texts that are trained on, under a template with headers as those of Llama 3."""
-    rendered = render(messages, tokenizer=str(TOKENIZER), chat_template=LLAMA_LIKE, unprinted="report")
-    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
-    runs: list[list[int]] = [[]]
-    for label in rendered.labels:
-        if label >= 0:
-            runs[-1].append(label)
-        elif runs[-1]:
-            runs.append([])
-    return [tokenizer.decode(run) for run in runs if run]
+def trained_text(messages: list[dict[str, Any]]) -> str:
+    """The text that is trained on, under the template of the small tokenizer."""
+    rendered = render(messages, tokenizer=str(TOKENIZER), unprinted="report")
+    return AutoTokenizer.from_pretrained(TOKENIZER).decode([label for label in rendered.labels if label >= 0])
 
 
 def test_of_a_session_of_claude_code_what_the_model_wrote_is_trained_on_once():
     main, branch, _, _ = [example.content.messages for example in parsed(TRACES / "claude_code.jsonl").examples]
-    assert trained_texts(main) == [
-        'Look at the log and at the Makefile.\nI look at both.{"name": "Read", "arguments": {"file_path": "build.log"}}'
-        '{"name": "Read", "arguments": {"file_path": "Makefile"}}<|im_end|>',
-        "The target is called build, not all.<|im_end|>",
-        '{"name": "Task", "arguments": {"prompt": "Rename the target."}}<|im_end|>',
-    ]
-    assert trained_texts(branch) == ["I would rename it to all.<|im_end|>"]
+    reads, task = (
+        [f'<tool_call>\n{{"name": "{name}", "arguments": {json.dumps(given)}}}\n</tool_call>' for given in arguments]
+        for name, arguments in {
+            "Read": [{"file_path": "build.log"}, {"file_path": "Makefile"}],
+            "Task": [{"prompt": "Rename the target."}],
+        }.items()
+    )
+    first, last = "\n".join(["I look at both.", *reads]), "The target is called build, not all."
+    assert trained_text(main) == "".join(f"{text}<|im_end|>\n" for text in (first, last, *task))
+    assert trained_text(branch) == "I would rename it to all.<|im_end|>\n"
