@@ -279,7 +279,7 @@ def reaching_beyond(*more: pa.Array) -> bytes:
     """An Arrow file with lists that reach beyond their values: the memory after them would be read as token ids."""
     offsets = pa.py_buffer(np.array([0, 1 << 30, 2], np.int32))
     lists = pa.ListArray.from_buffers(pa.list_(pa.int64()), 2, [None, offsets], children=[pa.array([1, 2])])
-    return arrow(pa.table([lists, *more], names=["ids", "text"][: 1 + len(more)]))
+    return arrow(pa.table([*more, lists], names=["text", "ids"][-1 - len(more) :]))  # the first error is reported
 
 
 def no_text() -> pa.Array:
