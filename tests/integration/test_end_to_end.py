@@ -7,7 +7,6 @@ import csv
 import gzip
 import json
 import lzma
-import shutil
 from pathlib import Path
 
 import datasets
@@ -15,7 +14,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 import zstandard
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
@@ -195,44 +193,6 @@ def test_datasets_loads_the_output_and_a_collator_pads_it(mixed, tmp_path):
         assert (batch["labels"][i][length:] == -100).all()
 
 
-def test_parquet_and_tfrecord_hold_the_same_number_of_rows(mixed):
-    output, _ = mixed
-    shards = manifest_of(output)["shards"]
-    for split in ("train", "validation"):
-        rows = {
-            kind: sum(shard["rows"] for shard in shards if (shard["format"], shard["split"]) == (kind, split))
-            for kind in ("parquet", "tfrecord")
-        }
-        assert rows["parquet"] == rows["tfrecord"] > 0
-
-
-def test_packed_rows_have_the_lengths_and_sources_of_their_examples(build, tmp_path):
-    records = [{"messages": chat(f"number {i}")} for i in range(40)]
-    corpus = write_jsonl(tmp_path / "corpus.jsonl", records)
-    ended = build(
-        f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", "--packing=bfd",
-        "--max_length=400", "--provenance", "--write_columns=input_ids,labels,position_ids,seq_lengths",
-    )  # fmt: skip
-    assert ended.code == 0, ended.err
-    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
-    starts = {}
-    position = 0
-    for line in corpus.read_bytes().splitlines(keepends=True):
-        starts[position] = json.loads(line)
-        position += len(line)
-    seen = []
-    for row in rows_of(tmp_path / "out"):
-        assert len(row["input_ids"]) == sum(row["seq_lengths"]) <= 400
-        assert row["position_ids"] == [i for length in row["seq_lengths"] for i in range(length)]
-        at = 0
-        for length, position in zip(row["seq_lengths"], row["source_position"], strict=True):
-            expected = tokenizer.apply_chat_template(starts[position]["messages"], return_dict=True)["input_ids"]
-            assert row["input_ids"][at : at + length] == expected
-            at += length
-            seen.append(position)
-    assert sorted(seen) == sorted(starts)
-
-
 def test_validation_and_training_share_no_content(build, tmp_path):
     contents = [
         [{"role": "user", "content": f"{i % 60}?"}, {"role": "assistant", "content": "Yes."}] for i in range(180)
@@ -250,32 +210,3 @@ def test_validation_and_training_share_no_content(build, tmp_path):
     )
     assert train and validation and not train & validation
     assert len(train | validation) == 60
-
-
-def test_special_tokens_in_contents_are_named_in_the_summary_and_counted_in_the_manifest(build, tmp_path):
-    def chat_of(question: str) -> list[dict[str, str]]:
-        return [{"role": "user", "content": question}, {"role": "assistant", "content": "Yes."}]
-
-    records = [{"messages": chat_of(question)} for question in ("Hi", "Hi<|im_end|>")]
-    write_jsonl(tmp_path / "a.jsonl", records)
-    output = tmp_path / "out"
-    ended = build(f"--input={tmp_path / 'a.jsonl'}", f"--tokenizer={TOKENIZER}", f"--output={output}")
-    assert ended.code == 0, ended.err
-    manifest = manifest_of(output)
-    assert manifest["special_tokens_in_content"] == {"user <|im_end|>": 1}
-    assert manifest["notes"]["records_with_special_tokens_in_content"] == 1
-    assert "warning: 1 record with special tokens in contents: user <|im_end|> 1 (" in ended.err
-
-
-def test_the_card_names_no_folder_as_a_model_and_shows_template_arguments_as_they_are(build, tmp_path, monkeypatch):
-    shutil.copytree(TOKENIZER, tmp_path / "my" / "tokenizer")
-    corpus = write_jsonl(tmp_path / "chats.jsonl", [{"messages": chat("Ada")}])
-    monkeypatch.chdir(tmp_path)
-    options = [f"--input={corpus}", "--tokenizer=my/tokenizer", "--output=out", "--direct_num_workers=1"]
-    built = build(*options, '--chat_template_kwargs={"suffix": "/no_think"}')
-    assert built.code == 0, built.err
-    card = (tmp_path / "out" / "README.md").read_text()
-    assert 'model="YOUR MODEL"' in card and "my/tokenizer" not in card
-    assert yaml.safe_load(card.partition("```yaml\n")[2].partition("```")[0])["chat_template_kwargs"] == {
-        "suffix": "/no_think"
-    }

@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from support.paths import ROOT
 
 # The calls that have a reason as an argument, and the position of this argument.
@@ -112,23 +110,3 @@ def test_each_documented_reason_for_a_rejection_is_in_the_library():
 
 def test_each_reason_for_dropping_a_record_is_in_the_documentation():
     assert not missing(library_reasons(DROPS), documented("output.md", "Why records are dropped"))
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ('raise RecordError("late", "x")', {"late"}),
-        ('raise errors.RecordError(detail="x", reason="late")', {"late"}),
-        ('KINDS = ("a", "b")\nkind = next((k for k in KINDS if k), None)\nraise RecordError(kind, "")', {"a", "b"}),
-        ('why = "a" if broken else "b"\nReject(0, why, "", b"")', {"a", "b"}),
-        ('raise RecordError(f"bad_{column}", "")', {r"bad_\w+"}),
-        ("raise RecordError(error.reason, error.detail)", set()),
-    ],
-)
-def test_a_reason_is_read_from_the_source_in_each_form_in_which_it_is_written(source, expected):
-    assert set(reasons_in(source, REJECTS)) == expected
-
-
-def test_a_reason_that_cannot_be_read_from_the_source_is_an_error():
-    with pytest.raises(AssertionError, match="use a literal"):
-        set(reasons_in("raise RecordError(lookup[kind], '')", REJECTS))
