@@ -32,8 +32,6 @@ unit/test_beam_contract.py
 unit/test_contamination.py
 unit/test_cores.py
 unit/test_decoding.py
-unit/test_deferred.py
-unit/test_exchange.py
 unit/test_fuzz.py
 unit/test_hints.py
 unit/test_lock.py
