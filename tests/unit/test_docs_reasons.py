@@ -70,7 +70,7 @@ def reasons_of(value: ast.expr, assigned: dict[str, list[ast.expr]]) -> Iterator
         case ast.Name(id=name) if name in assigned:
             for other in assigned[name]:
                 yield from reasons_of(other, assigned)
-        case ast.Attribute(attr="reason" | "_reason"):
+        case ast.Attribute(attr="reason" | "_reason") | ast.Subscript(slice=ast.Constant(value="reason")):
             pass  # of another error, or a parameter of the step
         case _:
             raise AssertionError(
