@@ -1035,7 +1035,7 @@ MUTANTS = [
         "order = np.lexsort(digests)",
         "order = len(self.copies) - 1 - np.lexsort([half[::-1] for half in digests])",
         "of duplicates it is not the first one of the input that stays",
-        "tests/integration/test_duplicates.py::test_duplicates_are_dropped_and_the_ledger_names_what_is_kept",
+        "tests/integration/test_duplicates.py::test_duplicates_are_dropped_and_the_exceptions_name_what_is_kept",
     ),
     # Evaluation sets.
     Mutant(

@@ -77,7 +77,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--with_rejects",
         action="store_true",
         default=False,
-        help="also upload rejects/ and ledger/",
+        help="also upload records/, which has the rejected records",
     )
     parser.add_argument(
         "--overwrite",

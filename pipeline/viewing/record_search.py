@@ -232,8 +232,8 @@ def _of_lines(
     """The examples of the lines of exceptions that are wanted of each batch; the line itself if there is no row, or if
     rows are not wanted.
     """
-    for file in dataset.manifest.get("ledger", ()):
-        for batch in dataset.read_ledger(file):
+    for file in dataset.manifest["exceptions"]:
+        for batch in dataset.read_exceptions(file):
             for line in batch.filter(pa.array(wanted(batch))).to_pylist():
                 if line["row"] is None or not with_rows:
                     yield {name: value for name, value in line.items() if value is not None}

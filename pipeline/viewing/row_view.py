@@ -148,9 +148,9 @@ def _lines_of_row(dataset: Dataset, shard: ShardEntry, in_shard: int) -> dict[in
     """The lines of exceptions about a row, by segment."""
     name = stem_of(shard["path"])
     lines: dict[int, dict[str, Any]] = {}
-    for file in dataset.manifest.get("ledger", ()):
+    for file in dataset.manifest["exceptions"]:
         if stem_of(file["shards"].get(shard["split"], "")) == name:
-            for batch in dataset.read_ledger(file):
+            for batch in dataset.read_exceptions(file):
                 # Compared in Python: a comparison of pyarrow, too, would import pandas first.
                 places = zip(batch.column("split").to_pylist(), batch.column("row").to_pylist(), strict=True)
                 at = [number for number, place in enumerate(places) if place == (shard["split"], in_shard)]

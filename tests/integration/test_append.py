@@ -137,7 +137,7 @@ def test_rejects_over_the_budget_are_shown_and_finished_before_what_is_new_since
     arrive(corpus, 2, 40, ({"messages": "?"},))
     ended = build(*append_to(output, corpus), "--max_reject_fraction=0")
     assert ended.code == 1 and "1 of 41 records were rejected" in ended.err and "Traceback" not in ended.err
-    [rejects] = (output / "rejects").iterdir()
+    [rejects] = (output / "records").iterdir()
     prefix = str(rejects).removesuffix("-000000-000.parquet")
     assert f"They are in {prefix}-*." in ended.err
     for url in (prefix, f"{prefix}-*", rejects):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.chats import assistant, user
-from support.datasets import ledger_of, manifest_of, name_in_increment, work_in, write_jsonl
+from support.datasets import exceptions_of, manifest_of, name_in_increment, work_in, write_jsonl
 from support.paths import TOKENIZER
 from support.templates import DROPS_REASONING
 
@@ -42,7 +42,7 @@ def test_a_run_over_its_budgets_fails_with_one_message_and_is_finished_with_larg
         "tokens to train on are in no row because of max_length, more than max_lost_fraction 0.0. "
         "Build with a larger max_length, or allow a larger fraction and run again. "
         f"The first is {corpus}, byte 0: ",
-        f"{output}/ledger/ledger-{work_in(output).name}-* lists all of them.",
+        f"{output}/records/records-{work_in(output).name}-* lists all of them.",
         "1 of 40 trained turns that were compared differ from inference (reasoning dropped 1), more than "
         "max_parity_fraction 0.0",
         "1 of 40 records have a content, a tool call or tools that the chat template does not print, more than "
@@ -52,15 +52,14 @@ def test_a_run_over_its_budgets_fails_with_one_message_and_is_finished_with_larg
     assert not (output / "_SUCCESS").exists() and not (output / "_chatmill" / "versions").exists()
     written = {path: path.stat().st_mtime_ns for path in output.glob("*/*.parquet")}
     assert sorted(name_in_increment(path.name) for path in written) == [
-        "ledger-000000-000.parquet",
-        "rejects-000000-000.parquet",
+        "records-000000-000.parquet",
         "train-000000-000.parquet",
     ]
 
     ended = build(*job, *(f"--{budget}=0.1" for budget in BUDGETS[:1]), "--max_lost_fraction=0.9")
     assert ended.code == 0, ended.err
     assert {path: path.stat().st_mtime_ns for path in output.glob("*/*.parquet")} == written
-    assert [(line["outcome"], line["position"] == 0) for line in ledger_of(output)] == [
+    assert [(line["outcome"], line["position"] == 0) for line in exceptions_of(output)] == [
         ("truncated", True),
         ("rejected", False),
     ]

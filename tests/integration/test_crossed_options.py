@@ -42,7 +42,7 @@ drawn = settings(
 def test_laws_hold_whichever_options_are_crossed(build, tmp_path_factory, case):
     folder = tmp_path_factory.mktemp("crossed")
     read = Counter[int]()
-    before: dict[str, Any] = {"shards": [], "ledger": [], "rejects": []}
+    before: dict[str, Any] = {"shards": [], "exceptions": []}
     for increment in range(case.increments):
         records = case.write(folder, increment)
         ended = build(*case.command(folder, "out", "--direct_num_workers=1"))
@@ -159,9 +159,8 @@ class Increment:
             for row in rows:
                 self.segments += self._segments(shard, row)
         check_tfrecord(output, added["shards"])
-        for file in added["ledger"]:
+        for file in added["exceptions"]:
             self.lines += pq.read_table(output / file["path"]).to_pylist()
-        self.rejects = [line for path in added["rejects"] for line in pq.read_table(output / path).to_pylist()]
 
     def _segments(self, shard: dict[str, Any], row: dict[str, Any]) -> Iterator[Segment]:
         is_packed = bool(self.case.value("packing"))
@@ -192,8 +191,7 @@ class Increment:
         assert len(found) == len(lines)
         rejected = {record: record.rejected for record in self.records if record.rejected}
         assert {r: line["reason"] for r, line in found.items() if line["outcome"] == "rejected"} == rejected
-        places = Counter((reject["source"], reject["position"], reject["reason"]) for reject in self.rejects)
-        assert places == Counter((*record.place, reason) for record, reason in rejected.items())
+        assert all((line["record"] is not None) == (line["outcome"] == "rejected") for line in self.lines)
         dropped = {r: line["reason"] for r, line in found.items() if line["outcome"] == "dropped"}
         assert {record for record, reason in dropped.items() if reason == "duplicate"} == self.duplicates
         silent = {record for record in self.records if record.ids and not record.trained()}

@@ -32,7 +32,7 @@ PLAIN = [*OPTIONS, "--report=none"]
 PACKED = [*OPTIONS, "--packing=bfd", "--max_length=24", "--validation_fraction=0.3", "--split_bytes=150"]
 PACKED += ["--output_format=parquet,tfrecord"]
 FORMATTER = "def same(record):\n    return record\n"
-PUBLISHED = ("data/", "tfrecord/", "rejects/", "ledger/")
+PUBLISHED = ("data/", "tfrecord/", "records/")
 VERSIONS, STATE = "_chatmill/versions/", "_chatmill/"
 Run = Callable[..., tuple[int, str, str]]
 
@@ -347,7 +347,7 @@ def test_command_that_reads_names_what_is_damaged_or_shows_what_is_right(made, t
         for harm in HARMS if command != "input" else HARMS[:3]:
             if command == "input" and not name.startswith(("data/", "manifest", VERSIONS)):
                 continue
-            if command == "rejects" and name.startswith("rejects/"):
+            if command == "rejects" and name.startswith("records/"):
                 continue  # those of both increments are listed together
             if harm is remove and (name == newest or (command == "snapshots" and name.startswith(VERSIONS))):
                 continue  # without the newest one, the one before is it until something is written; an old one expires
@@ -428,7 +428,10 @@ def test_version_that_no_build_wrote_is_refused(made, tmp_path, run, change, why
 def of_earlier_commit(output: Path) -> None:
     """Let a dataset be as earlier commits of 0.3 wrote it: with a log."""
     (output / VERSIONS).rename(output / STATE / "log")
-    in_json(output / "manifest.json", lambda manifest: manifest.update(format=2))
+    (output / "records").rename(output / "ledger")
+    manifest = json.loads((output / "manifest.json").read_text().replace('"records/', '"ledger/'))
+    manifest |= {"format": 2, "rejects": [], "ledger": manifest.pop("exceptions")}
+    (output / "manifest.json").write_text(json.dumps(manifest))
 
 
 def of_0_2(output: Path) -> None:
@@ -436,20 +439,19 @@ def of_0_2(output: Path) -> None:
     shutil.rmtree(output / VERSIONS)
     (output / STATE / "job.json").write_text("{}")
     manifest = json.loads((output / "manifest.json").read_bytes())
-    del manifest["ledger"], manifest["snapshot"]
+    del manifest["snapshot"]
     names = {
         shard["path"]: f"data/train-{number:05d}-of-00002.parquet" for number, shard in enumerate(manifest["shards"])
     }
     for shard in manifest["shards"]:
         (output / shard["path"]).rename(output / names[shard["path"]])
         shard["path"] = names[shard["path"]]
-    for number, path in enumerate(manifest["rejects"]):
-        (output / path).rename(output / f"rejects/{number:05d}.parquet")
+    (output / "records").rename(output / "rejects")
+    rejects = [f"rejects/{file['path'].rpartition('/')[2]}" for file in manifest.pop("exceptions")]
     manifest |= {
         "format": 1,
-        "rejects": [f"rejects/{number:05d}.parquet" for number in range(len(manifest["rejects"]))],
+        "rejects": rejects,
     }
-    shutil.rmtree(output / "ledger")
     (output / "manifest.json").write_text(json.dumps(manifest))
 
 
@@ -472,8 +474,8 @@ def test_dataset_of_an_earlier_version_is_read_as_input_and_built_again_and_all_
     assert run(*command_of("overwrite", output, made))[0] == 0
 
     assert broken_laws(output) == [] and Dataset(str(output)).version == 1
-    named = {file["path"] for file in (*manifest_of(output)["shards"], *manifest_of(output)["ledger"])}
-    assert {*published(output)} == {*named, *manifest_of(output)["rejects"], "data/notes.txt"}
+    named = {file["path"] for file in (*manifest_of(output)["shards"], *manifest_of(output)["exceptions"])}
+    assert {*published(output)} == {*named, "data/notes.txt"}
     assert not (output / STATE / "log").exists()
     assert run(*command_of("expire", output, made))[0] == 0
 
@@ -538,7 +540,7 @@ def test_an_append_that_is_not_finished_is_no_damage(made, tmp_path, run):
 
 # Links, and files of somebody else.
 
-LINKS = ("data", "rejects", "tfrecord", "_chatmill", *(f"_chatmill/{part}" for part in (
+LINKS = ("data", "records", "tfrecord", "_chatmill", *(f"_chatmill/{part}" for part in (
     "building", "versions", "tokenizers", "formatters"
 )))  # fmt: skip
 ID = "0123456789abcdef"
@@ -601,9 +603,9 @@ def test_overwrite_removes_nothing_and_expire_only_what_builds_wrote(made, tmp_p
     shard = f"train-{ID}-000000-000.parquet"
     names = ["data/train.parquet", "data/train-0-1.parquet", "data/train-000000-000.parquet", f"data/mine/{shard}"]
     names += [f"data/{increment}", f"data/{shard}-of-00001", "data/train-00007-of-00009.parquet"]
-    names += [f"rejects/{shard}", f"rejects/mine-{ID}-000000-000.parquet", "tfrecord/notes", "ledger/notes"]
+    names += [f"records/{shard}", f"records/mine-{ID}-000000-000.parquet", "tfrecord/notes", "records/notes"]
     written = [f"data/{shard}", f"data/train-{increment}-000009-000r.parquet"]
-    written += [f"ledger/ledger-{ID}-000000-000.parquet", f"tfrecord/validation-{ID}-000000-000.tfrecord.gz"]
+    written += [f"records/records-{ID}-000000-000.parquet", f"tfrecord/validation-{ID}-000000-000.tfrecord.gz"]
     of_a_killed_process = f"data/{shard}.{ID}{ID}"
     for name in (*names, *written, of_a_killed_process):
         (output / name).parent.mkdir(parents=True, exist_ok=True)
@@ -621,8 +623,8 @@ def test_overwrite_removes_nothing_and_expire_only_what_builds_wrote(made, tmp_p
     assert chatmill(*command_of("expire", output, made)) == 0
 
     manifest = json.loads((output / "manifest.json").read_bytes())
-    named = {*(shard["path"] for shard in manifest["shards"]), *manifest["rejects"]}
-    assert published(output).keys() == named | {file["path"] for file in manifest["ledger"]} | {*names}
+    named = {file["path"] for file in (*manifest["shards"], *manifest["exceptions"])}
+    assert published(output).keys() == named | {*names}
     assert {(output / name).read_text() for name in names} == {"of somebody else"}
 
 

@@ -11,7 +11,7 @@ import fsspec
 import pytest
 
 from support.command_line import chatmill
-from support.datasets import assert_statistics_add_up, ledger_of, manifest_of, rows_of, write_jsonl
+from support.datasets import assert_statistics_add_up, exceptions_of, manifest_of, rows_of, write_jsonl
 from support.laws import broken_laws
 from support.paths import TOKENIZER
 
@@ -108,10 +108,10 @@ def expected_details() -> dict[str, tuple[str, str]]:
 
 
 def details(folder: Path, output: Path) -> dict[str, tuple[str, str]]:
-    """What the ledger says of records that are planted."""
+    """What the exceptions say of records that are planted."""
     named = positions(folder)
     found = {}
-    for line in ledger_of(output):
+    for line in exceptions_of(output):
         if line["detail"]:
             place, _, run = line["detail"].partition(": ")
             found[named[line["position"]]] = place, run.partition(";")[0]
@@ -125,7 +125,7 @@ def reported(folder, tmp_path_factory) -> Path:
     return output
 
 
-def test_report_keeps_and_counts_the_records_and_lists_them_in_the_ledger(folder, reported, capfd):
+def test_report_keeps_and_counts_the_records_and_lists_them_as_exceptions(folder, reported, capfd):
     manifest = manifest_of(reported)
     assert manifest["records"]["kept"] == manifest["records"]["read"] == 48
     assert manifest["notes"]["contaminated"] == 6
@@ -133,7 +133,7 @@ def test_report_keeps_and_counts_the_records_and_lists_them_in_the_ledger(folder
     evaluations = manifest["job"]["evaluations"]
     assert (evaluations["records"], evaluations["too_short"], evaluations["in_templates"]) == (3, 1, 0)
     assert details(folder, reported) == expected_details()
-    assert {line["outcome"] for line in ledger_of(reported)} == {"kept"}
+    assert {line["outcome"] for line in exceptions_of(reported)} == {"kept"}
     assert_statistics_add_up(manifest)
     assert broken_laws(reported) == []
     capfd.readouterr()
@@ -200,7 +200,7 @@ def test_evaluation_sets_of_several_stores_have_their_urls_and_of_one_folder_the
     ):
         options = ("--input", chats, "--tokenizer", TOKENIZER, "--output", tmp_path / f"out{number}")
         assert chatmill("build", *options, "--direct_num_workers=1", "--decontaminate", ",".join(urls)) == 0
-        assert [line["detail"].partition(", ")[0] for line in ledger_of(tmp_path / f"out{number}")] == [place]
+        assert [line["detail"].partition(", ")[0] for line in exceptions_of(tmp_path / f"out{number}")] == [place]
 
 
 def test_records_of_the_reason_are_those_with_a_match_and_no_duplicates(tmp_path, capfd):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.command_line import chatmill
-from support.datasets import assert_statistics_add_up, ledger_of, manifest_of, rows_of, write_jsonl
+from support.datasets import assert_statistics_add_up, exceptions_of, manifest_of, rows_of, write_jsonl
 from support.laws import broken_laws
 from support.paths import TOKENIZER
 
@@ -56,7 +56,7 @@ def built(recipe, tmp_path_factory) -> Path:
     return build(recipe, tmp_path_factory.mktemp("built") / "out", "--dedup=exact")
 
 
-def test_duplicates_are_dropped_and_the_ledger_names_what_is_kept(recipe, built, tmp_path):
+def test_duplicates_are_dropped_and_the_exceptions_name_what_is_kept(recipe, built, tmp_path):
     plain = build(recipe, tmp_path / "plain")
     seen, expected = set[tuple[int, ...]](), []
     for row in rows_of(plain):
@@ -78,7 +78,7 @@ def test_duplicates_are_dropped_and_the_ledger_names_what_is_kept(recipe, built,
     assert [source["records"]["dropped"] for source in manifest["sources"]] == [{}, {"duplicate": dropped}]
     assert_statistics_add_up(manifest)
     first, second = (recipe.parent / f"{name}.jsonl" for name in ("first", "second"))
-    lines = [line for line in ledger_of(built) if line["reason"] == "duplicate"]
+    lines = [line for line in exceptions_of(built) if line["reason"] == "duplicate"]
     assert len(lines) == dropped
     for line in lines:
         url, _, position = line["detail"].removeprefix("of ").rpartition(":")
@@ -128,7 +128,7 @@ def of_duplicates(output: Path) -> list[tuple[str, int, str]]:
         record = json.loads(Path(url).read_bytes()[position:].partition(b"\n")[0])
         return f"{Path(url).stem}{record['id']}"
 
-    lines = [line for line in ledger_of(output) if line["reason"] == "duplicate"]
+    lines = [line for line in exceptions_of(output) if line["reason"] == "duplicate"]
     kept = [line["detail"].removeprefix("of ").rpartition(":") for line in lines]
     pairs = zip(lines, kept, strict=True)
     return [(place(line["source"], line["position"]), place(of[0], int(of[2]))) for line, of in pairs]

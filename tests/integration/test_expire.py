@@ -17,7 +17,7 @@ from transforms import Dataset
 
 DAY = 86_400.0
 OPTIONS = [f"--tokenizer={TOKENIZER}", "--direct_num_workers=1", "--max_reject_fraction=0.5"]
-FOLDERS = ("data", "rejects", "ledger")
+FOLDERS = ("data", "records")
 
 
 def files_of(output: Path) -> set[str]:
@@ -57,7 +57,7 @@ def test_file_of_a_job_that_no_version_names_goes_if_it_is_old_and_of_no_increme
     named = files_of(output)
     new, in_work = (output / "data" / f"train-{id * 16}-000000-000.parquet" for id in "ef")
     # Of an append that failed, and was never finished.
-    names = dict(zip(FOLDERS, ("train", "rejects", "ledger"), strict=True))
+    names = dict(zip(FOLDERS, ("train", "records"), strict=True))
     old = [output / part / f"{name}-{'d' * 16}-000000-000.parquet" for part, name in names.items()]
     # Of an attempt of an increment that is there.
     shard = next((output / "data").glob("train-*"))

@@ -35,7 +35,7 @@ from support.paths import TOKENIZER
 from transforms import Dataset, UserError, shards
 
 _DAY = 86_400
-_PARTS = ("data", "tfrecord", "rejects", "ledger")
+_PARTS = ("data", "tfrecord", "records")
 _DECODER = Tokenizer.from_file(str(TOKENIZER / "tokenizer.json"))
 # Long examples are cut by max_length, split into rows, or dropped.
 _LENGTHS = {
@@ -386,12 +386,11 @@ class Versions:
         manifest = Dataset(str(self.output)).manifest
         numbers = Counter[int](number for (kind, number) in expected.elements() if kind in ("short", "long", "twin"))
         dropped, rejected = Counter[int](), 0
-        for file in manifest["ledger"]:
+        for file in manifest["exceptions"]:
             for line in pq.read_table(self.output / file["path"]).to_pylist():
+                rejected += line["record"] is not None
                 if line["outcome"] == "dropped":
                     dropped[positions.get((line["source"], line["position"]), ("", -1))[1]] += 1
-        for path in manifest["rejects"]:
-            rejected += pq.read_metadata(self.output / path).num_rows
         found = []
         if rejected != (expected_rejects := sum(count for (kind, _), count in expected.items() if kind in _REJECTED)):
             found.append(f"{rejected} rejects, expected {expected_rejects}")
@@ -449,7 +448,7 @@ class Versions:
 
     def _files(self, number: int) -> set[str]:
         manifest = Dataset(f"{self.output}@{number}").manifest
-        return {file["path"] for file in (*manifest["shards"], *manifest["ledger"])} | {*manifest["rejects"]}
+        return {file["path"] for file in (*manifest["shards"], *manifest["exceptions"])}
 
     def _read(self, number: int) -> str:
         """What a reader has of a version."""

@@ -152,7 +152,7 @@ def test_rejects_of_a_build_that_failed_are_shown(inspect, datasets, tmp_path):
         assert inspect(failed, *option.split()) == inspect("packed", *option.split())
     assert "has 3 rejects, numbered from 0" in inspect(failed, "--reject=3")[2]
     assert "The reasons are: unknown_role (2), bad_message (1)." in inspect(failed, "--reason=other")[2]
-    shutil.rmtree(failed / "rejects")
+    shutil.rmtree(failed / "records")
     code, _, err = inspect(failed, "--reject=0")
     assert code == 2 and "no finished dataset and no rejects are here" in err
 

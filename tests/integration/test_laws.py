@@ -26,19 +26,18 @@ from transforms.outputs.tfrecord import encode_tfrecord
 def sign(folder: Path) -> None:
     """Let manifest.json and SHA256SUMS have the sizes and the checksums of the files as they are now."""
     manifest = json.loads((folder / "manifest.json").read_bytes())
-    files, lines = [*manifest["shards"], *manifest["ledger"]], []
-    for path in [*(file["path"] for file in files), *manifest["rejects"]]:
-        lines.append(f"{hashlib.sha256((folder / path).read_bytes()).hexdigest()}  {path}\n")
-    for file, line in zip(files, lines, strict=False):
-        file |= {"sha256": line.partition(" ")[0], "bytes": (folder / file["path"]).stat().st_size}
+    files = [*manifest["shards"], *manifest["exceptions"]]
+    for file in files:
+        content = (folder / file["path"]).read_bytes()
+        file |= {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+    lines = [f"{file['sha256']}  {file['path']}\n" for file in files]
     (folder / "SHA256SUMS").write_text("".join(lines))
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
 def rewrite(folder: Path, part: str, change: Callable[[pa.Table], pa.Table], number: int = 0) -> None:
     manifest = json.loads((folder / "manifest.json").read_bytes())
-    files = manifest[part]
-    path = folder / (files[number] if part == "rejects" else files[number]["path"])
+    path = folder / manifest[part][number]["path"]
     pq.write_table(change(pq.read_table(path)), path)
     sign(folder)
 
@@ -60,7 +59,12 @@ def of_values(name: str, change: Callable[[list[Any]], Any]) -> Callable[[Path],
 
 
 def of_lines(name: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
-    return lambda folder: rewrite(folder, "ledger", with_values(name, change))
+    return lambda folder: rewrite(folder, "exceptions", with_values(name, change))
+
+
+def without_a_reject(lines: pa.Table) -> pa.Table:
+    at = lines["outcome"].to_pylist().index("rejected")
+    return pa.concat_tables([lines.slice(0, at), lines.slice(at + 1)])
 
 
 def edit(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
@@ -93,10 +97,10 @@ HARMS: list[tuple[str, Callable[[Path], None], str]] = [
     ("packed", edit(lambda manifest: manifest["notes"].update(window_rows_added=1)), "examples, and the records have"),
     ("packed", edit(lambda manifest: manifest["shards"][0].update(bytes=1)), "its size or its sha256 is not that of"),
     ("packed", lambda folder: (folder / "SHA256SUMS").write_text(""), "SHA256SUMS has []; the manifest has"),
-    ("packed", lambda folder: rewrite(folder, "rejects", lambda lines: lines.slice(1)), "the rejects have the reasons"),
+    ("packed", lambda folder: rewrite(folder, "exceptions", without_a_reject), "the rejects have the reasons"),
     ("keep_end", of_lines("trained_tokens", lambda _: 1), "has other tokens than its line says"),
     ("keep_end", of_lines("segment", lambda _: 99), "has no segment 99"),
-    ("keep_end", lambda folder: rewrite(folder, "ledger", lambda lines: pa.concat_tables([lines, lines])), "two lines"),
+    ("keep_end", lambda folder: rewrite(folder, "exceptions", lambda of: pa.concat_tables([of, of])), "two lines"),
 ]  # fmt: skip
 
 

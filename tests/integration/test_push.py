@@ -51,8 +51,8 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The same with more files, and more new ones, than a commit has: of each split rows, rejects and exceptions."""
-    texts = [[{"text": number % 9 and f"text {number:3} of {name}"} for number in range(90 * 9)] for name in "ab"]
+    """The same with more files, and more new ones, than a commit has: of each split rows and exceptions."""
+    texts = [[{"text": number % 9 and f"text {number:3} of {name}"} for number in range(120 * 9)] for name in "ab"]
     splits = ["--split_bytes=270", "--validation_fraction=0.5", "--report=none"]
     return with_an_append(tmp_path_factory.mktemp("many"), *texts, *splits)
 
@@ -213,7 +213,7 @@ def test_version_of_an_overwrite_replaces_the_others_and_its_card_names_no_versi
 def test_rejects_and_exceptions_are_pushed_only_if_they_are_asked_for(versions, hub, push):
     push(versions[0])
     manifest = manifest_of(versions[0])
-    asked = {*manifest["rejects"], *(file["path"] for file in manifest["ledger"])}
+    asked = {file["path"] for file in manifest["exceptions"]}
     assert push(versions[0], "--with_rejects")[0] == 0
     assert {*data_in(hub)} == {*shards_in(versions[0])} | asked
     assert all(hub.repos["me/mine"].files()[path] == (versions[0] / path).read_bytes() for path in asked)
@@ -433,5 +433,5 @@ def test_dataset_in_a_store_and_a_copy_without_its_log_are_pushed(versions, hub,
     shutil.copytree(versions[1], copy, ignore=shutil.ignore_patterns("_chatmill"))
     assert push(copy, "--with_rejects")[0] == 0
     manifest = manifest_of(versions[1])
-    exceptions = [file["path"] for file in manifest["ledger"]]
-    assert {*data_in(hub)} == {*shards_in(versions[1]), *manifest["rejects"], *exceptions}
+    exceptions = [file["path"] for file in manifest["exceptions"]]
+    assert {*data_in(hub)} == {*shards_in(versions[1]), *exceptions}

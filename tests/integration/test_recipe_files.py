@@ -261,10 +261,10 @@ def test_a_recipe_is_the_first_argument_or_the_last_one(build, tmp_path):
 
 
 def data_of(output: Path) -> dict[str, str]:
-    """The sha256 of each file of rows and of the ledger, by its name without the increment, of which it is part."""
+    """The sha256 of each file of rows and of exceptions, by its name without the increment, of which it is part."""
     found = {Path(name): digest for name, digest in digests(output).items()}
     return {
-        name_in_increment(str(name)): digest for name, digest in found.items() if name.parts[0] in ("data", "ledger")
+        name_in_increment(str(name)): digest for name, digest in found.items() if name.parts[0] in ("data", "records")
     }
 
 

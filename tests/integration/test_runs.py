@@ -103,8 +103,8 @@ def first_shard(output: Path) -> Path:
     return output / json.loads(first_receipt(output).read_bytes())["shards"][0]["path"]
 
 
-def first_ledger(output: Path) -> Path:
-    return next(output.glob("ledger/ledger-*-000000-*"))
+def first_exceptions(output: Path) -> Path:
+    return next(output.glob("records/records-*-000000-*"))
 
 
 def stored_tokenizer(output: Path) -> Path:
@@ -149,8 +149,8 @@ STORED = "was damaged, and is written again"
     [
         (lambda output: flip_a_bit(first_shard(output)), SPLIT, 1),
         (lambda output: first_shard(output).unlink(), SPLIT, 1),
-        (lambda output: flip_a_bit(first_ledger(output)), SPLIT, 1),
-        (lambda output: first_ledger(output).unlink(), SPLIT, 1),
+        (lambda output: flip_a_bit(first_exceptions(output)), SPLIT, 1),
+        (lambda output: first_exceptions(output).unlink(), SPLIT, 1),
         (lambda output: first_receipt(output).write_bytes(b""), SPLIT, 1),
         (lambda output: first_receipt(output).write_bytes(b"\0" * 4096), SPLIT, 1),
         (lambda output: flip_a_bit(first_receipt(output)), SPLIT, 1),
@@ -164,7 +164,7 @@ STORED = "was damaged, and is written again"
         (lambda output: (stored_tokenizer(output) / "vocab.json").write_text("{}"), f"vocab.json {STORED}", 0),
     ],
     ids=[
-        "flipped_shard", "deleted_shard", "flipped_ledger", "deleted_ledger",
+        "flipped_shard", "deleted_shard", "flipped_exceptions", "deleted_exceptions",
         "empty_receipt", "zeros_receipt", "flipped_receipt", "file_outside",
         "another_increment", "empty_job", "garbled_job", "flipped_plan", "tokenizer", "template", "added_vocabulary",
     ],
@@ -438,7 +438,7 @@ def test_a_corpus_of_rejects_alone_fails_with_the_first_record_of_each_reason(bu
     ended = build(*options_for(corpus, tmp_path / "out"), "--max_reject_fraction=1")
     assert ended.code == 1
     assert "all 3 records were dropped or rejected: preference_data 2, unknown_schema 1." in ended.err
-    rejects = tmp_path / "out" / "rejects" / f"rejects-{work_in(tmp_path / 'out').name}"
+    rejects = tmp_path / "out" / "records" / f"records-{work_in(tmp_path / 'out').name}"
     assert f"The rejected records are in {rejects}-*. The most frequent reasons:\n" in ended.err
     assert f"\n  unknown_schema (1): {corpus}, byte 0: the columns are a; expected " in ended.err
     assert [*rejects.parent.iterdir()] == [rejects.with_name(f"{rejects.name}-000000-000.parquet")]

@@ -44,7 +44,7 @@ def test_nothing_is_found_in_a_sound_dataset(verified, kind):
     folder = dataset_of(kind)
     found, manifest = verified(folder), manifest_of(folder)
     assert (found["faults"], found["notes"], broken_laws(folder)) == ([], [], [])
-    assert found["files"] == len(manifest["shards"]) + len(manifest["rejects"]) + len(manifest["ledger"])
+    assert found["files"] == len(manifest["shards"]) + len(manifest["exceptions"])
     checked = sha256sum(folder).stdout
     assert checked.count(": OK\n") == found["files"] == checked.count("\n")
 
@@ -61,7 +61,7 @@ def test_checksums_are_those_of_the_newest_version_after_a_build_an_append_and_a
         assert checked.returncode == 0 and verified(output)["faults"] == []
         files.append({line.removesuffix(": OK") for line in checked.stdout.splitlines()})
     assert files[0] < files[1] and not files[1] & files[2]
-    assert {path.partition("/")[0] for path in files[2]} == {"data", "tfrecord", "rejects", "ledger"}
+    assert {path.partition("/")[0] for path in files[2]} == {"data", "tfrecord", "records"}
     (output / next(iter(files[0]))).unlink()
     assert [len(verified(f"{output}@{version}")["faults"]) for version in (1, 2, 3)] == [1, 1, 0]
     assert Dataset(f"{output}@2").version == 2
@@ -82,13 +82,13 @@ def test_faults_have_exit_code_1_and_many_are_counted(verified, tmp_path, capsys
 
 def test_copy_without_work_files_and_rejects_is_checked_as_far_as_possible(verified, tmp_path):
     folder = tmp_path / "dataset"
-    shutil.copytree(dataset_of("packed"), folder, ignore=shutil.ignore_patterns("_chatmill", "rejects"))
+    shutil.copytree(dataset_of("packed"), folder, ignore=shutil.ignore_patterns("_chatmill", "records"))
     (folder / ".gitattributes").touch()
     (folder / "notes.txt").touch()
     found = verified(folder)
     assert found["faults"] == []
     assert found["notes"] == [
-        "rejects/ is not in this copy",
+        "records/ is not in this copy",
         "notes.txt is not a part of the dataset",
         "_chatmill/ is not in this copy: the tokenizer and the versions were not checked",
     ]

@@ -61,15 +61,21 @@ def rows_of(output: Path, split: str = "train") -> list[dict[str, Any]]:
 
 def rejects_of(output: Path) -> list[dict[str, Any]]:
     """Return all rejects, also those of a build that was not committed."""
-    files = sorted((output / "rejects").glob("rejects-*.parquet"))
-    return [row for file in files for row in pq.read_table(file).to_pylist()]
+    files = sorted((output / "records").glob("records-*.parquet"))
+    return [rejected for file in files for rejected in rejects_in(file)]
 
 
-def ledger_of(output: Path) -> list[dict[str, Any]]:
-    """Return all lines of the ledger, each with the path of its shard."""
+def rejects_in(file: Path) -> list[dict[str, Any]]:
+    """Return the rejects of a file of exceptions."""
+    columns = ["source", "position", "reason", "detail", "record"]
+    return pq.read_table(file, filters=[("outcome", "=", "rejected")]).select(columns).to_pylist()
+
+
+def exceptions_of(output: Path) -> list[dict[str, Any]]:
+    """Return all exceptions, each with the path of its shard."""
     return [
         {**line, "shard": entry["shards"].get(line["split"])}
-        for entry in manifest_of(output)["ledger"]
+        for entry in manifest_of(output)["exceptions"]
         for line in pq.read_table(output / entry["path"]).to_pylist()
     ]
 

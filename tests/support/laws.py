@@ -45,13 +45,14 @@ def broken_laws(folder: Path | str) -> list[str]:
 def _of_files(folder: Path, manifest: Mapping[str, Any]) -> Iterator[str]:
     """Each file is as large as the manifest says and has its sha256, and SHA256SUMS has the same ones."""
     sums = dict(line.split("  ", 1)[::-1] for line in (folder / "SHA256SUMS").read_text().splitlines())
-    paths = [*(file["path"] for file in (*manifest["shards"], *manifest["ledger"])), *manifest["rejects"]]
+    files = [*manifest["shards"], *manifest["exceptions"]]
+    paths = [file["path"] for file in files]
     if sorted(sums) != sorted(paths):
         yield f"SHA256SUMS has {sorted(sums)}; the manifest has {sorted(paths)}"
     for path, sha256 in sums.items():
         if hashlib.sha256((folder / path).read_bytes()).hexdigest() != sha256:
             yield f"{path}: its sha256 is not that of SHA256SUMS"
-    for file in (*manifest["shards"], *manifest["ledger"]):
+    for file in files:
         if (file["bytes"], file["sha256"]) != ((folder / file["path"]).stat().st_size, sums.get(file["path"])):
             yield f"{file['path']}: its size or its sha256 is not that of the manifest"
 
@@ -244,8 +245,9 @@ def _of_examples(manifest: Mapping[str, Any], shards: list[_Rows]) -> Iterator[s
 def _of_rejects(folder: Path, manifest: Mapping[str, Any]) -> Iterator[str]:
     """The rejects have the reasons that the manifest counts."""
     reasons: Counter[str] = Counter()
-    for path in manifest["rejects"]:
-        reasons.update(pq.read_table(folder / path)["reason"].to_pylist())
+    for file in manifest["exceptions"]:
+        lines = pq.read_table(folder / file["path"]).to_pylist()
+        reasons.update(line["reason"] for line in lines if line["record"] is not None)
     if reasons != Counter(manifest["records"]["rejected"]):
         yield f"the rejects have the reasons {reasons}; the manifest has {manifest['records']['rejected']}"
 
@@ -254,7 +256,7 @@ def _of_lines(folder: Path, manifest: Mapping[str, Any], shards: Mapping[str, _R
     """Each line names a segment with its tokens, no segment is named twice, and the outcomes are those counted."""
     outcomes: Counter[tuple[str, str | None]] = Counter()
     lost = 0
-    for file in manifest["ledger"]:
+    for file in manifest["exceptions"]:
         lines = pq.read_table(folder / file["path"]).to_pylist()
         lost += sum(line["trained_tokens_lost"] or 0 for line in lines)
         firsts = {(line["source"], line["position"]): line for line in reversed(lines)}

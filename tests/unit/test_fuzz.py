@@ -263,7 +263,7 @@ sums = st.dictionaries(names, st.integers(0, 1 << 40), max_size=2)
 receipts = st.builds(
     Receipt, split=st.integers(0, 9), part=st.just(0), last=st.just(True), shards=st.lists(shards, max_size=2),
     dropped=sums, rejected=sums, notes=sums, rendered_by_reference=sums, tokenized_by_reference=sums,
-    rejects=st.none() | st.builds(File, paths, sizes, names), first_rejects=firsts, first_examples=firsts,
+    exceptions=st.none() | st.builds(File, paths, sizes, names), first_rejects=firsts, first_examples=firsts,
     special_tokens_in_content=sums, increment=st.just(INCREMENT),
 )  # fmt: skip
 

@@ -71,14 +71,10 @@ def verify(url: str) -> Verification:
         return found
     names = names_below(dataset.url)
     files = _files_of(dataset)
-    for part in ("rejects", "ledger"):
-        if (
-            dataset.manifest.get(part)
-            and not dataset.snapshot
-            and not any(name.startswith(f"{part}/") for name in names)
-        ):
-            files = [file for file in files if not file["path"].startswith(f"{part}/")]
-            found.notes.append(f"{part}/ is not in this copy")
+    if not dataset.snapshot and not any(name.startswith("records/") for name in names):
+        if dataset.manifest["exceptions"]:
+            found.notes.append("records/ is not in this copy")
+        files = [file for file in files if not file["path"].startswith("records/")]
     found.faults += _additional(dataset, names, found.notes)
     if dataset.snapshot:
         found.faults += [*_versions(dataset), *_stored_files(dataset), *_derived(dataset)]
@@ -115,12 +111,12 @@ def _files_of(dataset: Dataset) -> Sequence[Mapping[str, Any]]:
     """The files of a version, each with its path and sha256, and if they are known its bytes."""
     if dataset.snapshot:
         return [msgspec.structs.asdict(file) for file in dataset.snapshot.files()]
-    return [*dataset.manifest["shards"], *dataset.manifest.get("ledger", ())]
+    return [*dataset.manifest["shards"], *dataset.manifest["exceptions"]]
 
 
 def _additional(dataset: Dataset, names: Sequence[str], notes: list[str]) -> Iterator[Fault]:
     """Yield files that nothing names. Adds to the notes what does not belong there."""
-    named = {file["path"] for file in _files_of(dataset)} | {*dataset.manifest["rejects"]}
+    named = {file["path"] for file in _files_of(dataset)}
     read = {increment_stem_of(path) for path in named}
     if dataset.snapshot:  # other versions may have some files of the same increments
         with suppress(InputError):  # which _versions names

@@ -33,7 +33,7 @@ class ContaminationOptions(StepOptions):
     contaminated: str = option(
         "Rows",
         "what to do with a record that shares a run of words with evaluation sets; report: keep and count it, and list "
-        "it in ledger/; drop: leave it out",
+        "it in records/; drop: leave it out",
         kinds.one_of(CONTAMINATED),
         "report",
     )

@@ -47,7 +47,7 @@ class Budgets:
         Args:
             receipts: of all splits, in order.
             job: the dataset's.
-            folder: where its rejects and its ledger have their final names.
+            folder: where its exceptions are.
 
         Returns:
             A message for the user; empty if none is exceeded.
@@ -65,7 +65,7 @@ class Budgets:
             rejected = sum(sum(receipt.rejected.values()) for receipt in receipts)
             yield (
                 f"{rejected:,} of {read:,} records were rejected, more than max_reject_fraction "
-                f"{self.max_reject_fraction}. They are in {folder.rejects}-*. Correct them, or allow a "
+                f"{self.max_reject_fraction}. They are in {folder.records}-*. Correct them, or allow a "
                 f"larger fraction, and run again. {first_rejects(receipts)}"
             )
         counts = StepCounts.total(receipts)
@@ -81,7 +81,7 @@ class Budgets:
             yield (
                 f"{lost:,} of {total:,} tokens to train on are in no row because of max_length, more than "
                 f"max_lost_fraction {self.max_lost_fraction}. Build with a larger max_length, or allow a larger "
-                f"fraction and run again.{first('records_that_lost_trained_tokens')} {folder.ledger}-* "
+                f"fraction and run again.{first('records_that_lost_trained_tokens')} {folder.records}-* "
                 "lists all of them."
             )
         differing = notes.get("parity_turns_differing", 0)
@@ -129,4 +129,4 @@ def nothing_left(receipts: Sequence[Receipt], folder: Folder) -> str:
     message = f"{all_of_them} dropped or rejected: {reasons}."
     if not records.rejected:
         return message
-    return f"{message} The rejected records are in {folder.rejects}-*. {first_rejects(receipts)}"
+    return f"{message} The rejected records are in {folder.records}-*. {first_rejects(receipts)}"

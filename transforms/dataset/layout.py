@@ -21,8 +21,8 @@ FORMAT = 3
 # Of the rows of a dataset.
 SPLITS = ("train", "validation")
 # What the names of files begin with, by the folder of the files. The id of their increment follows.
-_NAMES = {**dict.fromkeys(output_folders(), SPLITS), "rejects": ("rejects",), "ledger": ("ledger",)}
-# The folders of the files of rows, rejects and ledger.
+_NAMES = {**dict.fromkeys(output_folders(), SPLITS), "records": ("records",)}
+# The folders of the files of rows and of exceptions.
 PUBLISHED = tuple(_NAMES)
 # The folders, below `_chatmill`, of what the jobs of several versions may have in common.
 STORED = ("tokenizers", "formatters", "evaluations")
@@ -64,9 +64,8 @@ class Folder:
         self.card = join(output, "README.md")
         self.recipe = join(output, "recipe.yaml")
         self.checksums = join(output, "SHA256SUMS")
-        # What the urls of the increment's files of rejects, and of its ledger, begin with.
-        self.rejects = join(output, "rejects", f"rejects-{increment}")
-        self.ledger = join(output, "ledger", f"ledger-{increment}")
+        # What the urls of the increment's files of exceptions begin with.
+        self.records = join(output, "records", f"records-{increment}")
         self.success = join(output, "_SUCCESS")
 
     def tokenizer(self, fingerprint: str) -> str:
@@ -193,7 +192,7 @@ class _Snapshot(msgspec.Struct):
 
 
 class DerivedManifest(msgspec.Struct):
-    """What manifest.json says of its version and of its files, in each version of Chatmill."""
+    """What manifest.json says of its version, and of its files if an earlier version of Chatmill wrote it."""
 
     format: int
     snapshot: _Snapshot = msgspec.field(default_factory=lambda: _Snapshot(0))
@@ -204,7 +203,7 @@ class DerivedManifest(msgspec.Struct):
     def paths(self) -> Iterator[str]:
         """Yield the path of each file that a build may have written."""
         for path in (*(str(file.get("path")) for file in (*self.shards, *self.ledger)), *self.rejects):
-            if re.fullmatch(rf"({'|'.join(PUBLISHED)})/\w[\w.-]*", path):
+            if re.fullmatch(r"(data|tfrecord|rejects|ledger)/\w[\w.-]*", path):
                 yield path
 
 

@@ -46,7 +46,7 @@ class Increment(msgspec.Struct, frozen=True):
         id: a hash of what it was made from.
         version: that it was added by.
         inputs: whose records are in it.
-        files: of rows, rejects and exceptions.
+        files: of rows and of exceptions.
         counts: of the records and the rows.
     """
 
@@ -121,11 +121,10 @@ class Version(msgspec.Struct, frozen=True, omit_defaults=True):
             **self.total.as_json([source["name"] for source in self.job.get("sources", [{"name": "input"}])]),
             "layout": layout.described(),
             "shards": shards,
-            "rejects": [file.path for file in self.files("rejects/")],
-            "ledger": [
-                {"path": file.path, "entries": file.rows, "bytes": file.bytes, "sha256": file.sha256}
+            "exceptions": [
+                {"path": file.path, "rows": file.rows, "bytes": file.bytes, "sha256": file.sha256}
                 | {"shards": shards_of_stem[_without_kind(file.path)]}
-                for file in self.files("ledger/")
+                for file in self.files("records/")
             ],
             "job": self.job,
         }

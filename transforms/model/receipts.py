@@ -23,7 +23,7 @@ _RECEIPT_NAME = re.compile(r"(\d{7,})-(\d{5,})\.json")
 
 
 class File(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file of a dataset: of a shard, of rejected records, or of exceptions.
+    """A file of a dataset: of a shard, or of exceptions.
 
     In most formats a shard is one file; if it is several, the first one counts the rows.
 
@@ -93,13 +93,12 @@ class Receipt(StepCounts, frozen=True, kw_only=True):
         last: whether the split has no further part.
         read, kept, truncated, dropped, rejected: as in RecordCounts.
         shards: the files of rows, of each format, first those of train; none if there is no row.
-        rejects: the file of rejected records; None if there are none.
         first_examples, first_rejects, first_drops: as in Firsts.
         source: the number of the split's source, from 0.
         of_sources: of a shard with records of several sources: what each of them has of the outcomes and the rows.
         sent: the file of the examples that were sent to buckets; None if none was.
         statistics: `statistics.Statistics`, as JSON, which takes a tenth of its memory: all receipts are held at once.
-        ledger: the file of exceptions; None if it has no line.
+        exceptions: the file of the records that are not plainly kept; None if there are none.
         increment: the id of the increment of the dataset that the split belongs to.
     """
 
@@ -112,13 +111,12 @@ class Receipt(StepCounts, frozen=True, kw_only=True):
     dropped: Mapping[str, int]
     rejected: Mapping[str, int]
     shards: list[File]
-    rejects: File | None
     first_rejects: Mapping[str, FirstExample]
     first_examples: Mapping[str, FirstExample]
     source: int = 0
     first_drops: Mapping[str, FirstExample] = {}
     statistics: msgspec.Raw = msgspec.Raw(b"{}")
-    ledger: File | None = None
+    exceptions: File | None = None
     increment: str = ""
     of_sources: list[Totals] = msgspec.field(default_factory=list)
     sent: Sent | None = None
@@ -126,7 +124,7 @@ class Receipt(StepCounts, frozen=True, kw_only=True):
     def files(self) -> Iterator[File | Sent]:
         """Yield each file; all of them have a path and a sha256."""
         yield from self.shards
-        yield from filter(None, (self.rejects, self.ledger, self.sent))
+        yield from filter(None, (self.exceptions, self.sent))
 
     def shards_once(self) -> list[File]:
         """Return the shards of one of the formats, so that each row is counted once."""
@@ -150,7 +148,7 @@ def name_of(what: str, increment: str, split: int, part: int = 0) -> str:
     """Return the name of a file of an increment, without its suffix, such as train-0123456789abcdef-000007-000.
 
     Args:
-        what: train, validation, rejects or ledger.
+        what: train, validation or records.
         increment: the id of the increment.
         split, part: that the file is of.
     """

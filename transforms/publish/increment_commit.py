@@ -57,8 +57,8 @@ def commit_increment(
         The newest version.
 
     Raises:
-        InputError: if a budget is exceeded, or no row is left of the dataset. Nothing is committed then; rejects and
-            ledger can be read.
+        InputError: if a budget is exceeded, or no row is left of the dataset. Nothing is committed then; the
+            exceptions can be read.
         CommittedMeanwhile: if another commit was made meanwhile.
     """
     job = read_description(folder.job)
@@ -76,7 +76,7 @@ def commit_increment(
 
 def _commit(folder: Folder, job: Description, receipts: Sequence[Receipt], report: str, change: Change) -> Version:
     sums = sums_of_receipts(job, receipts)
-    files = [file for receipt in receipts for file in (*receipt.shards, receipt.rejects, receipt.ledger) if file]
+    files = [file for receipt in receipts for file in (*receipt.shards, receipt.exceptions) if file]
     increment = Increment(
         id=folder.increment,
         version=0,

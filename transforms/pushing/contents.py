@@ -14,26 +14,26 @@ from transforms.publish.card import dataset_card
 from transforms.publish.derived import NAMED_VERSIONS
 from transforms.publish.report_page import report_of
 from transforms.reading.reader import Dataset, reading
-from transforms.storage.files import exists, join, read_bytes, sha256_of
+from transforms.storage.files import exists, join, read_bytes
 
 CARD, MANIFEST, REPORT, SUCCESS = "README.md", "manifest.json", "report.html", "_SUCCESS"
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of rows, rejects or ledger.
+    """A file of rows or of exceptions.
 
     Attributes:
         path: in the dataset, and in the repository.
         url: where its content is.
         sha256: of its content, in hexadecimal.
-        size: in bytes; None if the dataset does not say it.
+        size: in bytes.
     """
 
     path: str
     url: str
     sha256: str
-    size: int | None = None
+    size: int
 
 
 @dataclass(frozen=True)
@@ -59,16 +59,15 @@ def contents_of(dataset: Dataset, name: str, with_rejects: bool) -> Contents:
     Args:
         dataset: the version to push. What is committed later is not in it.
         name: of the repository, ORG/NAME, with which the card loads the dataset.
-        with_rejects: whether the files of rejects and of exceptions are pushed, too.
+        with_rejects: whether the files of exceptions are pushed, too.
 
     Raises:
         InputError: if a shard is missing or damaged.
         StoreError: if the store fails.
     """
     manifest, folder = dataset.manifest, dataset.folder
-    entries = [*manifest["shards"], *(manifest.get("ledger", ()) if with_rejects else ())]
+    entries = [*manifest["shards"], *(manifest["exceptions"] if with_rejects else ())]
     data = [DataFile(each["path"], join(dataset.url, each["path"]), each["sha256"], each["bytes"]) for each in entries]
-    data += _rejects(dataset) if with_rejects else []
     derived = {MANIFEST: encode_manifest(manifest), SUCCESS: b""}
     if exists(folder.report):
         with reading(folder.report):
@@ -83,17 +82,6 @@ def contents_of(dataset: Dataset, name: str, with_rejects: bool) -> Contents:
 def shards_of(entries: list[dict[str, Any]]) -> frozenset[tuple[str, str]]:
     """Return the path and the sha256 of each shard of a manifest."""
     return frozenset((shard["path"], shard["sha256"]) for shard in entries)
-
-
-def _rejects(dataset: Dataset) -> list[DataFile]:
-    """The files of rejects. A copy without its versions has no sha256 of them."""
-    known = {file.path: file.sha256 for file in dataset.snapshot.files("rejects/")} if dataset.snapshot else {}
-    found = []
-    for path in dataset.manifest["rejects"]:
-        url = join(dataset.url, path)
-        with reading(url):
-            found.append(DataFile(path, url, known.get(path) or sha256_of(url)))
-    return found
 
 
 def _loadable(

@@ -128,7 +128,7 @@ def plan(contents: Contents, card: str, held: Held) -> Plan:
 
 
 def _is_there(file: DataFile, stored: Stored | None) -> bool:
-    if stored is None or file.size not in (None, stored.size):
+    if stored is None or file.size != stored.size:
         return False
     return stored.has(read_bytes(file.url)) if stored.sha256 is None else stored.sha256 == file.sha256
 

@@ -74,7 +74,7 @@ def push(
         name: of the repository, ORG/NAME. It is made if it does not exist.
         branch: to push to; None for main.
         private: whether a new repository is private. An existing one must be, then.
-        with_rejects: whether the rejected records and the files of exceptions are pushed, too.
+        with_rejects: whether the files of exceptions, which have the rejected records, are pushed, too.
         overwrite: whether to replace what is there, also if it is not an earlier version of this dataset.
         progress: called with a line for people.
 
@@ -204,10 +204,10 @@ def _batches(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
     batch: list[DataFile] = []
     size = 0
     for file in files:
-        if batch and size + (file.size or 0) > BYTES_AT_ONCE:
+        if batch and size + file.size > BYTES_AT_ONCE:
             yield batch
             batch, size = [], 0
         batch.append(file)
-        size += file.size or 0
+        size += file.size
     if batch:
         yield batch

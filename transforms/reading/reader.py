@@ -1,4 +1,4 @@
-"""Read a finished dataset: its manifest, rows, exceptions and rejects, lazily and by shard, at any url."""
+"""Read a finished dataset: its manifest, rows and exceptions, lazily and by shard, at any url."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from transforms.base.checks import check_choice
@@ -37,8 +38,8 @@ READ_FORMAT = "parquet"
 _VERSION = re.compile(r"(.+)@(\d+)", re.DOTALL)
 
 
-# The files of rejects of an increment that failed, or what their names begin with.
-_OF_REJECTS = re.compile(r"(.+)/rejects/rejects-([0-9a-f]{16})(-.*)?")
+# The files of exceptions of an increment that failed, or what their names begin with.
+_OF_REJECTS = re.compile(r"(.+)/records/records-([0-9a-f]{16})(-.*)?")
 
 
 class Unfinished(UserError):
@@ -239,7 +240,7 @@ class Dataset:
         with open_shard(self.url, shard, columns) as reader:
             yield from reader.batches()
 
-    def read_ledger(self, file: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+    def read_exceptions(self, file: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         """Read a file of exceptions (docs/output.md). file: its entry in the manifest. Raises as `rows` does."""
         url = join(self.url, file["path"])
         with reading(url):
@@ -254,12 +255,8 @@ class Dataset:
 
     def rejects(self) -> Iterator[pa.RecordBatch]:
         """Read the rejected records: source, position, reason, detail, record. Raises as `rows` does."""
-        for path in self.manifest["rejects"]:
-            yield from self.read_rejects(path)
-
-    def read_rejects(self, path: str) -> Iterator[pa.RecordBatch]:
-        """Read a file of rejects. path: as in the manifest. Raises as `rows` does."""
-        yield from _read_parquet(join(self.url, path))
+        for file in self.manifest["exceptions"]:
+            yield from _rejects(_read_parquet(join(self.url, file["path"])))
 
     def readable(self, split: str | None = None) -> list[ShardEntry]:
         """Return the shards that are read, so that each row is there once: those in Parquet.
@@ -317,7 +314,7 @@ class FailedBuild:
     """The rejects of a build that failed because there were too many.
 
     Args:
-        url: of its folder; of an append that failed, OUT/rejects/rejects-INCREMENT, which its error names.
+        url: of its folder; of an append that failed, OUT/records/records-INCREMENT, which its error names.
 
     Attributes:
         url: the same.
@@ -335,7 +332,7 @@ class FailedBuild:
             self.folder = Folder(named[1], named[2])
         elif len(begun := self.folder.begun()) == 1:
             self.folder = Folder(url, begun[0])
-        self._paths = self.folder.files("rejects")
+        self._paths = self.folder.files("records")
         if not self._paths:
             raise UserError(f"{url}: no finished dataset and no rejects are here.")
 
@@ -348,7 +345,7 @@ class FailedBuild:
     def rejects(self) -> Iterator[pa.RecordBatch]:
         """Read the rejected records, as Dataset.rejects does."""
         for path in self._paths:
-            yield from _read_parquet(join(self.folder.output, path))
+            yield from _rejects(_read_parquet(join(self.folder.output, path)))
 
 
 @contextmanager
@@ -400,6 +397,14 @@ def _read_parquet(url: str) -> Iterator[pa.RecordBatch]:
         yield from _batches(pq.ParquetFile(opened))
 
 
+def _rejects(exceptions: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The records that were rejected, of batches of exceptions."""
+    for batch in exceptions:
+        found = batch.filter(pc.equal(batch.column("outcome"), "rejected"))
+        if len(found):
+            yield found.select(["source", "position", "reason", "detail", "record"])
+
+
 def _batches(file: pq.ParquetFile, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
     for group in range(file.num_row_groups):
         yield from file.read_row_group(group, columns).combine_chunks().to_batches()
@@ -422,8 +427,7 @@ class _Manifest(Totals, frozen=True, kw_only=True):
     layout: dict[str, Any]
     sources: list[Totals]
     shards: list[File]
-    rejects: list[str]
-    ledger: list[File]
+    exceptions: list[File]
     job: _Job
     snapshot: _Number
 

@@ -1,10 +1,10 @@
-"""Write: from rows to shards, rejects and a receipt."""
+"""Write: from rows to shards, exceptions and a receipt."""
 
 from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +18,9 @@ from transforms.base.declaring import takes
 from transforms.inputs.formats import input_format
 from transforms.model.batches import Rows, RowTable, Split
 from transforms.model.counts import StepCounts, Totals
-from transforms.model.outcomes import Outcomes, Reject
+from transforms.model.outcomes import Outcomes
 from transforms.model.parts import Parts
 from transforms.model.receipts import (
-    File,
     FirstExample,
     Receipt,
     Sent,
@@ -29,19 +28,17 @@ from transforms.model.receipts import (
     work_of,
     write_receipt,
 )
-from transforms.outputs.parquet import ParquetWriter
 from transforms.rows.columns import column_of, default_columns
 from transforms.rows.ragged import offsets_of
 from transforms.steps.base import Step, StepCall
+from transforms.steps.exceptions_writer import ExceptionsWriter
 from transforms.steps.failures import FailureWriter
-from transforms.steps.ledger_writer import LedgerWriter
 from transforms.steps.metrics import CountReceipts
 from transforms.steps.reports import ReportWriter
 from transforms.steps.row_files import RowFiles
 from transforms.steps.row_options import WriteOptions
 from transforms.steps.source_totals import added, totals_of_sources
 from transforms.storage.files import join
-from transforms.storage.writing import NewFile
 from transforms.tokens.decoding import TokenDecoder
 from transforms.tokens.span_ends import SpanEnds
 
@@ -112,15 +109,14 @@ class ShardWriter:
 
 
 class _OpenShard:
-    """A shard, to which parts are added: its files of rows, of rejects, and the sums of its receipt."""
+    """A shard, to which parts are added: its files of rows, of exceptions, and the sums of its receipt."""
 
     def __init__(self, options: WriteConfig, split: Split, number: int):
         self._options = options
         self._split = split
         self._number = number
         self._rows: dict[tuple[str, str], RowFiles] = {}
-        self._rejects: _RejectsWriter | None = None
-        self._ledger = LedgerWriter(options.folder, self._path("ledger"), split)
+        self._exceptions = ExceptionsWriter(options.folder, join("records", f"{self._name('records')}.parquet"), split)
         self._outcomes = Outcomes()
         self._span_ends: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
@@ -150,13 +146,11 @@ class _OpenShard:
                 if (split, format) not in self._rows:
                     self._rows[split, format] = self._row_files(split, format)
                 self._rows[split, format].write(columns, len(table.ids), int(table.trained_tokens.sum()))
-        if rejects := sorted(part.outcomes.rejects, key=lambda reject: reject.position):
-            self._rejects = self._rejects or _RejectsWriter(self._options.folder, self._path("rejects"))
-            self._rejects.write(self._split, rejects)
-            self._rejected.update(reject.reason for reject in rejects)
-            for reject in rejects:
-                self._first_rejects.setdefault(reject.reason, self._first(reject.position, reject.detail))
-        self._ledger.add(part)
+        for reject in sorted(part.outcomes.rejects, key=lambda reject: reject.position):
+            self._rejected[reject.reason] += 1
+            if reject.reason not in self._first_rejects:
+                self._first_rejects[reject.reason] = self._first(reject.position, reject.detail)
+        self._exceptions.add(part)
         self._dropped.update(part.outcomes.dropped)
         for drop in sorted(part.outcomes.drops, key=lambda drop: drop.position):
             if drop.reason not in self._first_drops:
@@ -189,24 +183,19 @@ class _OpenShard:
                 if (split, format) in self._rows
                 for shard in self._rows[split, format].complete()
             ],
-            rejects=self._rejects.complete() if self._rejects else None,
+            exceptions=self._exceptions.complete(),
             first_rejects=self._first_rejects,
             first_drops=self._first_drops,
             first_examples={what: self._first(*record) for what, record in sorted(outcomes.first_examples.items())}
             | self._first_truncated,
             source=self._split.source,
             statistics=msgspec.Raw(msgspec.json.encode(statistics)),
-            ledger=self._ledger.complete(),
             increment=self._split.increment,
             of_sources=self._of_sources,
             sent=self._sent,
         )
         write_receipt(join(work_of(self._options.folder, self._split.increment), "receipts"), receipt)
         return receipt
-
-    def _path(self, what: str) -> str:
-        """The path of the file of the rejects, or of the exceptions, relative to the folder of the dataset."""
-        return join(what, f"{self._name(what)}.parquet")
 
     def _name(self, what: str) -> str:
         return name_of(what, self._split.increment, self._split.number, self._number)
@@ -245,35 +234,6 @@ class _OpenShard:
         return pa.table(columns, pa.schema(fields, metadata))
 
 
-class _RejectsWriter:
-    """Writes the rejected records of a shard. path: of the file, relative to the folder of the dataset."""
-
-    def __init__(self, folder: str, path: str):
-        self._path = path
-        self._file = NewFile(join(folder, path))
-        self._writer = ParquetWriter(self._file)
-
-    def write(self, split: Split, rejects: Sequence[Reject]) -> None:
-        urls, positions = split.origins(np.array([reject.position for reject in rejects], np.int64))
-        self._writer.write(
-            pa.table(
-                {
-                    "source": urls,
-                    "position": pa.array(positions),
-                    "reason": pa.array([reject.reason for reject in rejects], pa.string()),
-                    "detail": pa.array([reject.detail for reject in rejects], pa.string()),
-                    "record": pa.array([reject.record for reject in rejects], pa.binary()),
-                }
-            )
-        )
-
-    def complete(self) -> File:
-        """Complete the file, and return what the receipt says of it."""
-        self._writer.close()
-        self._file.complete()
-        return File(self._path, self._file.bytes, self._file.sha256)
-
-
 @functools.cache  # the folder has the name of its content
 def _span_ends(tokenizer: str) -> SpanEnds:
     return SpanEnds(TokenDecoder.load(tokenizer))
@@ -300,7 +260,7 @@ def _list_array(values: np.ndarray | pa.Array, offsets: np.ndarray, nullable: bo
 
 @takes(WriteOptions)
 class WriteShards(Step):
-    """Write the rows of each split as shards, rejects and receipts, which CommitDataset makes a dataset of.
+    """Write the rows of each split as shards, exceptions and receipts, which CommitDataset makes a dataset of.
 
     PCollection[Parts[Rows]] -> PCollection[Receipt].
 

@@ -1,4 +1,4 @@
-"""The ledger: records that are not plainly kept, each with its outcome, its reason and its segments.
+"""Exceptions: records that are not plainly kept, each with its outcome, its reason and its segments.
 
 That its lines name all segments, and that their sums are those of the manifest, is a law (tests/support/laws.py).
 """
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.chats import assistant, user
-from support.datasets import ledger_of, write_jsonl
+from support.datasets import exceptions_of, write_jsonl
 from support.paths import TOKENIZER
 from support.templates import DROPS_REASONING
 
@@ -53,7 +53,7 @@ def test_a_record_has_one_outcome_and_a_reason(build, tmp_path, packing):
     assert ended.code == 0, ended.err
     lengths = map(len, corpus.read_bytes().splitlines(keepends=True))
     names = dict(zip(accumulate(lengths, initial=0), RECORDS, strict=False))
-    lines = ledger_of(tmp_path / "out")
+    lines = exceptions_of(tmp_path / "out")
     found = [(names[line["position"]], line["outcome"], line["reason"], line["example"]) for line in lines]
     assert [(record["id"] if isinstance(record, dict) else None, *of) for record, *of in found] == [
         ("long", "truncated", None, 0),

@@ -1,4 +1,7 @@
-"""The exceptions of a shard: the records that are not plainly kept, why, and where their tokens are."""
+"""The exceptions of a shard: the records that are not plainly kept, why, and where their tokens are.
+
+Of a record that is rejected the bytes are there, so that it can be corrected.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from transforms.rows.ragged import indices_of
 from transforms.storage.files import join
 from transforms.storage.writing import NewFile
 
-# The approximate lines of a row group, which are some 5 MB in memory.
-_LINES_IN_ROW_GROUP = 1 << 15
+# The approximate lines of a row group, which are some 5 MB in memory; fewer, if records that are rejected are large.
+_LINES_IN_ROW_GROUP, _BYTES_IN_ROW_GROUP = 1 << 15, 1 << 24
 
 _OUTCOMES = pa.array(["kept", "truncated", "repeated"])
 _SPLITS = pa.array(["train", "validation"])
@@ -39,11 +42,12 @@ _SCHEMA = pa.schema(
         pa.field("trained_tokens", pa.int32()),
         pa.field("tokens_lost", pa.int32()),
         pa.field("trained_tokens_lost", pa.int32()),
+        pa.field("record", pa.binary()),
     ]
 )
 
 
-class LedgerWriter:
+class ExceptionsWriter:
     """Writes the exceptions of a shard, part by part. No file is written if there are none.
 
     A record that is truncated, dropped or rejected, that lost tokens otherwise, or in which something was found, has a
@@ -71,7 +75,8 @@ class LedgerWriter:
             self._waiting.append(_in_order(pa.concat_tables(lines)))
         for split, rows in enumerate((part.train, part.validation)):
             self._rows[split] += len(rows)
-        if sum(map(len, self._waiting)) >= _LINES_IN_ROW_GROUP:
+        size = sum(table.nbytes for table in self._waiting)
+        if sum(map(len, self._waiting)) >= _LINES_IN_ROW_GROUP or size >= _BYTES_IN_ROW_GROUP:
             self._write()
 
     def complete(self) -> File | None:
@@ -140,6 +145,7 @@ class LedgerWriter:
                 example=np.zeros(len(records), np.int64),
                 tokens_lost=[one.tokens for one in known],
                 trained_tokens_lost=[one.trained_tokens for one in known],
+                **({"record": [record.record for record in outcomes.rejects]} if outcome == "rejected" else {}),
             )
 
     def _table(self, **columns: Any) -> pa.Table:
