@@ -24,9 +24,10 @@ from transforms.base.kinds import Kind
 from transforms.chat.config import ENGINES, ParityOptions, RenderOptions, TokenizeOptions
 from transforms.contamination.config import ContaminationOptions
 from transforms.dataset import REPORTS
-from transforms.dataset.consumers import CONSUMERS, RowLayout, columns_for, problems
 from transforms.inputs.input_options import InputOptions, ParseOptions
+from transforms.report.trainers import TRAINERS, columns_for, problems
 from transforms.rows.columns import check_kept_columns
+from transforms.rows.layout import RowLayout
 from transforms.steps.row_options import CorpusOptions, PackOptions, WriteOptions
 
 ON_CHANGED_FILE = ("error", "append")
@@ -82,10 +83,10 @@ class RowOptions(
 
     consumer: str | None = option(
         "Output",
-        f"the trainer that will read the rows, one of {', '.join(CONSUMERS)}: chooses the columns that it needs, and "
+        f"the trainer that will read the rows, one of {', '.join(TRAINERS)}: chooses the columns that it needs, and "
         "refuses options with which it would train on something else, such as examples that attend to each other; "
         "trainer: that of transformers",
-        kinds.one_of(CONSUMERS),
+        kinds.one_of(TRAINERS),
         None,
         "TRAINER",
         "none; the build warns of traps",

@@ -63,7 +63,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _print(console: Console, manifest: Mapping[str, Any]) -> None:
-    from transforms.dataset.manifest import unread_events_text, unread_text
+    from transforms.report.texts import unread_events_text, unread_text
 
     statistics = manifest["statistics"]
     trained = manifest["trained_tokens"] / max(manifest["tokens"], 1)  # all increments of a dataset may have failed
@@ -109,8 +109,8 @@ def _described(name: str, histogram: Mapping[str, Any]) -> str:
 
 def _parity(checked: int, notes: Mapping[str, int]) -> str:
     """How many turns differ from inference of those that were compared, which may be a sample."""
-    from transforms.dataset.manifest import records_compared
-    from transforms.publish.concerns import kinds_of_differences
+    from transforms.report.texts import records_compared
+    from transforms.report.warnings import kinds_of_differences
 
     differing = notes.get("parity_turns_differing", 0)
     kinds = f" ({kinds_of_differences(notes)})" if differing else ""

@@ -17,12 +17,12 @@ from transforms.corpus.index import SendExamples
 from transforms.corpus.receive import ReadBuckets, ShuffleRows
 from transforms.corpus.select import SelectRecords
 from transforms.dataset.budgets import Budgets
-from transforms.dataset.consumers import about_rows
 from transforms.dataset.finished import SkipFinished
 from transforms.dataset.layout import Folder
 from transforms.inputs.input_options import ParseOptions
 from transforms.publish.commit import CommitDataset
 from transforms.publish.increment_commit import Change
+from transforms.rows.layout import about_rows
 from transforms.steps.base import Step
 from transforms.steps.decontaminate import Decontaminate
 from transforms.steps.label import BuildLabels

@@ -23,11 +23,12 @@ from pipeline.runners import runner_of
 from pipeline.viewing.summary import print_summary
 from transforms.base.errors import ParameterError, StoreError, Unavailable, UserError
 from transforms.base.phrases import counted
-from transforms.dataset.consumers import RowLayout, warnings
 from transforms.dataset.layout import Folder, check_format, check_free, check_no_links
 from transforms.dataset.versions import Increment, Version, newest
 from transforms.inputs.listing import Accepts
 from transforms.publish.derived import is_stale, repair
+from transforms.report.trainers import layout_warnings
+from transforms.rows.layout import RowLayout
 from transforms.storage.files import check_reachable, exists, full_url
 from transforms.storage.lock import Lock
 from transforms.storage.writing import remove_attempts
@@ -227,7 +228,7 @@ def _build(
 
 
 def _warn_of_layout(options: Options) -> None:
-    for option, text in [] if options.consumer else warnings(RowLayout.of(vars(options))):
+    for option, text in [] if options.consumer else layout_warnings(RowLayout.of(vars(options))):
         print(f"chatmill: warning: --{option} {as_typed(getattr(options, option))}: {text}", file=sys.stderr)
 
 

@@ -16,10 +16,10 @@ from pipeline.viewing.row_view import print_preview
 from transforms.base.phrases import counted, most_of
 from transforms.chat.parity.contexts import KINDS
 from transforms.dataset.layout import Folder
-from transforms.dataset.manifest import described_source, records_compared, unread_events_text, unread_text
 from transforms.outputs import loading_code
-from transforms.publish.concerns import Concern, concerns
 from transforms.reading.reader import Dataset
+from transforms.report.texts import described_source, records_compared, unread_events_text, unread_text
+from transforms.report.warnings import DatasetWarning, warnings
 
 # Reasons in a line, lines of notes, and lines of sources.
 _SHOWN, _SOURCES_SHOWN = 3, 4
@@ -47,13 +47,13 @@ def print_summary(folder: Folder, manifest: dict[str, Any], max_reject_fraction:
     """
     console = Console(highlight=False, soft_wrap=True, markup=False)
     console.print(_verdict(manifest))
-    found = [concern for concern in concerns(manifest, max_reject_fraction) if not concern.is_rare]
-    console.print(_table(manifest, {concern.name for concern in found}))
+    found = [warning for warning in warnings(manifest, max_reject_fraction) if not warning.is_rare]
+    console.print(_table(manifest, {warning.name for warning in found}))
     sources = manifest.get("sources", [])
     if len(sources) > 1:
         console.print(_table_of_sources(manifest))
     reasons = [reason for reason, _ in Counter(manifest["records"]["rejected"]).most_common(_SHOWN)]
-    for line in (*warnings(manifest, found), *hints(reasons)):
+    for line in (*_lines_of_warnings(manifest, found), *hints(reasons)):
         print(f"chatmill: {line}", file=sys.stderr)
     if not manifest["shards"]:  # an append may replace all rows by none
         console.print(f"The dataset is in {folder.output}. It has no rows.")
@@ -63,19 +63,19 @@ def print_summary(folder: Folder, manifest: dict[str, Any], max_reject_fraction:
     console.print(f"  {loading_code(folder.output, manifest['shards'])}")
 
 
-def warnings(manifest: Mapping[str, Any], found: Sequence[Concern]) -> Iterator[str]:
-    """Yield a line for each concern, and one about where their first records are.
+def _lines_of_warnings(manifest: Mapping[str, Any], found: Sequence[DatasetWarning]) -> Iterator[str]:
+    """Yield a line for each warning, and one about where their first records are.
 
     Args:
         manifest: of the dataset.
-        found: the concerns.
+        found: the warnings.
     """
-    of_sources = [concern for concern in found if concern.part == "sources"]
-    for concern in of_sources[:_SOURCES_SHOWN] + [concern for concern in found if concern.part != "sources"]:
-        yield f"warning: {concern.found}" + f" ({concern.advice})" * bool(concern.advice)
+    of_sources = [warning for warning in found if warning.part == "sources"]
+    for warning in of_sources[:_SOURCES_SHOWN] + [warning for warning in found if warning.part != "sources"]:
+        yield f"warning: {warning.found}" + f" ({warning.hint})" * bool(warning.hint)
     if len(of_sources) > _SOURCES_SHOWN:
         yield f"warning: the same for {len(of_sources) - _SOURCES_SHOWN:,} more sources (manifest.json lists them)"
-    if any(concern.name in manifest["first_examples"] for concern in found):
+    if any(warning.name in manifest["first_examples"] for warning in found):
         yield "first_examples in manifest.json has the first record of each, and report.html shows it."
 
 

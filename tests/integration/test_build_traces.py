@@ -40,10 +40,10 @@ def test_sessions_and_chats_are_read_each_as_its_source_says(built):
     assert manifest["records"]["rejected"] == {}
 
 
-def test_traces_with_calls_and_without_tools_are_a_concern(built):
-    concern = "2 traces with calls and no tool definitions, which a model is given at inference"
+def test_traces_with_calls_and_without_tools_have_a_warning(built):
+    warning = "2 traces with calls and no tool definitions, which a model is given at inference"
     text = re.sub("<[^>]*>", "", (built / "report.html").read_text())
-    assert concern in text and "--trace_tools gives them, docs/traces.md" in text
+    assert warning in text and "--trace_tools gives them, docs/traces.md" in text
 
 
 def test_events_of_all_files_are_in_the_manifest_the_card_the_report_and_the_statistics(built, capsys):

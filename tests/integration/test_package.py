@@ -27,7 +27,7 @@ def test_every_module_is_in_the_distribution(wheel):
 
 def test_files_of_the_report_are_in_the_distribution(wheel):
     """Beam's workers have what is in it, and nothing else; a worker commits the dataset."""
-    folder = ROOT / "transforms" / "publish" / "report_files"
+    folder = ROOT / "transforms" / "report" / "page_files"
     assert {str(path.relative_to(ROOT)) for path in folder.iterdir()} <= set(wheel.namelist())
 
 

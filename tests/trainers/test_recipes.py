@@ -15,7 +15,8 @@ import pytest
 
 from support.datasets import manifest_of, rows_of
 from support.trainers import HERE, environment_in, needs_trainers, python_of
-from transforms.dataset.consumers import RowLayout, recipe
+from transforms.report.trainers import recipe
+from transforms.rows.layout import RowLayout
 
 pytestmark = needs_trainers
 PACKED = ("--packing=bfd", "--max_length=256")

@@ -34,6 +34,7 @@ LAYERS = [
     {"transforms.corpus"},
     {"transforms.dataset"},
     {"transforms.reading"},
+    {"transforms.report"},
     {"transforms.publish"},
     {"transforms.audit", "transforms.pushing"},
     {"pipeline"},

@@ -17,7 +17,6 @@ from typing import Any, Literal
 import msgspec
 
 from transforms.base.errors import InputError, UserError
-from transforms.dataset.consumers import RowLayout
 from transforms.dataset.description import Description
 from transforms.dataset.layout import FORMAT, Folder, check_format, increment_of, is_increment
 from transforms.dataset.sums import Sums
@@ -25,6 +24,7 @@ from transforms.inputs.listing import InputFile
 from transforms.model.counts import Totals
 from transforms.model.receipts import File
 from transforms.outputs import stem_of
+from transforms.rows.layout import RowLayout
 from transforms.storage.files import join, read_bytes
 from transforms.storage.retries import disk_errors
 from transforms.storage.walking import names_in

@@ -23,7 +23,6 @@ from transforms.base.errors import ParameterError, UserError
 from transforms.chat.config import RenderConfig
 from transforms.dataset import REPORTS
 from transforms.dataset.budgets import Budgets
-from transforms.dataset.consumers import about_rows
 from transforms.dataset.description import NamedSource, library_versions, read_description
 from transforms.dataset.finished import SkipFinished
 from transforms.dataset.layout import Folder, check_free
@@ -37,6 +36,7 @@ from transforms.model.parts import Parts
 from transforms.publish.commit import CommitDataset
 from transforms.publish.increment_commit import Change, is_committed
 from transforms.rows.columns import check_kept_columns
+from transforms.rows.layout import about_rows
 from transforms.steps.base import Step
 from transforms.steps.read import ReadSplits
 from transforms.steps.row_options import WriteOptions

@@ -13,9 +13,9 @@ from transforms.base.errors import InputError
 from transforms.dataset.layout import FORMAT, Folder, derived_manifest
 from transforms.dataset.manifest import encode_manifest
 from transforms.dataset.versions import Version, named_versions, newest
-from transforms.publish.card import dataset_card
-from transforms.publish.rebuilding import stored_recipe
-from transforms.publish.report_page import write_report
+from transforms.report.card import dataset_card
+from transforms.report.page import write_report
+from transforms.report.rebuilding import stored_recipe
 from transforms.storage.files import exists, join, read_bytes
 from transforms.storage.writing import remove, remove_if_empty, write_atomically
 

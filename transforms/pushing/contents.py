@@ -10,10 +10,10 @@ from transforms.dataset.layout import Folder
 from transforms.dataset.manifest import encode_manifest
 from transforms.dataset.versions import named_versions
 from transforms.outputs import datasets_files
-from transforms.publish.card import dataset_card
 from transforms.publish.derived import NAMED_VERSIONS
-from transforms.publish.report_page import report_of
 from transforms.reading.reader import Dataset, reading
+from transforms.report.card import dataset_card
+from transforms.report.page import report_of
 from transforms.storage.files import exists, join, read_bytes
 
 CARD, MANIFEST, REPORT, SUCCESS = "README.md", "manifest.json", "report.html", "_SUCCESS"

@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 
 from transforms.base.checks import check_choice
 from transforms.base.errors import InputError, StoreError, UserError
-from transforms.dataset.consumers import RowLayout
 from transforms.dataset.description import read_description
 from transforms.dataset.layout import SPLITS, Folder, check_format
 from transforms.dataset.versions import Version, newest, numbers, read_version
@@ -28,6 +27,7 @@ from transforms.model.counts import Totals
 from transforms.model.receipts import File
 from transforms.outputs import OUTPUT_FORMATS, ShardEntry
 from transforms.outputs.parquet import ParquetReader
+from transforms.rows.layout import RowLayout
 from transforms.storage.files import exists, join, mapped, open_file, read_bytes
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Concerns: what of a finished dataset is worth a look. The summary of a build and the report show them."""
+"""Warnings: what of a finished dataset is worth a look. The summary of a build and the report show them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from transforms.base.phrases import counted, most_of
 from transforms.chat.parity.contexts import KINDS, OWN_WAY
-from transforms.dataset.manifest import records_compared
+from transforms.report.texts import records_compared
 from transforms.rows.packing import longer_of
 
 # Of fewer records it is not worth a line of the summary.
@@ -25,20 +25,20 @@ _AFTER_PARITY = {
 }
 
 
-class Concern(NamedTuple):
+class DatasetWarning(NamedTuple):
     """Something to look at.
 
     Attributes:
         part: the part of the report that has the details.
         found: what was found.
-        advice: what to do about it, or where to read more; may be empty.
+        hint: what to do about it, or where to read more; may be empty.
         is_rare: whether it is about so few records that the report alone shows it.
         name: of the note that counts it, if the manifest has its first record.
     """
 
     part: str
     found: str
-    advice: str = ""
+    hint: str = ""
     is_rare: bool = False
     name: str = ""
 
@@ -49,13 +49,13 @@ class _Note(NamedTuple):
     Attributes:
         noun: what it counts.
         found: what was found of these, after their number.
-        advice: as of a Concern.
+        hint: as of a DatasetWarning.
         is_grave: whether a single one is worth a line of the summary.
     """
 
     noun: str
     found: str
-    advice: str
+    hint: str
     is_grave: bool = False
 
 
@@ -124,12 +124,12 @@ _NOTES = {
 }
 
 
-def concerns(manifest: Mapping[str, Any], max_reject_fraction: float | None = None) -> Iterator[Concern]:
+def warnings(manifest: Mapping[str, Any], max_reject_fraction: float | None = None) -> Iterator[DatasetWarning]:
     """Find what is worth a look.
 
     Args:
         manifest: of the dataset.
-        max_reject_fraction: a source of which more was rejected is a concern; None for that of the build.
+        max_reject_fraction: a source of which more was rejected has a warning; None for that of the build.
 
     Returns:
         What was found of sources, of labels, of max_length, of the notes, and of the engine, in this order.
@@ -140,7 +140,7 @@ def concerns(manifest: Mapping[str, Any], max_reject_fraction: float | None = No
     yield from _of_sources(manifest, max_reject_fraction)
     if undesirable := manifest["records"].get("dropped", {}).get("undesirable"):
         found = f"{counted(undesirable, 'record')} dropped ({undesirable / manifest['records']['read']:.1%})"
-        yield Concern("outcomes", f"{found} whose label or kto_tag is false", "docs/records.md")
+        yield DatasetWarning("outcomes", f"{found} whose label or kto_tag is false", "docs/records.md")
     yield from _of_max_length(manifest)
     yield from _of_notes(manifest)
     for what in _BY_REFERENCE:
@@ -153,14 +153,14 @@ def kinds_of_differences(notes: Mapping[str, int], left_out: Collection[str] = (
     return most_of({kind: count for kind, count in of_kinds.items() if count})
 
 
-def _of_notes(manifest: Mapping[str, Any]) -> Iterator[Concern]:
+def _of_notes(manifest: Mapping[str, Any]) -> Iterator[DatasetWarning]:
     notes, read = manifest["notes"], manifest["records"]["read"]
-    for name, (noun, found, advice, is_grave) in _NOTES.items():
+    for name, (noun, found, hint, is_grave) in _NOTES.items():
         if count := notes.get(name):
             tokens = manifest["special_tokens_in_content"] if name == "records_with_special_tokens_in_content" else {}
             which = most_of(tokens, 1)
             found = f"{counted(count, noun)} {found}" + f": {which}" * bool(which)
-            yield Concern("checks", found, advice, not is_grave and count <= _MANY * read, name)
+            yield DatasetWarning("checks", found, hint, not is_grave and count <= _MANY * read, name)
     kinds = {kind: count for kind in KINDS if kind not in OWN_WAY and (count := notes.get(f"parity_turns_{kind}"))}
     if kinds:
         sample = f" of {records_compared(notes)}" * bool(notes.get("parity_records_not_checked"))
@@ -169,11 +169,11 @@ def _of_notes(manifest: Mapping[str, Any]) -> Iterator[Concern]:
         name = f"parity_turns_{max(kinds, key=kinds.__getitem__)}"
         if first := manifest.get("first_examples", {}).get(name):
             found += f", as {posixpath.basename(first['source'])}, {first['position']}"
-        advice = _AFTER_PARITY.get(manifest["job"]["options"].get("parity"), "") + "docs/masks.md"
-        yield Concern("checks", found, advice, name=name)
+        hint = _AFTER_PARITY.get(manifest["job"]["options"].get("parity"), "") + "docs/masks.md"
+        yield DatasetWarning("checks", found, hint, name=name)
 
 
-def _of_max_length(manifest: Mapping[str, Any]) -> Iterator[Concern]:
+def _of_max_length(manifest: Mapping[str, Any]) -> Iterator[DatasetWarning]:
     """Trained tokens that are cut off, and the smallest longer rows that keep nearly all of them."""
     lost, layout = manifest["trained_tokens_lost"], manifest["layout"]
     if not lost:
@@ -183,32 +183,32 @@ def _of_max_length(manifest: Mapping[str, Any]) -> Iterator[Concern]:
         int(limit): of.get("trained_tokens") for limit, of in manifest.get("statistics", {}).get("limits", {}).items()
     }
     longer = {limit: cut for limit, cut in beyond.items() if limit > (layout["max_length"] or 0) and cut < lost}
-    advice = []
+    hint = []
     if longer:
         limit = next((limit for limit, cut in longer.items() if 10 * cut <= lost), max(longer))
-        advice.append(f"{limit} loses {longer[limit]:,}")
+        hint.append(f"{limit} loses {longer[limit]:,}")
     if longer_of(layout["packing"]) == "truncate":
-        advice.append("--truncation windows loses none")
+        hint.append("--truncation windows loses none")
     found = f"{counted(lost, 'trained token')} of {records} lost to --max_length {layout['max_length']}"
-    yield Concern("limits", found, ", ".join(advice))
+    yield DatasetWarning("limits", found, ", ".join(hint))
 
 
-def _of_reference(what: str, manifest: Mapping[str, Any]) -> Iterator[Concern]:
+def _of_reference(what: str, manifest: Mapping[str, Any]) -> Iterator[DatasetWarning]:
     """Records that the fast engine could not handle, if they are so many that the build took longer."""
     reasons = {reason: count for reason, count in manifest.get(what, {}).items() if reason not in _EXPECTED_REASONS}
     records, read = sum(reasons.values()), manifest["records"]["read"]
     if records > _MANY * read:
         found = f"{counted(records, 'record')} {_BY_REFERENCE[what]} by the slower reference: {most_of(reasons)}"
-        yield Concern("checks", found, "docs/engines.md")
+        yield DatasetWarning("checks", found, "docs/engines.md")
 
 
-def _of_sources(manifest: Mapping[str, Any], max_reject_fraction: float) -> Iterator[Concern]:
+def _of_sources(manifest: Mapping[str, Any], max_reject_fraction: float) -> Iterator[DatasetWarning]:
     """Sources that are rejected or empty: a small one is a small fraction of a large dataset."""
     sources = manifest.get("sources", [])
     for source in sources if len(sources) > 1 else []:
         read, rejected = source["records"]["read"], source["records"]["rejected"]
         if (count := sum(rejected.values())) > max_reject_fraction * read:
             found = f"{count:,} of {read:,} records of the source {source['name']} rejected: {most_of(rejected)}"
-            yield Concern("sources", found)
+            yield DatasetWarning("sources", found)
         elif not source["rows"]:
-            yield Concern("sources", f"no row of the source {source['name']} in the dataset")
+            yield DatasetWarning("sources", f"no row of the source {source['name']} in the dataset")

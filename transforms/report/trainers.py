@@ -1,75 +1,17 @@
-"""Consumers: the trainers that read a dataset, what each needs of its rows, and how it reads them.
+"""The trainers that read a dataset: what each needs of its rows, and how it reads them.
 
 Each statement about a trainer is checked against the trainer itself by tests/trainers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from transforms.outputs import output_format
 from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS, default_columns
-from transforms.rows.parts import KINDS
-
-
-@dataclass(frozen=True)
-class RowLayout:
-    """How the rows of a dataset are laid out, as far as a trainer has to know it.
-
-    Attributes:
-        columns: all columns, in order.
-        formats: of OUTPUT_FORMATS.
-        packing: one of PACKINGS.
-        max_length: tokens in a row at most; None for any number.
-        shift_labels: whether labels are shifted.
-    """
-
-    columns: tuple[str, ...]
-    formats: tuple[str, ...]
-    packing: str = "none"
-    max_length: int | None = None
-    shift_labels: bool = False
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> RowLayout:
-        """Return the layout that the options of a job give. options: by the name that job.json has for each."""
-        packing = options.get("packing", "none")
-        columns = tuple(options.get("write_columns") or default_columns(packing != "none"))
-        columns += PROVENANCE_COLUMNS if options.get("provenance") else ()
-        return cls(
-            columns=columns + tuple(options.get("keep_columns") or ()),
-            formats=tuple(options.get("output_format") or ("parquet",)),
-            packing=packing,
-            max_length=options.get("max_length"),
-            shift_labels=options.get("shift_labels", False),
-        )
-
-    @property
-    def packed(self) -> bool:
-        """Whether a row may hold several examples."""
-        return self.packing != "none"
-
-    @property
-    def has_ids(self) -> bool:
-        """Whether the rows have all their tokens."""
-        return "input_ids" in self.columns
-
-    @property
-    def has_segments(self) -> bool:
-        """Whether the columns say where the examples of a row begin."""
-        return not self.packed or bool({"seq_lengths", "position_ids"} & {*self.columns})
-
-    def described(self) -> dict[str, Any]:
-        """Return what the manifest and the shards say of the layout, as JSON."""
-        return {
-            "columns": list(self.columns),
-            "packing": self.packing,
-            "max_length": self.max_length,
-            "shift_labels": self.shift_labels,
-            **({"part_kinds": list(KINDS)} if "part_kinds" in self.columns else {}),
-        }
+from transforms.rows.layout import RowLayout
 
 
 class Problem(NamedTuple):
@@ -83,7 +25,7 @@ class Problem(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Consumer:
+class Trainer:
     """What is known of a trainer.
 
     Attributes:
@@ -101,27 +43,17 @@ class Consumer:
     language: str = "python"
 
 
-def about_rows(options: Mapping[str, Any], tokenizer: str) -> dict[str, Any]:
-    """Return what each shard says of the dataset: the layout of its rows, and their tokenizer.
-
-    Args:
-        options: of the job.
-        tokenizer: sha256 of the files of the tokenizer.
-    """
-    return RowLayout.of(options).described() | {"tokenizer": tokenizer}
-
-
-def problems(consumer: str, layout: RowLayout) -> list[Problem]:
+def problems(trainer: str, layout: RowLayout) -> list[Problem]:
     """Find why a trainer would not train on rows of a layout as it should.
 
     Args:
-        consumer: one of CONSUMERS.
+        trainer: one of TRAINERS.
         layout: of the rows.
 
     Returns:
-        The problems; none if the recipe of the consumer holds.
+        The problems; none if the recipe of the trainer holds.
     """
-    known = _CONSUMERS[consumer]
+    known = _TRAINERS[trainer]
     found = []
     if layout.shift_labels:
         found.append(Problem("shift_labels", f"{known.title} shifts labels itself: they would be shifted twice."))
@@ -134,7 +66,7 @@ def problems(consumer: str, layout: RowLayout) -> list[Problem]:
     return found
 
 
-def warnings(layout: RowLayout) -> list[Problem]:
+def layout_warnings(layout: RowLayout) -> list[Problem]:
     """Find what is a trap in a layout for every trainer, if it is not known which one will read it."""
     found = []
     if layout.packed and not layout.has_segments:
@@ -155,31 +87,31 @@ def _datasets_reads(layout: RowLayout) -> bool:
     return any(output_format(name).datasets_files for name in layout.formats)
 
 
-def columns_for(consumer: str, packed: bool) -> tuple[str, ...]:
+def columns_for(trainer: str, packed: bool) -> tuple[str, ...]:
     """Return the columns that a trainer reads.
 
     Args:
-        consumer: one of CONSUMERS.
+        trainer: one of TRAINERS.
         packed: whether a row may hold several examples.
     """
-    return _CONSUMERS[consumer].columns(packed)
+    return _TRAINERS[trainer].columns(packed)
 
 
-def title_of(consumer: str) -> str:
-    """Return the name of a trainer. consumer: one of CONSUMERS."""
-    return _CONSUMERS[consumer].title
+def title_of(trainer: str) -> str:
+    """Return the name of a trainer. trainer: one of TRAINERS."""
+    return _TRAINERS[trainer].title
 
 
-def recipe(consumer: str, path: str, model: str, layout: RowLayout) -> str:
+def recipe(trainer: str, path: str, model: str, layout: RowLayout) -> str:
     """Return the code with which a trainer reads a dataset, as a block of Markdown.
 
     Args:
-        consumer: one of CONSUMERS, which has no problem with the layout.
+        trainer: one of TRAINERS, which has no problem with the layout.
         path: of the dataset.
         model: the name of a model.
         layout: of the rows.
     """
-    known = _CONSUMERS[consumer]
+    known = _TRAINERS[trainer]
     return f"```{known.language}\n{known.recipe(path, model, layout)}\n```"
 
 
@@ -268,11 +200,11 @@ def _skyrl_recipe(path: str, model: str, layout: RowLayout) -> str:
 python -m skyrl.train.main_sft model.path={model} "pretokenized_dataset_paths=['out/skyrl']\""""
 
 
-_CONSUMERS: dict[str, Consumer] = {
-    "trl": Consumer("TRL", default_columns, _of_trl, _trl_recipe),
-    "axolotl": Consumer("Axolotl", _axolotl_columns, _of_axolotl, _axolotl_recipe, language="yaml"),
-    "trainer": Consumer("transformers' Trainer", default_columns, _of_trainer, _trainer_recipe),
-    "skyrl": Consumer("SkyRL", _skyrl_columns, _of_skyrl, _skyrl_recipe, language="bash"),
+_TRAINERS: dict[str, Trainer] = {
+    "trl": Trainer("TRL", default_columns, _of_trl, _trl_recipe),
+    "axolotl": Trainer("Axolotl", _axolotl_columns, _of_axolotl, _axolotl_recipe, language="yaml"),
+    "trainer": Trainer("transformers' Trainer", default_columns, _of_trainer, _trainer_recipe),
+    "skyrl": Trainer("SkyRL", _skyrl_columns, _of_skyrl, _skyrl_recipe, language="bash"),
 }
 
-CONSUMERS: tuple[str, ...] = tuple(_CONSUMERS)
+TRAINERS: tuple[str, ...] = tuple(_TRAINERS)

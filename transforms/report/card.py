@@ -8,11 +8,11 @@ from itertools import chain
 from typing import Any
 
 from transforms.base.hidden import escaped
-from transforms.dataset.consumers import CONSUMERS, RowLayout, problems, recipe, title_of, warnings
-from transforms.dataset.manifest import contamination_text, described_source, unread_events_text, unread_text
 from transforms.outputs import ShardEntry, datasets_files, loading_code
-from transforms.publish.markdown import as_code, as_text
-from transforms.publish.rebuilding import recipe_text
+from transforms.report.rebuilding import recipe_text
+from transforms.report.texts import contamination_text, described_source, unread_events_text, unread_text
+from transforms.report.trainers import TRAINERS, layout_warnings, problems, recipe, title_of
+from transforms.rows.layout import RowLayout
 
 # `datasets` takes a third of a second to read so many globs in the header of a card.
 _MOST_GLOBS = 5_000
@@ -20,6 +20,8 @@ _MOST_UNREAD = 40
 _PATH, _MODEL = "PATH OF THIS FOLDER", "YOUR MODEL"
 # Names and urls that can stand in a recipe as they are, in Python and in YAML.
 _PLAIN_NAME = re.compile(r"(\w+://)?\w[\w./@+-]*")
+# Signs that begin something within a line. An underscore between letters or digits begins nothing.
+_SIGNS = re.compile(r"[\\`*<>\[\]|&~$]|(?<![^\W_])_|_(?![^\W_])")
 
 
 def dataset_card(
@@ -36,7 +38,7 @@ def dataset_card(
     records, job, shards = manifest["records"], manifest["job"], manifest["shards"]
     configs = _configs(shards, versions)
     dropped, rejected = (
-        ", ".join(f"{count:,} {as_text(reason)}" for reason, count in records[outcome].items()) or "none"
+        ", ".join(f"{count:,} {_as_text(reason)}" for reason, count in records[outcome].items()) or "none"
         for outcome in ("dropped", "rejected")
     )
     options = _without_paths({name: of for name, of in job["options"].items() if of not in (None, [], {}, False)})
@@ -56,7 +58,7 @@ def dataset_card(
         "# Token shards",
         "",
         f"{manifest['rows']:,} rows of {manifest['tokens']:,} tokens, {manifest['trained_tokens']:,} trained on,",
-        f"made by Chatmill {job['versions']['chatmill']} with the tokenizer {as_code(tokenizer)}.",
+        f"made by Chatmill {job['versions']['chatmill']} with the tokenizer {_as_code(tokenizer)}.",
         "",
         *(["```python", loading_code(folder, shards), "```", ""] if shards else []),
         *_version(manifest, configs, folder),
@@ -73,7 +75,7 @@ def dataset_card(
         f"| dropped | {dropped} |",
         f"| rejected | {rejected} |",
         "",
-        *([f"Contamination: {as_text(text)}.", ""] if (text := contamination_text(manifest)) else []),
+        *([f"Contamination: {_as_text(text)}.", ""] if (text := contamination_text(manifest)) else []),
         *_unread(manifest),
         *_table_of_sources(manifest),
         *(_recipe(manifest) or _table_of_options(options)),
@@ -109,7 +111,7 @@ def _table_of_options(options: Mapping[str, Any]) -> list[str]:
         "| option | |",
         "| --- | --- |",
         *(
-            f"| {as_text(name)} | {as_text(', '.join(map(str, value)) if isinstance(value, list) else value)} |"
+            f"| {_as_text(name)} | {_as_text(', '.join(map(str, value)) if isinstance(value, list) else value)} |"
             for name, value in options.items()
         ),
         "",
@@ -118,8 +120,8 @@ def _table_of_options(options: Mapping[str, Any]) -> list[str]:
 
 def _unread(manifest: Mapping[str, Any]) -> list[str]:
     """What the records have and was not read."""
-    text = as_text(unread_text(manifest, _MOST_UNREAD))
-    events = as_text(unread_events_text(manifest, _MOST_UNREAD))
+    text = _as_text(unread_text(manifest, _MOST_UNREAD))
+    events = _as_text(unread_events_text(manifest, _MOST_UNREAD))
     return [
         *([f"Not read: {text}.", ""] if text else []),
         *([f"Events of traces that were not read: {events}.", ""] if events else []),
@@ -171,7 +173,7 @@ def _table_of_sources(manifest: dict[str, Any]) -> list[str]:
         f"| source | {' | '.join(titles)} |",
         f"| --- |{' ---: |' * len(titles)}",
         *(
-            f"| {as_text(source['name'])} | {' | '.join(row.values())} |"
+            f"| {_as_text(source['name'])} | {' | '.join(row.values())} |"
             for source, row in zip(sources, rows, strict=True)
         ),
         "",
@@ -197,11 +199,11 @@ def _training(layout: RowLayout, consumer: str | None, model: str, folder: str) 
     """How each trainer reads the rows, or why it must not; for the one that was chosen, if one was."""
     lines = ["## Training", ""]
     if consumer is None:
-        lines += [line for _, text in warnings(layout) for line in (f"**Careful**: {as_text(text)}", "")]
-    for name in [consumer] if consumer else CONSUMERS:
+        lines += [line for _, text in layout_warnings(layout) for line in (f"**Careful**: {_as_text(text)}", "")]
+    for name in [consumer] if consumer else TRAINERS:
         found = problems(name, layout)
         lines += [f"{title_of(name)}:", "", recipe(name, folder, model, layout), ""] if not found else []
-        lines += [f"Not for {title_of(name)}: {as_text(found[0].text)}", ""] if found else []
+        lines += [f"Not for {title_of(name)}: {_as_text(found[0].text)}", ""] if found else []
     return lines
 
 
@@ -217,3 +219,20 @@ def _without_paths(value: Any) -> Any:
     if isinstance(value, str) and value.startswith(("/", "~", ".", "file:")):
         return value.rstrip("/").rpartition("/")[2]
     return value
+
+
+def _as_text(value: Any) -> str:
+    """Return a value as a part of a paragraph, or as a cell of a table: without markup, links and HTML."""
+    return _SIGNS.sub(r"\\\g<0>", _in_one_line(str(value)))
+
+
+def _as_code(value: Any) -> str:
+    """Return a value as a span of code, for a paragraph: the cells of tables end at a `|` in code, too."""
+    text = _in_one_line(str(value))
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    pad = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{pad}{text}{pad}{fence}"
+
+
+def _in_one_line(text: str) -> str:
+    return escaped(" ".join(re.split("[\t\n\r ]+", text.strip("\t\n\r "))))

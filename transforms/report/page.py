@@ -21,11 +21,11 @@ from markupsafe import Markup
 from transforms.base.hidden import HIDDEN
 from transforms.base.phrases import in_bytes
 from transforms.dataset.layout import Folder
-from transforms.dataset.manifest import contamination_text, mix_of_source, unread_events_text, unread_text
 from transforms.model.statistics import at_most, bins_of
-from transforms.publish.concerns import concerns
-from transforms.publish.rebuilding import recipe_text
 from transforms.reading.excerpts import Excerpt, read_excerpts
+from transforms.report.rebuilding import recipe_text
+from transforms.report.texts import contamination_text, mix_of_source, unread_events_text, unread_text
+from transforms.report.warnings import warnings
 from transforms.storage.writing import remove, write_atomically
 
 # The characters that are shown of a text that comes from the data; of details of records, fewer.
@@ -130,7 +130,7 @@ def _page() -> jinja2.Template:
 
 @functools.cache
 def _file(name: str) -> str:
-    return (files("transforms.publish") / "report_files" / name).read_text(encoding="utf-8")
+    return (files("transforms.report") / "page_files" / name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:
@@ -267,7 +267,7 @@ def _findings(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
         found.append(("contents", f"Not read: {unread}."))
     if events := unread_events_text(manifest):
         found.append(("contents", f"Events of traces that were not read: {events}."))
-    for concern in concerns(manifest):
-        text = concern.found[0].upper() + concern.found[1:]
-        found.append((concern.part, f"{text} ({concern.advice})." if concern.advice else f"{text}."))
+    for warning in warnings(manifest):
+        text = warning.found[0].upper() + warning.found[1:]
+        found.append((warning.part, f"{text} ({warning.hint})." if warning.hint else f"{text}."))
     return found

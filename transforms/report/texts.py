@@ -1,0 +1,123 @@
+"""What is said of a dataset in words: texts of its manifest that the card, the report and the commands show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from transforms.base.hidden import escaped
+from transforms.base.phrases import counted, most_of
+from transforms.corpus.mix import mix_of
+
+_MOST_OF_A_NAME = 80
+
+
+def described_source(manifest: Mapping[str, Any], number: int) -> dict[str, str]:
+    """Return what a table shows of a source of a manifest, by the title of each column.
+
+    Args:
+        manifest: of the dataset.
+        number: of the source.
+    """
+    source = manifest["sources"][number]
+    counts = {
+        "read": source["records"]["read"],
+        "dropped": sum(source["records"]["dropped"].values()),
+        "rejected": sum(source["records"]["rejected"].values()),
+        "rows": source["rows"],
+        "tokens": source["tokens"],
+        "trained on": source["trained_tokens"],
+    }
+    return {title: f"{count:,}" for title, count in counts.items()} | mix_of_source(manifest, number)
+
+
+def mix_of_source(manifest: Mapping[str, Any], number: int) -> dict[str, str]:
+    """Return what was asked of a source and what came out, by the titles of columns; empty if there is no mix.
+
+    Args:
+        manifest: of the dataset.
+        number: of the source.
+    """
+    job = manifest["job"]
+    of_sources = [(source["name"], source.get("options", {})) for source in job.get("sources", ())]
+    mix = mix_of(job.get("options", {}), of_sources)  # None of a custom pipeline
+    if mix is None:
+        return {}
+    source, weights = mix.sources[number], sum(each.weight or 0 for each in mix.sources)
+    by = mix.by.replace("_", " ")
+    words = [] if source.weight is None else [f"weight {source.weight:g} ({source.weight / weights:.2%} of {by})"]
+    words += [f"epochs {source.epochs:,}"] if source.epochs != 1 else []
+    limits = {"max_examples": source.max_examples, "max_tokens": source.max_tokens}
+    words += [f"{name} {limit:,}" for name, limit in limits.items() if limit]
+    came_out = manifest["sources"][number]["trained_tokens"] / max(manifest["trained_tokens"], 1)
+    return {"asked for": ", ".join(words) or "all", "came out": f"{came_out:.2%} of trained tokens"}
+
+
+def unread_text(manifest: Mapping[str, Any], most: int = 4) -> str:
+    """Describe the text that was not read, such as `solution (800 records, 1.0 M characters)`; empty if there is none.
+
+    Args:
+        manifest: of the dataset. Those of earlier versions have no such count.
+        most: how many columns and keys are named; the ones with most characters are first.
+    """
+    unread = manifest.get("statistics", {}).get("unread", {})
+    names = sorted(unread, key=lambda name: (-unread[name]["characters"], name))
+    described = [f"{_shown(name)} ({_counted(**unread[name])})" for name in names[:most]]
+    return ", ".join(described) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def contamination_text(manifest: Mapping[str, Any]) -> str:
+    """Describe what records were compared with evaluation sets, and what was found; empty if they were not.
+
+    Args:
+        manifest: of the dataset.
+    """
+    job = manifest["job"]
+    if not (evaluations := job.get("evaluations")):
+        return ""
+    options, found = job["options"], manifest["statistics"].get("contaminated", {})
+    words = f"runs of {options['decontaminate_words']} words"
+    text = f"compared with {counted(evaluations['records'], 'record')} of evaluation sets, by {words}: "
+    text += f"{counted(sum(found.values()), 'record')} {'share' if sum(found.values()) != 1 else 'shares'} some"
+    if found:
+        text += f" ({most_of(found, 4)}), and {'left out' if options['contaminated'] == 'drop' else 'kept'}"
+    if evaluations["too_short"]:
+        text += f"; {counted(evaluations['too_short'], 'evaluation record')} too short to be found"
+    if evaluations["in_templates"]:
+        text += f"; {counted(evaluations['in_templates'], 'run')} in too many of them to be looked for"
+    if uncompared := manifest["notes"].get("not_compared_with_evaluations"):
+        text += f"; {counted(uncompared, 'record')} of token ids not compared"
+    return text
+
+
+def unread_events_text(manifest: Mapping[str, Any], most: int = 4) -> str:
+    """Describe the events of traces that were not read, such as `codex/turn_context (12 of 12)`; empty if all were.
+
+    Args:
+        manifest: of the dataset. Those of earlier versions have no such count.
+        most: how many kinds are named; the most frequent ones are first.
+    """
+    events = manifest.get("statistics", {}).get("trace_events", {})
+    kinds = sorted((kind for kind in events if events[kind]["not_read"]), key=lambda kind: -events[kind]["not_read"])
+    described = [
+        f"{_shown(kind)} ({events[kind]['not_read']:,} of {events[kind]['read'] + events[kind]['not_read']:,})"
+        for kind in kinds[:most]
+    ]
+    return ", ".join(described) + (f" and {len(kinds) - most} more kinds" if len(kinds) > most else "")
+
+
+def _shown(name: str) -> str:
+    """A name that comes from the data, in one line."""
+    name = escaped(name).replace("\n", " ")
+    return name if len(name) <= _MOST_OF_A_NAME else f"{name[:_MOST_OF_A_NAME]}..."
+
+
+def _counted(records: int, characters: int) -> str:
+    size = f"{characters / 1e6:.1f} M" if characters >= 1e6 else f"{characters:,}"
+    return f"{records:,} record{'s' * (records != 1)}, {size} character{'s' * (characters != 1)}"
+
+
+def records_compared(notes: Mapping[str, int]) -> str:
+    """Return of how many records parity was checked, such as `20 of 198 records`. notes: of a manifest."""
+    checked = notes.get("parity_records_checked", 0)
+    return f"{checked:,} of {checked + notes.get('parity_records_not_checked', 0):,} records"
