@@ -77,20 +77,27 @@ def parse_beam_options(options: Options, flags: Sequence[str]) -> PipelineOption
 
 def _parse(runner: str, flags: Sequence[str]) -> tuple[PipelineOptions, Any]:
     """Beam's options, and the runner, which is created only to check that it can be."""
-    beam_options, printed = PipelineOptions([*flags, f"--runner={runner}"]), io.StringIO()
+    beam_options = _beam_options([*flags, f"--runner={runner}"])
     try:
-        with redirect_stderr(printed):
-            beam_options.get_all_options()
-            return beam_options, create_runner(runner)
-    except SystemExit:
-        raise UserError(printed.getvalue().strip().splitlines()[-1].partition("error: argument ")[2]) from None
+        return beam_options, create_runner(runner)
     except (ValueError, ImportError, AttributeError) as error:  # the runner is Beam's, or module.Class
         raise UserError(f"--runner {runner}: {error}") from None
 
 
+def _beam_options(flags: Sequence[str]) -> PipelineOptions:
+    """Beam's options. Raises UserError if it refuses one."""
+    beam_options, printed = PipelineOptions(flags), io.StringIO()
+    try:
+        with redirect_stderr(printed):
+            beam_options.get_all_options()
+    except SystemExit:
+        raise UserError(printed.getvalue().strip().splitlines()[-1].partition("error: argument ")[2]) from None
+    return beam_options
+
+
 def is_dry_run(flags: Sequence[str]) -> bool:
-    """Return whether Beam's own options, as arguments, ask that nothing is run."""
-    return bool(PipelineOptions(flags).view_as(TestOptions).dry_run)
+    """Return whether Beam's own options, as arguments, ask that nothing is run. Raises UserError if it refuses one."""
+    return bool(_beam_options(flags).view_as(TestOptions).dry_run)
 
 
 def run_job(
