@@ -175,12 +175,12 @@ def check_free(folder: Folder, overwrite: bool = False) -> None:
         ParameterError: if it is a file, or holds something else.
         UserError: if a folder of the dataset is a link, or another version of Chatmill wrote it.
     """
-    check_no_links(folder)
-    if not overwrite:
-        check_format(folder)
     kind = kind_of(folder.output)
     if kind == "file":
         raise ParameterError("output", folder.output, "there is a file of that name. Give a folder.")
+    check_no_links(folder)
+    if not overwrite:
+        check_format(folder)
     if kind == "directory" and not exists(folder.state) and holds_anything(folder.output):
         advice = "overwrite replaces only what Chatmill wrote; " if overwrite else ""
         problem = f"the folder holds other files. {advice}Give one that is empty or new."
