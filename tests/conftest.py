@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from support.drawn import FEW
+
 os.environ["HF_HUB_OFFLINE"] = "1"
 # Otherwise gcsfs requests the type of each bucket from a Google server. It reads this variable when it is imported.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
@@ -17,14 +19,14 @@ os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 # A busy machine is not an error of the code. The same code passes each time; TEST_SLOW=1 draws other examples. Of each
 # test, TEST_FAST=1 runs a few of its parameters, and draws a few examples.
 is_slow, is_fast = bool(os.environ.get("TEST_SLOW")), bool(os.environ.get("TEST_FAST"))
-FEW_PARAMETERS, FEW_EXAMPLES = 4, 10
+FEW_PARAMETERS = 4
 # With a mutant (run_mutants.py) it is enough that some example fails.
 phases = [Phase.explicit, Phase.generate] if "TEST_MUTANTS" in os.environ else [*Phase]
 settings.register_profile(
     "suite",
     deadline=None,
     derandomize=not is_slow,
-    max_examples=1_000 if is_slow else 100,
+    max_examples=1_000 if is_slow else FEW if is_fast else 100,
     phases=phases,
     suppress_health_check=[HealthCheck.too_slow],
 )
@@ -49,11 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     of_functions: dict[Any, list[pytest.Item]] = {}
     for item in items:
-        function = item.function  # type: ignore[attr-defined]
-        of_functions.setdefault(function, []).append(item)
-        if all_examples := getattr(function, "_hypothesis_internal_use_settings", None):
-            few = min(all_examples.max_examples, FEW_EXAMPLES)
-            function._hypothesis_internal_use_settings = settings(all_examples, max_examples=few)
+        of_functions.setdefault(item.function, []).append(item)  # type: ignore[attr-defined]
     kept = {item for found in of_functions.values() for item in found[:: -(-len(found) // FEW_PARAMETERS)]}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]

@@ -10,9 +10,10 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from support.drawn import examples
 from support.paths import ROOT
 
 ROWS = 101
@@ -41,7 +42,7 @@ def rows_of_rank(folder: Path, used: int, rank: int, ranks: int) -> list[int]:
 
 
 @given(kills=st.lists(st.tuples(st.integers(1, 8), st.integers(0, 6)), max_size=3), batch=st.integers(1, 3))
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_each_row_is_used_once_whenever_it_is_killed_and_however_many_ranks_go_on(folder, kills, batch):
     used: list[int] = []
     for ranks, steps in kills:

@@ -25,11 +25,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from pipeline.job.job_json import read_job
 from support.command_line import chatmill
+from support.drawn import examples
 from support.paths import TOKENIZER
 from transforms import Conversation, Dataset, InputError, UserError
 from transforms.dataset.layout import Folder
@@ -40,8 +41,8 @@ from transforms.steps.parse import Parser
 from transforms.steps.read import read_split
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
-FUZZ = settings(
-    max_examples=EXAMPLES or 150,
+FUZZ = examples(
+    EXAMPLES or 150,
     derandomize=not EXAMPLES,
     database=None,
     suppress_health_check=list(HealthCheck),

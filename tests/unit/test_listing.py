@@ -30,9 +30,10 @@ import pytest
 import zstandard
 from fsspec import AbstractFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.drawn import examples
 from support.paths import TOKENIZER
 from support.reading import listed, order_of_splits, paths_of, urls_of
 from transforms import InputError, ParameterError
@@ -223,7 +224,7 @@ def test_a_format_that_is_chosen_is_not_doubted(tmp_path):
 objects = st.dictionaries(st.text(max_size=5), st.text(max_size=20) | st.lists(st.integers(), max_size=3), max_size=4)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.lists(objects, min_size=1, max_size=5), st.sampled_from(["a", "a.jsonl", "a.json"]), st.booleans())
 def test_no_json_is_taken_for_another_kind(tmp_path_factory, records, name, in_array):
     path = tmp_path_factory.mktemp("json") / name

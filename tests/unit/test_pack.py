@@ -14,17 +14,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.datasets import assert_statistics_add_up, manifest_of, rows_of, write_jsonl
+from support.drawn import examples
 from support.paths import TOKENIZER
 from transforms import ParameterError, pack
 
 PACKINGS = ("none", "bfd_split", "bfd", "ffd", "wrapped")
 TRUNCATIONS = ("keep_start", "keep_end", "turns", "windows", "drop")
 CUT = ("bfd_split", "wrapped")  # packings that cut records that are too long into pieces, and truncate none
-THOROUGHLY = settings(max_examples=300)
+THOROUGHLY = examples(300)
 
 Tokens = list[int]
 Row = list[Tokens]
@@ -273,7 +274,7 @@ def lengths_and_capacity(draw: st.DrawFn) -> tuple[list[int], int]:
     return draw(st.lists(length, max_size=40)), capacity
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(lengths_and_capacity(), st.sampled_from(["bfd", "ffd", "none"]))
 @example(([3896, 3895, 200, 10], 4096), "bfd")  # one of two free spaces is used up
 def test_long_segments_are_in_the_rows_of_the_quadratic_search(case: tuple[list[int], int], packing: str):

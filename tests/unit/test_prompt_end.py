@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import processors
 from transformers import AutoTokenizer
@@ -18,6 +18,7 @@ from transformers import AutoTokenizer
 from support import models
 from support.chats import assistant, batch_of, examples_of, text_of, user
 from support.datasets import rows_of, write_jsonl
+from support.drawn import examples
 from support.encodings import ATOMS, changed
 from support.tokenizers import save_tokenizer
 from transforms import Conversation, Tokenize
@@ -77,7 +78,7 @@ def cut_texts(draw: st.DrawFn) -> Any:
 
 
 @given(st.lists(cut_texts(), min_size=1, max_size=6))
-@settings(max_examples=150)
+@examples(150)
 def test_both_engines_count_the_same(folder: str, texts: list[Any]) -> None:
     fast, reference = (encoded(folder, texts, engine).outcomes for engine in ("auto", "reference"))
     assert fast.notes == reference.notes

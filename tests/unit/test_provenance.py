@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from support.drawn import examples
 from transforms import Conversation
 from transforms.chat.rendering.calls import compile_tree
 from transforms.chat.rendering.marks import read_marked, unused_marks
@@ -56,7 +57,7 @@ def sources_are_right(text: str, origin: str) -> None:
     assert at == len(text)
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(TEXTS, st.sampled_from([None, "a", " ", "ab"]), st.integers(-1, 2), st.slices(8))
 def test_copied_characters_are_those_of_their_source(origin: str, separator: str | None, limit: int, part: slice):
     text = sourced(origin, "k")
@@ -235,7 +236,7 @@ def is_whole(found: str, content: str) -> bool:
     return lost_of_content(content, printed.get(KEY, ()), False) is None
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     st.text(alphabet='ab&"<> \n-', max_size=12),
     st.lists(st.sampled_from(WHOLE), max_size=3),

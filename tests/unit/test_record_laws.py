@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.drawn import examples
 from support.records import outcome
 from transforms import RecordError, parse
 
@@ -93,7 +94,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(columns=RECORDS, options=st.sampled_from(OPTIONS), is_ascii=st.booleans(), layout=st.sampled_from([None, 1]))
 def test_any_record_becomes_an_example_or_a_reject_the_same_in_all_forms(columns, options, is_ascii, layout):
     values = [

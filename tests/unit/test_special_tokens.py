@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from support.chats import assistant, examples_of, render_config, user
+from support.drawn import examples
 from support.models import DEEPSEEK, MISTRAL, QWEN
 from support.paths import TOKENIZER
 from support.templates import CHATML
@@ -129,7 +130,7 @@ def typed_texts(draw: st.DrawFn, folder: Path) -> str:
 
 
 @TOKENIZERS
-@settings(max_examples=25)
+@examples(25)
 @given(data=st.data())
 def test_plain_text_has_no_special_token_and_decodes_to_itself_with_either_engine(folder, data):
     text = data.draw(typed_texts(folder))

@@ -10,12 +10,13 @@ import awkward
 import gigatoken
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerBase
 
 from support.chats import assistant, batch_of, examples_of, render_config, text_of, user
 from support.datasets import digests, manifest_of, write_jsonl
+from support.drawn import examples
 from support.engines import of_any_engine
 from support.models import TOKENIZERS
 from support.paths import TOKENIZER
@@ -52,7 +53,7 @@ TEXTS = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 
 @FOLDERS
 def test_tokens_and_masks_equal_the_reference(folder):
-    @settings(max_examples=100)
+    @examples(100)
     @given(st.lists(st.tuples(TEXTS, st.data()), min_size=1, max_size=4), st.booleans(), st.booleans(), st.booleans())
     def law(drawn: list[Any], special_tokens: bool, strip_bos: bool, has_prompt: bool) -> None:
         texts = []

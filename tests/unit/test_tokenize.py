@@ -13,13 +13,14 @@ import fsspec
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, processors
 from transformers import AutoTokenizer
 
 from support.chats import batch_of, text_of
 from support.datasets import rows_of, write_jsonl
+from support.drawn import examples
 from support.models import DEEPSEEK, TOKENIZERS
 from support.paths import ROOT, TOKENIZER
 from support.tokenizers import save_tokenizer
@@ -114,7 +115,7 @@ texts = st.lists(st.one_of(st.text(characters, max_size=8), special, composed, w
 )
 
 FAST = [EXAMPLES, TRL_TOKENIZER, *map(str, TOKENIZERS)]
-LAW = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+LAW = examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.mark.parametrize("folder", FAST, ids=lambda folder: "-".join(Path(folder).parts[-2:]))
