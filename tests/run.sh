@@ -2,7 +2,7 @@
 # Run lint, types and tests. Sets up .venv with the test dependencies first, if it does not exist or setup.py has changed.
 #   tests/run.sh [PYTEST ARGUMENT ..]            all but what takes hours
 #   tests/run.sh --fast [PYTEST ARGUMENT ..]     unit tests and the quickest integration tests, each with a few examples
-#   tests/run.sh --nightly                       everything at length, with Flink, a browser, trainers and mutants: hours; it
+#   tests/run.sh --nightly [LANE ..]             everything at length, with Flink, a browser, trainers and mutants: hours; it
 #                                                writes tests/nightly.json
 #   tests/run.sh --trainers [PYTEST ARGUMENT ..] the recipes with the trainers (TRL, Axolotl, ms-swift ..), which it installs
 #                                                into ~/.cache/chatmill the first time (25 GB)
@@ -16,7 +16,8 @@ ensure_venv "$root" test
 .venv/bin/mypy
 case "${1:-}" in
     --nightly)
-        exec .venv/bin/python tests/nightly.py
+        shift
+        exec .venv/bin/python tests/nightly.py "$@"
         ;;
     --fast)
         shift
