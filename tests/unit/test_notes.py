@@ -20,3 +20,18 @@ def test_notes_are_counted_and_the_first_that_was_found_is_shown(build, tmp_path
         "the record has 'one' twice in an object; the last one counts",
     )
     assert manifest["tokenized_by_reference"] == {"small_input": 4}
+
+
+def test_of_records_that_are_counted_one_by_one_the_first_is_shown(build, tmp_path):
+    """This template prints the header of an answer only with its answer, which is noted for each record."""
+    template = (
+        "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+    )
+    corpus, output = tmp_path / "chats.jsonl", tmp_path / "out"
+    chat = '{"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]}\n'
+    corpus.write_text(chat + chat)
+    options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--chat_template={template}", f"--output={output}"]
+    assert build(*options).code == 0
+    manifest = manifest_of(output)
+    assert manifest["notes"]["records_without_generation_prompt"] == 2
+    assert manifest["first_examples"]["records_without_generation_prompt"]["position"] == "byte 0"
