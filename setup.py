@@ -50,7 +50,11 @@ setup(
         "Typing :: Typed",
     ],
     packages=find_packages(include=["pipeline", "pipeline.*", "transforms", "transforms.*"]),
-    package_data={"pipeline": ["py.typed"], "transforms": ["py.typed"], "transforms.report": ["page_files/*"]},
+    package_data={
+        "pipeline": ["py.typed"],
+        "transforms": ["py.typed"],
+        "transforms.report": ["page_files/*", "recipes/*"],
+    },
     python_requires=">=3.10,<3.14",
     install_requires=[
         f"apache-beam{_BEAM}",

@@ -25,7 +25,7 @@ from transforms.chat.config import ENGINES, ParityOptions, RenderOptions, Tokeni
 from transforms.contamination.config import ContaminationOptions
 from transforms.dataset import REPORTS
 from transforms.inputs.input_options import InputOptions, ParseOptions
-from transforms.report.trainers import TRAINERS, columns_for, problems
+from transforms.report.trainers import TRAINERS
 from transforms.rows.columns import check_kept_columns
 from transforms.rows.layout import RowLayout
 from transforms.steps.row_options import CorpusOptions, PackOptions, WriteOptions
@@ -86,7 +86,7 @@ class RowOptions(
         f"the trainer that will read the rows, one of {', '.join(TRAINERS)}: chooses the columns that it needs, and "
         "refuses options with which it would train on something else, such as examples that attend to each other; "
         "trainer: that of transformers",
-        kinds.one_of(TRAINERS),
+        kinds.one_of(tuple(TRAINERS)),
         None,
         "TRAINER",
         "none; the build warns of traps",
@@ -454,8 +454,8 @@ def for_consumer(options: Options) -> Options:
     consumer = options.consumer
     if consumer is None:
         return options
-    columns = options.write_columns or columns_for(consumer, options.packing != "none")
+    columns = options.write_columns or TRAINERS[consumer].columns_of(options.packing != "none")
     options = dataclasses.replace(options, write_columns=columns)
-    for name, text in problems(consumer, RowLayout.of(vars(options))):
+    for name, text in TRAINERS[consumer].problems(RowLayout.of(vars(options))):
         raise UserError(f"--for {consumer}: --{name} {as_typed(getattr(options, name))}: {text}")
     return options

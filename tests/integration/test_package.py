@@ -27,8 +27,9 @@ def test_every_module_is_in_the_distribution(wheel):
 
 def test_files_of_the_report_are_in_the_distribution(wheel):
     """Beam's workers have what is in it, and nothing else; a worker commits the dataset."""
-    folder = ROOT / "transforms" / "report" / "page_files"
-    assert {str(path.relative_to(ROOT)) for path in folder.iterdir()} <= set(wheel.namelist())
+    report = ROOT / "transforms" / "report"
+    files = [path for folder in ("page_files", "recipes") for path in (report / folder).iterdir()]
+    assert {str(path.relative_to(ROOT)) for path in files} <= set(wheel.namelist())
 
 
 def test_type_checkers_use_the_annotations_of_both_packages(wheel):

@@ -15,7 +15,7 @@ import pytest
 
 from support.datasets import manifest_of, rows_of
 from support.trainers import HERE, environment_in, needs_trainers, python_of
-from transforms.report.trainers import recipe
+from transforms.report.trainers import TRAINERS
 from transforms.rows.layout import RowLayout
 
 pytestmark = needs_trainers
@@ -26,7 +26,7 @@ CONTAMINATED = 0.01  # of a loss of 10: examples that attend to others differ by
 def recipe_of(consumer: str, output: Path, model: Path) -> str:
     """Return the code of the recipe, as the card of the dataset has it, for a CPU."""
     layout = RowLayout.of(manifest_of(output)["job"]["options"])
-    block = recipe(consumer, "PATH OF THIS FOLDER", "YOUR MODEL", layout)
+    block = TRAINERS[consumer].recipe("PATH OF THIS FOLDER", "YOUR MODEL", layout)
     assert block in (output / "README.md").read_text()
     code = "\n".join(block.splitlines()[1:-1]).replace("PATH OF THIS FOLDER", str(output))
     code = code.replace('"YOUR MODEL"', f'"{model}"').replace(": YOUR MODEL\n", f": {model}\n")

@@ -11,7 +11,7 @@ from transforms.base.hidden import escaped
 from transforms.outputs import ShardEntry, datasets_files, loading_code
 from transforms.report.rebuilding import recipe_text
 from transforms.report.texts import contamination_text, described_source, unread_events_text, unread_text
-from transforms.report.trainers import TRAINERS, layout_warnings, problems, recipe, title_of
+from transforms.report.trainers import TRAINERS, layout_warnings
 from transforms.rows.layout import RowLayout
 
 # `datasets` takes a third of a second to read so many globs in the header of a card.
@@ -200,10 +200,11 @@ def _training(layout: RowLayout, consumer: str | None, model: str, folder: str) 
     lines = ["## Training", ""]
     if consumer is None:
         lines += [line for _, text in layout_warnings(layout) for line in (f"**Careful**: {_as_text(text)}", "")]
-    for name in [consumer] if consumer else TRAINERS:
-        found = problems(name, layout)
-        lines += [f"{title_of(name)}:", "", recipe(name, folder, model, layout), ""] if not found else []
-        lines += [f"Not for {title_of(name)}: {_as_text(found[0].text)}", ""] if found else []
+    for trainer in [TRAINERS[consumer]] if consumer else TRAINERS.values():
+        if found := trainer.problems(layout):
+            lines += [f"Not for {trainer.title}: {_as_text(found[0].text)}", ""]
+        else:
+            lines += [f"{trainer.title}:", "", trainer.recipe(folder, model, layout), ""]
     return lines
 
 
