@@ -679,6 +679,14 @@ MUTANTS = [
         "tests/unit/test_span_ends.py::test_last_token_of_each_span_is_counted",
     ),
     Mutant(
+        "report_is_silent_without_stops",
+        "transforms/report/page.py",
+        '{*ends} != {"others"}:',
+        '{*ends} != {"none"}:',
+        "the report does not say that nothing that is trained on ends with a stop",
+        "tests/integration/test_stop_tokens.py::test_the_report_counts_ends_of_turn_and_says_if_there_are_none",
+    ),
+    Mutant(
         "last_id_is_unknown",
         "transforms/steps/tokenize.py",
         "if last > self._last_id",

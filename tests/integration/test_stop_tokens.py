@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from pathlib import Path
 
+import pytest
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer
 
@@ -59,6 +62,28 @@ def test_white_space_after_the_stop_token_is_not_trained_if_that_is_chosen(tmp_p
         folder = tmp_path / choice
         folder.mkdir()
         assert built(folder, {"eos_token_id": 1}, template, f"--after_end={choice}")[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "ends", "warns"),
+    [
+        ((), ["</s> 2 100%"], False),
+        (("--train_parts=content",), ["others 2 100%"], True),
+        (("--max_length=82", "--truncation=keep_start"), ["</s> 1 50.0%", "others 1 50.0%"], False),
+    ],
+    ids=["whole turns", "without ends", "last turn cut"],
+)
+def test_the_report_counts_ends_of_turn_and_says_if_there_are_none(tmp_path, options, ends, warns):
+    template = "--chat_template=" + CHATML.replace("<|im_end|>", "</s>")
+    built(tmp_path, {"eos_token_id": 1}, template, *options)
+    page = (tmp_path / "out" / "report.html").read_text()
+    table = page.partition("Trained spans of the rows end with</caption>")[2].partition("</table>")[0]
+    rows = [" ".join(html.unescape(re.sub("<[^>]+>", " ", row)).split()) for row in table.split("<tr>")[2:]]
+    assert rows == ends
+    warning = (
+        "None of 2 spans of trained tokens ends with an added token, such as &lt;|im_end|&gt;: a model may not learn"
+    )
+    assert (warning in page) == warns
 
 
 def test_stop_token_of_the_command_line_is_trained_instead(tmp_path):
