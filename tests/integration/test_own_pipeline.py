@@ -61,6 +61,7 @@ def test_the_documented_example_run_twice_writes_each_row_once(tmp_path):
         seen.append(digests(tmp_path / "out" / "own"))
     assert "is complete: no record is read again" in done.stderr
     assert seen[0] == seen[1]
+    assert 'model="YOUR MODEL"' in (tmp_path / "out/own/README.md").read_text()  # its tokenizer is a folder
     manifest = manifest_of(tmp_path / "out" / "own")
     records = manifest["records"]
     assert records["read"] == 400

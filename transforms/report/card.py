@@ -18,8 +18,7 @@ from transforms.rows.layout import RowLayout
 _MOST_GLOBS = 5_000
 _MOST_UNREAD = 40
 _PATH, _MODEL = "PATH OF THIS FOLDER", "YOUR MODEL"
-# Names and urls that can stand in a recipe as they are, in Python and in YAML.
-_PLAIN_NAME = re.compile(r"(\w+://)?\w[\w./@+-]*")
+_HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 # Signs that begin something within a line. An underscore between letters or digits begins nothing.
 _SIGNS = re.compile(r"[\\`*<>\[\]|&~$]|(?<![^\W_])_|_(?![^\W_])")
 
@@ -45,7 +44,7 @@ def dataset_card(
     tokenizer = _without_paths(job["tokenizer_name"])
     if "chat_template" in options:
         options["chat_template"] = "another than the tokenizer's own"
-    is_model = tokenizer == job["tokenizer_name"] and _PLAIN_NAME.fullmatch(tokenizer)
+    is_model = "steps" not in job and _HUB_NAME.fullmatch(job["tokenizer_name"])  # custom pipelines name a folder
     layout = RowLayout.of(options)
     consumer = options.pop("consumer", None)
     if consumer:
