@@ -1121,4 +1121,37 @@ MUTANTS = [
         "a source cannot reset an option to its default with null",
         "tests/integration/test_recipe_files.py::test_command_line_has_the_defaults_which_null_resets",
     ),
+    # Custom pipelines.
+    Mutant(
+        "custom_output_not_empty",
+        "transforms/publish/custom_pipeline.py",
+        'if kind == "file" or (kind and holds_anything(folder.output)):',
+        'if kind == "file":',
+        "a custom pipeline writes into a folder that holds something",
+        "tests/integration/test_own_pipeline.py::test_an_output_that_is_not_empty_is_refused_while_the_pipeline_is_built",
+    ),
+    Mutant(
+        "custom_rows_not_checked",
+        "transforms/publish/custom_pipeline.py",
+        'if rows.packing != job.options["packing"]:',
+        "if rows.packing != rows.packing:",
+        "packed rows are described as rows of one example",
+        "tests/integration/test_own_pipeline.py::test_rows_that_are_others_than_was_said_end_the_run",
+    ),
+    Mutant(
+        "custom_runs_share_files",
+        "transforms/publish/custom_pipeline.py",
+        "uuid.uuid4().hex[:16]",
+        "uuid.UUID(int=0).hex[:16]",
+        "two runs to one output have the same increment, and the second one writes over what the first one committed",
+        "tests/integration/test_own_pipeline.py::test_a_pipeline_can_be_built_again_and_of_two_that_run_the_second_fails",
+    ),
+    Mutant(
+        "custom_reads_doubled",
+        "transforms/publish/custom_pipeline.py",
+        "if len({*numbers}) < len(numbers):",
+        "if not numbers:",
+        "of two reads whose splits have the same numbers, one overwrites the rows of the other with no word on why",
+        "tests/integration/test_own_pipeline.py::test_rows_of_several_reads_end_the_run",
+    ),
 ]

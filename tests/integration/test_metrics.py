@@ -1,15 +1,14 @@
-"""The metrics of a runner agree with the manifest in each step, and a resumed run counts only its own work."""
+"""The metrics of a runner agree with the manifest in each step."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 
 import apache_beam as beam
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from support.datasets import manifest_of, stopped_before_the_commit, work_in
+from support.datasets import manifest_of
 from support.paths import CHATS, TOKENIZER
 from transforms import (
     ApplyChatTemplate,
@@ -40,7 +39,14 @@ def run(output: Path) -> tuple[dict[str, int], dict[tuple[str, str], beam.metric
         | "Build" >> BuildLabels()
         | "Truncate" >> TruncateOrPack(max_length=100)
         | "Write"
-        >> WriteDataset(str(output), resume_key="1", max_reject_fraction=0.5, output_format=("parquet", "tfrecord"))
+        >> WriteDataset(
+            str(output),
+            {},
+            tokenizer=str(TOKENIZER),
+            max_length=100,
+            max_reject_fraction=0.5,
+            output_format=("parquet", "tfrecord"),
+        )
     )
     found = pipeline.run().metrics().query(beam.metrics.MetricsFilter().with_namespace("chatmill"))
     counters: Counter[str] = Counter()
@@ -52,7 +58,7 @@ def run(output: Path) -> tuple[dict[str, int], dict[tuple[str, str], beam.metric
     }
 
 
-def test_counters_equal_the_manifest_and_a_resumed_run_counts_only_its_own_work(tmp_path):
+def test_counters_equal_the_manifest(tmp_path):
     counters, distributions = run(tmp_path / "out")
     manifest = manifest_of(tmp_path / "out")
     records = manifest["records"]
@@ -73,16 +79,3 @@ def test_counters_equal_the_manifest_and_a_resumed_run_counts_only_its_own_work(
     assert (bytes_of_splits.count, bytes_of_splits.sum) == (manifest["job"]["splits"], size)
     # The time of a step does not include the steps after it. Otherwise parsing would take longer.
     assert distributions["Parse", "milliseconds"].sum < distributions["Apply", "milliseconds"].sum
-
-    output = tmp_path / "resumed"
-    with stopped_before_the_commit():
-        run(output)
-    receipts = {path: json.loads(path.read_bytes()) for path in (work_in(output) / "receipts").iterdir()}
-    assert {of.count for name, of in distributions.items() if name[1] == "milliseconds"} == {len(receipts)}
-    lost, receipt = next((path, of) for path, of in receipts.items() if of["part"] == 0 and of["last"])
-    lost.unlink()
-    counters, distributions = run(output)
-    assert counters["records_read"] == receipt["read"] < records["read"]
-    assert counters["tokens"] == sum(shard["tokens"] for shard in receipt["shards"] if shard["format"] == "parquet")
-    assert distributions["Read", "split_bytes"].count == 1
-    assert manifest_of(output) == manifest

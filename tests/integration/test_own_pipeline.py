@@ -1,43 +1,51 @@
-"""Custom pipelines: the example of docs/api.md, run twice without changes; resumed; refused."""
+"""Custom pipelines: the example of docs/api.md, and what `WriteDataset` records, refuses and leaves."""
 
 from __future__ import annotations
 
-import fcntl
-import multiprocessing
+import json
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from multiprocessing.process import BaseProcess
-from multiprocessing.synchronize import Event
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import fsspec
+import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from support.datasets import assert_statistics_add_up, digests, manifest_of, rows_of, stopped_before_the_commit, work_in
+from support.chats import assistant, user
+from support.command_line import chatmill
+from support.datasets import (
+    assert_statistics_add_up,
+    digests,
+    manifest_of,
+    rejects_of,
+    rows_of,
+    stopped_before_the_commit,
+    write_jsonl,
+)
 from support.paths import CHATS, ROOT, TOKENIZER
+from support.templates import DROPS_REASONING
 from transforms import (
     ApplyChatTemplate,
     BuildLabels,
     CheckParity,
-    Examples,
+    Dataset,
     FilterExamples,
-    MapExamples,
     ParameterError,
     ParseConversations,
-    Parts,
     ReadConversations,
     RenderConfig,
     Tokenize,
     TruncateOrPack,
-    UserError,
     WriteDataset,
 )
+
+SUPPORT, SHAREGPT = str(CHATS / "support.jsonl"), str(CHATS / "sharegpt.json")
+JOB = {"what": "support without short dialogs", "least": {"messages": 3}, "path": "/home/me/chats"}
 
 
 def documented_program() -> str:
@@ -45,365 +53,227 @@ def documented_program() -> str:
     return next(block for block in blocks if "WriteDataset" in block)
 
 
-def test_the_documented_example_is_short():
-    program = documented_program().partition("with beam.Pipeline")
-    assert len((program[1] + program[2]).strip().splitlines()) <= 12
-
-
 @pytest.mark.slow
-def test_the_documented_example_run_twice_writes_each_row_once(tmp_path):
+def test_the_documented_example_is_short_and_writes_one_dataset_which_a_second_run_leaves_as_it_is(tmp_path):
+    _, begin, rest = documented_program().partition("with beam.Pipeline")
+    assert len((begin + rest).strip().splitlines()) <= 20
     (tmp_path / "own.py").write_text(documented_program())
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    seen = []
-    for _ in range(2):
-        done = subprocess.run([sys.executable, "own.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        seen.append(digests(tmp_path / "out" / "own"))
-    assert "is complete: no record is read again" in done.stderr
-    assert seen[0] == seen[1]
-    assert 'model="YOUR MODEL"' in (tmp_path / "out/own/README.md").read_text()  # its tokenizer is a folder
-    manifest = manifest_of(tmp_path / "out" / "own")
-    records = manifest["records"]
-    assert records["read"] == 400
-    assert records["dropped"]["short"] > 0
-    assert sum(shard["rows"] for shard in manifest["shards"]) == manifest["rows"] == len(rows_of(tmp_path / "out/own"))
+    program = {"args": [sys.executable, "own.py"], "cwd": tmp_path, "capture_output": True, "text": True}
+    done = subprocess.run(**program, check=False)
+    assert done.returncode == 0, done.stderr
+    output = tmp_path / "out" / "own"
+    before, manifest = digests(output), manifest_of(output)
+    assert 'model="YOUR MODEL"' in (output / "README.md").read_text()  # its tokenizer is a folder
+    assert manifest["records"]["read"] == 400
+    assert manifest["records"]["dropped"]["short"] > 0
+    assert sum(shard["rows"] for shard in manifest["shards"]) == manifest["rows"] == len(rows_of(output))
+    again = subprocess.run(**program, check=False)
+    assert again.returncode == 1
+    assert again.stderr.splitlines()[-1] == (
+        "transforms.base.errors.ParameterError: output='out/own': it is not empty. A custom pipeline writes a new "
+        "dataset: remove what is there, or give another folder."
+    )
+    assert digests(output) == before
 
 
-def run(
-    output: Path,
-    *,
-    key: str | None = "1",
-    least: int = 3,
-    packing: str = "none",
-    text: str = "",
-    source: Path = CHATS,
-) -> None:
-    with beam.Pipeline("FnApiRunner") as pipeline:
-        examples = (
-            pipeline
-            | ReadConversations(str(source / "support.jsonl"), split_bytes=100_000)
-            | ParseConversations(schema="messages")
-            | FilterExamples(lambda example: len(example.content.messages) >= least, reason="short")
-        )
-        if text:
-            examples |= MapExamples(lambda example: example)
-        (
-            examples
-            | ApplyChatTemplate(RenderConfig(tokenizer=str(TOKENIZER)))
-            | Tokenize(str(TOKENIZER))
-            | BuildLabels()
-            | TruncateOrPack(max_length=512, packing=packing)
-            | WriteDataset(str(output), resume_key=key, max_reject_fraction=0.05)
-        )
+def rows_from(*patterns: str, **packing: Any) -> beam.PCollection:
+    """Rows of a pipeline that reads each pattern by itself, and is not run."""
+    pipeline = beam.Pipeline("FnApiRunner")
+    read = [
+        pipeline | f"read {number}" >> ReadConversations(pattern, split_bytes=100_000)
+        for number, pattern in enumerate(patterns or [SUPPORT])
+    ]
+    return (
+        (read[0] if len(read) == 1 else read | beam.Flatten())
+        | ParseConversations(keep_columns=["id"])
+        | FilterExamples(lambda example: len(example.content.messages) >= 3, reason="short")
+        | ApplyChatTemplate(RenderConfig(tokenizer=str(TOKENIZER)))
+        | Tokenize(str(TOKENIZER))
+        | BuildLabels()
+        | TruncateOrPack(**{"max_length": 512} | packing)
+    )
+
+
+def write(output: object, *patterns: str, rows: Mapping[str, Any] | None = None, **options: Any) -> beam.Pipeline:
+    """A pipeline that writes a dataset. It is not run. rows: how they are packed."""
+    options = {"max_length": 512, "keep_columns": ["id"], "max_reject_fraction": 0.05} | options
+    dataset = WriteDataset(str(output), JOB, tokenizer=str(TOKENIZER), **options)
+    return (rows_from(*patterns, **(rows or {})) | dataset).pipeline
+
+
+def run(output: object, *patterns: str, **options: Any) -> None:
+    write(output, *patterns, **options).run().wait_until_finish()
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
     output = tmp_path_factory.mktemp("own") / "out"
-    run(output)
+    run(output, rows={"packing": "bfd"}, packing="bfd")
     return output
 
 
-def test_interrupted_pipeline_resumes_without_duplicate_rows(finished, tmp_path):
-    """As if it had been killed after some splits: their receipts and shards are there, and the rest is not."""
-    output = tmp_path / "out"
+def test_job_and_layout_are_recorded(finished):
+    manifest = manifest_of(finished)
+    job = manifest["job"]
+    assert job["custom"] == JOB
+    assert job["options"] == {
+        "packing": "bfd",
+        "max_length": 512,
+        "shift_labels": False,
+        "keep_columns": ["id"],
+        "output_format": ["parquet"],
+        "write_columns": None,
+        "provenance": False,
+    }
+    assert manifest["layout"] == {
+        "columns": ["input_ids", "labels", "seq_lengths", "id"],
+        "packing": "bfd",
+        "max_length": 512,
+        "shift_labels": False,
+    }
+    rows = rows_of(finished)
+    assert job["splits"] > 3
+    assert manifest["snapshot"] == {"version": 1, "increments": 1}
+    assert manifest["rows"] == len(rows) > 0
+    assert {*rows[0]} == {"input_ids", "labels", "seq_lengths", "id"}
+    shard = pq.read_schema(finished / manifest["shards"][0]["path"]).metadata[b"chatmill"]
+    assert json.loads(shard) == manifest["layout"] | {"tokenizer": job["tokenizer"]}
+    assert_statistics_add_up(manifest)
+
+
+def test_it_is_a_dataset_as_any_other(finished, tmp_path, capsys):
+    assert chatmill("verify", finished) == 0
+    assert chatmill("diff", finished, finished) == 0
+    assert Dataset(str(finished)).tokenizer.decode(rows_of(finished)[0]["input_ids"])
+    assert not (finished / "recipe.yaml").exists() and not (finished / "_chatmill" / "building").exists()
+    card, page = (finished / "README.md").read_text(), (finished / "report.html").read_text()
+    assert "| what | support without short dialogs |" in card and "/home/me" not in card
+    assert "A custom pipeline built this dataset:" in page and "support without short dialogs" in page
+    capsys.readouterr()
+    assert chatmill("build", "--input", SUPPORT, "--tokenizer", TOKENIZER, "--output", finished, "--append") == 2
+    assert str(finished) in capsys.readouterr().err.splitlines()[-1]
+    assert manifest_of(finished)["snapshot"]["version"] == 1
+
+
+@pytest.mark.parametrize("is_there", ["dataset", "file below", "file"])
+def test_an_output_that_is_not_empty_is_refused_while_the_pipeline_is_built(finished, tmp_path, is_there):
+    output = finished if is_there == "dataset" else tmp_path / "out"
+    if is_there != "dataset":
+        notes = output / "notes.txt" if is_there == "file below" else output
+        notes.parent.mkdir(exist_ok=True)
+        notes.write_text("mine")
+    before = digests(output.parent)
+    with pytest.raises(ParameterError, match=rf"^output='{output}': it is not empty\. .* give another folder\.$"):
+        write(output)
+    assert digests(output.parent) == before
+
+
+def test_a_pipeline_can_be_built_again_and_of_two_that_run_the_second_fails(tmp_path):
+    """A notebook builds its pipeline again after an error: until a pipeline runs, its output stays empty."""
+    first, second = write(tmp_path), write(tmp_path)
+    first.run().wait_until_finish()
+    manifest = manifest_of(tmp_path)
+    files = {shard["path"]: shard["sha256"] for shard in manifest["shards"]}
+    with pytest.raises(Exception, match="another run has committed a dataset to it meanwhile"):
+        second.run().wait_until_finish()
+    assert manifest_of(tmp_path) == manifest
+    assert {path: digests(tmp_path)[path] for path in files} == files
+    assert chatmill("verify", tmp_path) == 0
+
+
+def test_what_a_runner_does_again_has_the_same_bytes(tmp_path):
+    pipeline = write(tmp_path)
     with stopped_before_the_commit():
-        run(output)
-    receipts = sorted((work_in(output) / "receipts").iterdir())
-    assert len(receipts) > 3
-    for receipt in receipts[:2]:
-        receipt.unlink()
-    before = {path: path.stat().st_mtime_ns for path in output.glob("data/*")}
-    run(output)
-    assert digests(output) == digests(finished)
-    written = {path.name.split("-")[2] for path, moment in before.items() if path.stat().st_mtime_ns != moment}
-    assert written == {f"{int(receipt.name.split('-')[0]):06d}" for receipt in receipts[:2]}
-    assert not (output / "_chatmill" / "building").exists()
+        pipeline.run()
+    before = digests(tmp_path / "data") | digests(tmp_path / "records")
+    pipeline.run().wait_until_finish()
+    assert digests(tmp_path / "data") | digests(tmp_path / "records") == before
+    assert chatmill("verify", tmp_path) == 0
+
+
+def test_a_run_that_failed_is_not_resumed_and_its_rejects_can_be_read(tmp_path, capsys):
+    with pytest.raises(Exception, match=r"records were rejected, more than max_reject_fraction 0"):
+        run(tmp_path, max_reject_fraction=0)
+    assert rejects_of(tmp_path) and not (tmp_path / "manifest.json").exists()
+    assert chatmill("inspect", tmp_path, "--reason", "invalid_json") == 0
+    with pytest.raises(ParameterError, match="it is not empty"):
+        write(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("change", "differing"),
-    [({"key": "2", "least": 4}, "resume_key"), ({"packing": "bfd"}, "options, steps"), ({"text": "x"}, "steps")],
-    ids=["resume_key", "options", "steps"],
+    ("rows", "options", "says"),
+    [
+        ({"packing": "bfd"}, {}, "packing is 'none', and the rows have 'bfd'"),
+        ({}, {"max_length": 64}, r"max_length is 64, and the rows have \d+"),
+        ({"shift_labels": True}, {}, "shift_labels is False, and the rows have True"),
+        ({}, {"keep_columns": ["topic"]}, r"keep_columns is \['topic'\], and the rows have \['id'\]"),
+    ],
+    ids=["packing", "max_length", "shift_labels", "keep_columns"],
 )
-def test_another_pipeline_on_the_same_output_is_refused_while_it_is_built(finished, change, differing):
-    before = digests(finished)
-    with pytest.raises(ParameterError, match=rf"it holds the dataset of another pipeline: {differing} differ\."):
-        run(finished, **change)
-    assert digests(finished) == before
+def test_rows_that_are_others_than_was_said_end_the_run(tmp_path, rows, options, says):
+    with pytest.raises(Exception, match=f"WriteDataset: {says}. Give the same"):
+        run(tmp_path, rows=rows, **options)
+    assert not (tmp_path / "_chatmill" / "versions").exists()
 
 
-def test_what_functions_do_is_not_compared(finished):
-    before = digests(finished)
-    run(finished, least=4)
-    assert digests(finished) == before
+def test_rows_of_several_reads_end_the_run(tmp_path):
+    with pytest.raises(Exception, match="its rows come from several ReadConversations; expected one"):
+        run(tmp_path, SUPPORT, SHAREGPT)
+    assert not (tmp_path / "manifest.json").exists()
 
 
-@pytest.mark.parametrize("is_finished", [True, False], ids=["finished", "unfinished"])
-def test_a_dataset_is_not_resumed_without_the_key_of_both_runs(tmp_path, is_finished):
-    with_key, without_key = tmp_path / "with", tmp_path / "without"
-    for folder, key in ((with_key, "1"), (without_key, None)):
-        with nullcontext() if is_finished else stopped_before_the_commit():
-            run(folder, key=key)
-    before = digests(tmp_path)
-    for key in (None, "1"):
-        with pytest.raises(ParameterError, match=rf"^resume_key={key!r}: .* That run had no resume_key, so it"):
-            run(without_key, key=key)
-    with pytest.raises(ParameterError, match=r"^resume_key=None: .* Give resume_key, the same as before, only if"):
-        run(with_key, key=None)
-    assert digests(tmp_path) == before
-
-
-def test_a_pipeline_that_wrote_nothing_can_be_changed_and_needs_no_key(tmp_path):
-    rows_from() | WriteDataset(str(tmp_path))
-    run(tmp_path, key=None)
-    assert manifest_of(tmp_path)["rows"] == len(rows_of(tmp_path)) > 0
-    assert "MapExamples" not in str(manifest_of(tmp_path)["job"]["steps"])
-
-
-def test_changed_inputs_are_refused(tmp_path):
-    chats = tmp_path / "chats"
-    chats.mkdir()
-    lines = (CHATS / "support.jsonl").read_bytes().splitlines(keepends=True)
-    (chats / "support.jsonl").write_bytes(b"".join(lines[:50]))
-    run(tmp_path / "out", source=chats)
-    (chats / "support.jsonl").write_bytes(b"".join(lines[:60]))
-    with pytest.raises(ParameterError, match=r"another pipeline: .*inputs"):
-        run(tmp_path / "out", source=chats)
-
-
-def test_folder_with_other_files_is_refused(tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ParameterError, match="the folder holds other files"):
-        run(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
-
-
-def test_dataset_of_the_command_line_is_refused(build, tmp_path):
-    chats = CHATS / "arithmetic.jsonl"
-    options = ("--input", chats, "--tokenizer", TOKENIZER, "--output", tmp_path / "out", "--max_reject_fraction=0.5")
-    assert build(*options).code == 0
-    with pytest.raises(ParameterError, match="a dataset of the command line"):
-        run(tmp_path / "out")
-
-
-def test_pattern_that_matches_no_file_is_refused_while_the_pipeline_is_built(tmp_path):
-    with pytest.raises(ParameterError, match=r"nowhere\.jsonl"):
-        beam.Pipeline("FnApiRunner") | ReadConversations(str(tmp_path / "nowhere.jsonl"))
-
-
-def test_rows_of_two_sources_are_refused(tmp_path):
-    pipeline = beam.Pipeline("FnApiRunner")
-    read = [
-        pipeline | f"read {name}" >> ReadConversations(str(CHATS / name))
-        for name in ("support.jsonl", "arithmetic.jsonl")
-    ]
-    rows = (
-        read
-        | beam.Flatten()
-        | ParseConversations()
-        | ApplyChatTemplate(RenderConfig(tokenizer=str(TOKENIZER)))
-        | Tokenize(str(TOKENIZER))
-        | BuildLabels()
-        | TruncateOrPack()
-    )
-    with pytest.raises(UserError, match="has 2 inputs and 0 side inputs; expected one line of steps"):
-        rows | WriteDataset(str(tmp_path / "out"))
-    assert not (tmp_path / "out").exists()
-
-
-def test_different_tokenizers_for_template_and_ids_are_refused(tmp_path):
-    rows = (
-        beam.Pipeline("FnApiRunner")
-        | ReadConversations(str(CHATS / "support.jsonl"))
-        | ParseConversations()
-        | ApplyChatTemplate(RenderConfig(tokenizer=str(TOKENIZER)))
-        | Tokenize(str(ROOT / "tests" / "trl" / "tokenizer"))
-        | BuildLabels()
-        | TruncateOrPack()
-    )
-    with pytest.raises(UserError, match="expected one and the same"):
-        rows | WriteDataset(str(tmp_path / "out"))
-
-
-def test_two_datasets_of_one_source_are_refused(tmp_path):
-    """The receipts of one of them would say which splits the other one skips."""
-    rows = (
-        beam.Pipeline("FnApiRunner")
-        | ReadConversations(str(CHATS / "support.jsonl"))
-        | ParseConversations()
-        | ApplyChatTemplate(RenderConfig(tokenizer=str(TOKENIZER)))
-        | Tokenize(str(TOKENIZER))
-        | BuildLabels()
-        | TruncateOrPack()
-    )
-    rows | "one" >> WriteDataset(str(tmp_path / "one"))
-    with pytest.raises(UserError, match="feeds another dataset"):
-        rows | "two" >> WriteDataset(str(tmp_path / "two"))
-
-
-def test_changed_formatter_is_refused(tmp_path):
-    formatter = tmp_path / "formatter.py"
-
-    def build() -> None:
-        with beam.Pipeline("FnApiRunner") as pipeline:
-            (
-                pipeline
-                | ReadConversations(str(CHATS / "support.jsonl"))
-                | ParseConversations(formatter=f"{formatter}:as_text")
-                | ApplyChatTemplate(RenderConfig(tokenizer=str(TOKENIZER)))
-                | Tokenize(str(TOKENIZER))
-                | BuildLabels()
-                | TruncateOrPack()
-                | WriteDataset(str(tmp_path / "out"), resume_key="1", max_reject_fraction=0.05)
-            )
-
-    formatter.write_text("def as_text(record): return 'one'")
-    build()
-    formatter.write_text("def as_text(record): return 'two'")
-    with pytest.raises(ParameterError, match="another pipeline: formatter differ"):
-        build()
-
-
-def rows_from(*steps: beam.PTransform, config: RenderConfig | None = None) -> beam.PCollection:
-    """Rows of a pipeline with steps between parsing and rendering, which is not run."""
-    config = config or RenderConfig(tokenizer=str(TOKENIZER))
-    examples = beam.Pipeline("FnApiRunner") | ReadConversations(str(CHATS / "support.jsonl")) | ParseConversations()
-    for step in steps:
-        examples |= step
-    texts = examples | ApplyChatTemplate(config) | CheckParity(RenderConfig(tokenizer=str(TOKENIZER)))
-    return texts | Tokenize(str(TOKENIZER)) | BuildLabels() | TruncateOrPack()
-
-
-def test_a_foreign_step_is_named_in_the_job_and_not_compared(tmp_path):
-    def to_dataset(label: str) -> None:
-        steps = label >> beam.Map(lambda parts: parts).with_output_types(Parts[Examples])
-        rows = rows_from(steps) | WriteDataset(str(tmp_path), resume_key="1", max_reject_fraction=0.05)
-        rows.pipeline.run().wait_until_finish()
-
-    to_dataset("line 7")
-    to_dataset("line 8")
-    assert manifest_of(tmp_path)["job"]["steps"][1] == {"step": "line 7", "foreign": True}
-
-
-def test_steps_that_contradict_each_other_are_refused(tmp_path):
-    other = RenderConfig(tokenizer=str(TOKENIZER), loss_on="last_assistant")
-    with pytest.raises(UserError, match="have loss_on last_assistant and auto"):
-        rows_from(config=other) | WriteDataset(str(tmp_path))
-
-
-def sources_to(output: Path, patterns: dict[str, list[str]], *sources: dict[str, str]) -> beam.PCollection:
-    config = RenderConfig(tokenizer=str(TOKENIZER))
-    return (
-        beam.Pipeline("FnApiRunner")
-        | ReadConversations(patterns)
-        | ParseConversations()
-        | ApplyChatTemplate(config, sources=sources)
-        | CheckParity(config, sources=sources)
-        | Tokenize(str(TOKENIZER))
-        | BuildLabels()
-        | TruncateOrPack()
-        | WriteDataset(str(output), resume_key="1", max_reject_fraction=0.05)
-    )
-
-
-SUPPORT, SHAREGPT = str(CHATS / "support.jsonl"), str(CHATS / "sharegpt.json")
+def sources_to(output: Path, patterns: dict[str, str], *names: str) -> None:
+    config, sources = RenderConfig(tokenizer=str(TOKENIZER)), [{"loss_on": "last_assistant"}, {"loss_on": "all"}]
+    with beam.Pipeline("FnApiRunner") as pipeline:
+        (
+            pipeline
+            | ReadConversations(patterns)
+            | ParseConversations()
+            | ApplyChatTemplate(config, sources=sources)
+            | CheckParity(config, sources=sources)
+            | Tokenize(str(TOKENIZER))
+            | BuildLabels()
+            | TruncateOrPack()
+            | WriteDataset(str(output), {}, tokenizer=str(TOKENIZER), sources=names, max_reject_fraction=0.05)
+        )
 
 
 def test_sources_have_their_own_options_and_sums(tmp_path):
-    both = {"support": [SUPPORT], "sharegpt": [SHAREGPT]}
-    sources_to(tmp_path, both, {"loss_on": "last_assistant"}, {"loss_on": "all"}).pipeline.run().wait_until_finish()
-    manifest = manifest_of(tmp_path)
+    both = {"support": SUPPORT, "sharegpt": SHAREGPT}
+    with pytest.raises(Exception, match="there is a source 2; expected the names of all in sources"):
+        sources_to(tmp_path / "unnamed", both, "support")
+    sources_to(tmp_path / "out", both, *both)
+    manifest = manifest_of(tmp_path / "out")
     support, sharegpt = manifest["sources"]
     assert (support["name"], sharegpt["name"]) == ("support", "sharegpt")
     assert 0 < support["trained_tokens"] < support["tokens"]
     assert sharegpt["trained_tokens"] == sharegpt["tokens"] > 0
-    assert support["rows"] + sharegpt["rows"] == manifest["rows"] == len(rows_of(tmp_path))
+    assert support["rows"] + sharegpt["rows"] == manifest["rows"] == len(rows_of(tmp_path / "out"))
     assert_statistics_add_up(manifest)
-    with pytest.raises(ParameterError, match="another pipeline: steps differ"):
-        sources_to(tmp_path, both, {"loss_on": "last_assistant"}, {})
 
 
-def test_sources_that_do_not_fit_the_steps_are_refused(tmp_path):
-    with pytest.raises(UserError, match="has parameters for 1 sources, and ReadConversations reads 2: a, b"):
-        sources_to(tmp_path, {"a": [SUPPORT], "b": [SHAREGPT]}, {})
+def test_turns_that_differ_from_inference_have_their_budget(tmp_path):
+    dialog = [user("a"), assistant("b", reasoning_content="r"), user("c"), assistant("d")]
+    config = RenderConfig(tokenizer=str(TOKENIZER), chat_template=DROPS_REASONING)
+    texts = (
+        beam.Pipeline("FnApiRunner")
+        | ReadConversations(str(write_jsonl(tmp_path / "chats.jsonl", [{"messages": dialog}])))
+        | ParseConversations()
+        | ApplyChatTemplate(config)
+        | CheckParity(config)
+    )
+    rows = texts | Tokenize(str(TOKENIZER)) | BuildLabels() | TruncateOrPack()
+    dataset = WriteDataset(str(tmp_path / "out"), {}, tokenizer=str(TOKENIZER), max_parity_fraction=0)
+    with pytest.raises(Exception, match="turns that were compared differ from inference"):
+        (rows | dataset).pipeline.run()
+
+
+def test_inputs_are_refused_while_the_pipeline_is_built(tmp_path):
+    with pytest.raises(ParameterError, match=r"nowhere\.jsonl"):
+        rows_from(str(tmp_path / "nowhere.jsonl"))
     with pytest.raises(ParameterError, match=r"support.jsonl': it is in two sources, a and b\."):
-        sources_to(tmp_path, {"a": [SUPPORT], "b": [str(CHATS)]}, {}, {})
-
-
-def test_it_has_no_recipe(finished):
-    assert (finished / "README.md").exists() and not (finished / "recipe.yaml").exists()
-
-
-def test_finished_dataset_is_not_written_again(finished):
-    card = finished / "README.md"
-    before = card.read_text()
-    card.write_text("edited by its owner")
-    try:
-        run(finished)
-        assert card.read_text() == "edited by its owner"
-    finally:
-        card.write_text(before)
-
-
-def build_and_wait(output: Path, built: Event) -> None:
-    rows_from() | WriteDataset(str(output))
-    built.set()
-    time.sleep(600)
-
-
-@contextmanager
-def built_elsewhere(output: Path) -> Iterator[BaseProcess]:
-    """Another process, which has built a pipeline to an output and is about to run it."""
-    fork = multiprocessing.get_context("fork")
-    built = fork.Event()
-    process = fork.Process(target=build_and_wait, args=(output, built))
-    process.start()
-    assert built.wait(60)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.join()
-
-
-def test_two_pipelines_do_not_write_one_dataset_to_one_output(finished, tmp_path):
-    output = tmp_path / "out"
-    with built_elsewhere(output) as other:
-        before = sorted(output.rglob("*"))
-        with pytest.raises(ParameterError, match=rf"another run is writing to it: process {other.pid} on "):
-            rows_from() | WriteDataset(str(output))
-        assert sorted(output.rglob("*")) == before
-    run(output)  # at once, since the other one is gone
-    assert digests(output) == digests(finished)
-    assert not (output / "_chatmill" / "lock").exists()
-
-
-def test_a_pipeline_is_refused_while_a_build_writes_to_its_output(tmp_path):
-    output = tmp_path / "out"
-    (output / "_chatmill").mkdir(parents=True)
-    with open(output / "_chatmill" / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # as a build does
-        with pytest.raises(ParameterError, match="another run is writing to it"):
-            rows_from() | WriteDataset(str(output))
-
-
-def test_a_pipeline_fails_if_a_build_commits_first_and_its_work_stays(build, tmp_path):
-    output, options = tmp_path / "out", ("--input", CHATS / "arithmetic.jsonl", "--tokenizer", TOKENIZER)
-    pipeline = (rows_from() | WriteDataset(str(output), max_reject_fraction=0.05)).pipeline
-    work = work_in(output)
-    assert build(*options, "--output", output, "--overwrite", "--max_reject_fraction=0.5").code == 0
-    with pytest.raises(Exception, match="version 1 was committed meanwhile"):
-        pipeline.run().wait_until_finish()
-    assert [*work.glob("receipts/*.json")]
-    assert manifest_of(output)["snapshot"]["version"] == 1
-
-
-def test_a_process_may_build_its_pipeline_again(tmp_path):
-    """A notebook builds its pipeline again after an error."""
-    _, later = (rows_from() | WriteDataset(str(tmp_path), max_reject_fraction=0.05) for _ in range(2))
-    later.pipeline.run().wait_until_finish()
-    assert manifest_of(tmp_path)["rows"] == len(rows_of(tmp_path)) > 0
+        beam.Pipeline("FnApiRunner") | ReadConversations({"a": [SUPPORT], "b": [str(CHATS)]})
 
 
 class OtherStore(MemoryFileSystem):
@@ -415,4 +285,4 @@ class OtherStore(MemoryFileSystem):
 def test_a_store_without_exclusive_create_is_refused():
     fsspec.register_implementation("otherstore", OtherStore, clobber=True)
     with pytest.raises(ParameterError, match=r"its store cannot create a file only if there is none"):
-        rows_from() | WriteDataset("otherstore://own/out")
+        write("otherstore://own/out")

@@ -36,8 +36,6 @@ class File:
 class _NoPipeline:
     """Takes the steps of a pipeline and makes none of them: it is enough that the files are listed."""
 
-    finished = unfinished = property(lambda self: self)
-
     def __or__(self, step: object) -> _NoPipeline:
         return self
 

@@ -9,7 +9,6 @@ import sys
 import threading
 from concurrent import futures
 
-import apache_beam as beam
 import grpc
 import pytest
 from apache_beam.options.pipeline_options import (
@@ -91,19 +90,6 @@ def test_beam_has_the_running_mode_and_the_runner_name_of_the_local_fallback():
     options = PipelineOptions(["--direct_running_mode=multi_processing", "--direct_num_workers=2"])
     assert options.view_as(DirectOptions).direct_running_mode == "multi_processing"
     assert type(create_runner("FnApiRunner")).__name__ == "FnApiRunner"
-
-
-# ---- own pipelines: transforms/publish/custom_pipeline.py ---
-
-
-def test_collection_has_the_transforms_that_produce_it():
-    numbers = beam.Pipeline() | "numbers" >> beam.Create([1])
-    doubled = numbers | "double" >> beam.Map(lambda number: 2 * number)
-    node = doubled.producer
-    assert isinstance(node.transform, beam.ParDo) and isinstance(node.transform.fn, beam.DoFn)
-    assert node.full_label == "double"
-    assert [collection.producer.full_label for collection in node.inputs] == [numbers.producer.full_label]
-    assert numbers.producer.parent.full_label == "numbers"
 
 
 # ---- any runner: pipeline/job/run.py, pipeline/cli/options.py ---

@@ -261,7 +261,7 @@ def test_filters_and_maps_of_several_examples_leave_each_record_one_outcome(tmp_
             | Tokenize(str(TOKENIZER))
             | BuildLabels()
             | TruncateOrPack(max_length=40)
-            | WriteDataset(str(tmp_path / "out"), resume_key="1")
+            | WriteDataset(str(tmp_path / "out"), {}, tokenizer=str(TOKENIZER), max_length=40, keep_columns=["id"])
         )
     rows = {id: [text[:2] for text in texts] for id, texts in rows_by_id(tmp_path / "out").items()}
     assert rows == {"0": ["a1", "a2"], "2": ["a1", "a2"], "3": ["a1", "a2"]}

@@ -86,7 +86,7 @@ class Budgets:
             )
         differing = notes.get("parity_turns_differing", 0)
         compared = notes.get("parity_turns_checked", 0)
-        if job.options.get("parity") == "report" and differing > self.max_parity_fraction * compared:
+        if job.options.get("parity", "report") == "report" and differing > self.max_parity_fraction * compared:
             kinds = {name: count for name, count in notes.items() if name.startswith("parity_turns_")}
             commonest = ", ".join(
                 f"{name.removeprefix('parity_turns_').replace('_', ' ')} {count:,}"

@@ -57,8 +57,7 @@ def formatters_of(job: Mapping[str, Any]) -> Iterator[str]:
     Args:
         job: the content of its job.json.
     """
-    if "steps" not in job:
-        yield from filter(None, (of.get("formatter") for of in (job, *job.get("sources", ()))))
+    yield from filter(None, (of.get("formatter") for of in (job, *job.get("sources", ()))))
 
 
 def evaluations_of(job: Mapping[str, Any]) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
@@ -27,22 +26,16 @@ class SkipFinished(beam.PTransform):
     checksum, each of its files by its own. A split with a missing or damaged file is unfinished, and logged.
 
     Args:
-        output: the folder of the dataset. Without one, no split is finished. It can be given until the pipeline runs.
-        increment: the id of the increment that splits without one belong to.
+        output: the folder of the dataset.
     """
 
-    def __init__(self, output: str | None = None, increment: str = ""):
+    def __init__(self, output: str):
         super().__init__()
-        self._find, self._check = _FindReceipts(), _CheckReceipts()
-        self.look_in(output, increment)
-
-    def look_in(self, output: str | None, increment: str) -> None:
-        """Give the folder and the increment. Beam serialises the functions that look there when the pipeline runs."""
-        self._find.output, self._find.increment, self._check.output = output, increment, output or ""
+        self._output = output
 
     def expand(self, splits: beam.PCollection) -> Any:
-        found = splits | "find" >> beam.ParDo(self._find) | beam.Reshuffle()
-        return found | "check" >> beam.ParDo(self._check).with_outputs("finished", main="unfinished")
+        found = splits | "find" >> beam.ParDo(_FindReceipts(self._output)) | beam.Reshuffle()
+        return found | "check" >> beam.ParDo(_CheckReceipts(self._output)).with_outputs("finished", main="unfinished")
 
 
 # A split, and how many receipts it has.
@@ -52,17 +45,14 @@ _Found = tuple[Split, int]
 class _FindReceipts(beam.DoFn):
     """Adds to each split what an earlier run left of it."""
 
-    output: str | None
-    increment: str
-
-    def __init__(self) -> None:
+    def __init__(self, output: str):
+        self._output = output
         self._failures = FailureWriter()
 
     def start_bundle(self) -> None:
         self._found: dict[str, Counter[int]] = {}  # all splits come from one element: they are one bundle
 
     def process(self, split: Split) -> Iterator[_Found]:
-        split = replace(split, increment=split.increment or self.increment)
         if split.increment not in self._found:
             with self._failures:
                 self._found[split.increment] = self._find(split.increment)
@@ -70,14 +60,13 @@ class _FindReceipts(beam.DoFn):
 
     def _find(self, increment: str) -> Counter[int]:
         """How many receipts each split has."""
-        names = names_below(join(work_of(self.output, increment), "receipts")) if self.output else []
+        names = names_below(join(work_of(self._output, increment), "receipts"))
         return Counter(numbers[0] for name in names if (numbers := numbers_of(name)))
 
 
 class _CheckReceipts(beam.DoFn):
-    output: str
-
-    def __init__(self) -> None:
+    def __init__(self, output: str):
+        self._output = output
         self._failures = FailureWriter()
 
     def process(self, found: _Found) -> Iterator[Any]:
@@ -86,9 +75,9 @@ class _CheckReceipts(beam.DoFn):
         if parts:
             try:
                 with self._failures:
-                    folder = join(work_of(self.output, split.increment), "receipts")
+                    folder = join(work_of(self._output, split.increment), "receipts")
                     receipts = read_receipts(folder, split.number, parts, split.increment)
-                    _check_files(self.output, receipts)
+                    _check_files(self._output, receipts)
             except (ValueError, FileNotFoundError) as error:
                 _LOGGER.warning("split %d is built again: %s", split.number, error)
                 receipts = []

@@ -1,56 +1,46 @@
 """Custom pipelines: ReadConversations at their start, and at their end WriteDataset, which commits a dataset.
 
-An own pipeline has no command that plans it, so its job is found from the pipeline itself, while that is built: the
-inputs from ReadConversations, the options from the steps between the two. It is written to job.json, as the command
-line does. A run resumes a dataset if it has the same job, with the resume_key by which its user answers for the rest:
-what functions do cannot be compared.
+A custom pipeline has no command that plans it: its user says what it does, and that is recorded. It writes a dataset
+once, to an empty folder.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import logging
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeGuard
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import apache_beam as beam
 import msgspec
+import numpy as np
 
-from transforms.base.checks import check_choice, check_count, check_text
+from transforms.base.checks import check_choice, check_count, check_flag, check_names, check_text, check_type
 from transforms.base.declaring import takes, values_of
-from transforms.base.errors import ParameterError, UserError
-from transforms.chat.config import RenderConfig
+from transforms.base.errors import CommittedMeanwhile, ParameterError, UserError
 from transforms.dataset import REPORTS
 from transforms.dataset.budgets import Budgets
-from transforms.dataset.description import NamedSource, library_versions, read_description
-from transforms.dataset.finished import SkipFinished
-from transforms.dataset.layout import Folder, check_free
-from transforms.dataset.versions import newest
+from transforms.dataset.description import NamedSource, library_versions
+from transforms.dataset.layout import Folder
 from transforms.inputs.hub.repository import Commits
 from transforms.inputs.listing import InputFile, files_of_sources, list_inputs, shared_files
-from transforms.inputs.plan_file import encode_plan
 from transforms.inputs.splits import default_split_bytes, largest_first, splits_of
 from transforms.model.batches import Records, Rows, Split
 from transforms.model.parts import Parts
-from transforms.publish.commit import CommitDataset
-from transforms.publish.increment_commit import Change, is_committed
+from transforms.model.receipts import Receipt
+from transforms.publish.increment_commit import Change, commit_increment
+from transforms.rows import IGNORED
 from transforms.rows.columns import check_kept_columns
 from transforms.rows.layout import about_rows
-from transforms.steps.base import Step
+from transforms.rows.packing import PACKINGS
 from transforms.steps.read import ReadSplits
 from transforms.steps.row_options import WriteOptions
 from transforms.steps.write import WriteShards
-from transforms.storage.files import exists, full_url, join, read_bytes
+from transforms.storage.files import full_url, join, kind_of
 from transforms.storage.lock import Lock
-from transforms.storage.walking import names_below
+from transforms.storage.walking import holds_anything
 from transforms.storage.writing import write_atomically
 from transforms.tokens.tokenizer_files import fingerprint, read_tokenizer_folder
-
-# The output is the same with any engine, so that a run can be resumed with another one.
-_NOT_COMPARED = {"engine", "tokenizer"}
-# What a step has that is not an option of the job.
-_OF_A_STEP = {"step", "foreign", "reason", "sources"}
 
 
 class ReadConversations(beam.PTransform):
@@ -92,7 +82,6 @@ class ReadConversations(beam.PTransform):
         self.split = (split,) if isinstance(split, str) else tuple(split)
         self.split_bytes = split_bytes or 0
         self.files: list[InputFile] = []
-        self._skip_finished, self._uncommitted = SkipFinished(), _Uncommitted()
         self.with_output_types(Parts[Records])
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:
@@ -107,37 +96,13 @@ class ReadConversations(beam.PTransform):
             problem = f"it is in two sources, {names[first.source]} and {names[again.source]}."
             raise ParameterError("patterns", again.url, problem)
         self.split_bytes = self.split_bytes or default_split_bytes(sum(file.unpacked_bytes for file in self.files))
-        splits = (
+        return (
             begin
             | "plan" >> beam.Create([None])
             | "split" >> beam.FlatMap(_splits, self.files, self.split_bytes).with_output_types(Split)
-            | "uncommitted" >> beam.ParDo(self._uncommitted).with_output_types(Split)
-            | "skip" >> self._skip_finished
+            | beam.Reshuffle()
+            | "read" >> ReadSplits()
         )
-        self.finished = splits.finished
-        return splits.unfinished | "read" >> ReadSplits()
-
-    def skip_finished(self, folder: Folder) -> beam.PCollection:
-        """Let splits be skipped that an earlier run finished; all of them if it committed what they are.
-
-        Args:
-            folder: of the increment that is written.
-
-        Returns:
-            PCollection[Receipt], their receipts.
-
-        Raises:
-            UserError: if another dataset is written from the same source, whose receipts say what is skipped.
-        """
-        if self._uncommitted.folder and self._uncommitted.folder.work != folder.work:
-            raise UserError("WriteDataset: its ReadConversations feeds another dataset. Give each dataset its own.")
-        self._uncommitted.folder = folder
-        self._skip_finished.look_in(folder.output, folder.increment)
-        return self.finished
-
-    def splits(self) -> int:
-        """How many splits the files have."""
-        return sum(1 for _ in splits_of(self.files, self.split_bytes))
 
 
 def _list_of_patterns(patterns: Any) -> list[str]:
@@ -149,73 +114,48 @@ def _list_of_patterns(patterns: Any) -> list[str]:
     return listed
 
 
-class _Uncommitted(beam.DoFn):
-    """Leaves out all splits if what they are was committed by an earlier run."""
-
-    folder: Folder | None = None
-
-    def start_bundle(self) -> None:
-        self._is_done = self.folder is not None and is_committed(self.folder)
-
-    def process(self, split: Split) -> Iterator[Split]:
-        if not self._is_done:
-            yield split
-
-
 def _splits(_: None, files: Sequence[InputFile], split_bytes: int) -> list[Split]:
     return largest_first(splits_of(files, split_bytes))
 
 
-class PipelineJob(msgspec.Struct, frozen=True):
-    """What job.json holds of an own pipeline. The keys that the command line's Job has too mean the same.
+class CustomJob(msgspec.Struct, frozen=True):
+    """What the manifest says of the job of a custom pipeline. The keys that the command line's Job has mean the same.
 
     Args:
-        options: the options of all steps, merged.
-        steps: the name and the options of each step, in order, without functions; of a step that is not Chatmill's,
-            its label, and that it is `foreign`.
-        split_bytes: bytes of input in each split.
+        custom: what its user says of it.
+        options: how its rows are laid out and written.
         tokenizer: sha256 of the tokenizer's files.
-        formatter: sha256 of the formatter's file, if it is one.
         tokenizer_name: the tokenizer's folder.
-        inputs: sha256 of the list of input files, their sizes and versions.
-        input_bytes: the size of all input files.
-        splits: how many splits there are.
+        splits: how many there are.
         versions: of the libraries that can change the output.
         sources: the names of the sources.
-        resume_key: of WriteDataset.
     """
 
+    custom: dict[str, Any]
     options: dict[str, Any]
-    steps: list[dict[str, Any]]
-    split_bytes: int
     tokenizer: str
     tokenizer_name: str
-    formatter: str | None
-    inputs: str
-    input_bytes: int
-    splits: int
     versions: dict[str, str]
-    sources: tuple[NamedSource, ...] = (NamedSource("input"),)
-    resume_key: str | None = None
+    sources: list[NamedSource]
+    splits: int = 0
 
 
 @takes(WriteOptions)
 class WriteDataset(beam.PTransform):
     """Write rows as a dataset, and commit it once all are written: manifest, card, _SUCCESS.
 
-    PCollection[Parts[Rows]] -> PCollection[str], the url of the manifest. The records must come from one
-    ReadConversations. With a resume_key, running the pipeline again resumes a dataset that is not finished, and finds a
-    finished one as it is; inputs, options of Chatmill's steps, tokenizer, formatter and versions must be the same.
-    Without one, an output in which splits were written is refused.
-
-    The job is written to the output while the pipeline is built. On a disk, from then on until the dataset is complete
-    or the process ends, no other process writes the same dataset to it. If another run commits another one before, this
-    one fails, and what it has written stays.
+    PCollection[Parts[Rows]] -> PCollection[str], the url of the manifest. The rows must come from one
+    ReadConversations. Each run writes a dataset of its own: it is not resumed, and what is there is not replaced. Of
+    two runs that write to one output, the one that commits second fails.
 
     Args:
-        output: the folder of the dataset, at any url that fsspec opens: new, empty, or of the same pipeline.
-        resume_key: any text, by which runs that resume each other know it: give another one when you change a function,
-            a library, or anything else that changes rows.
+        output: the folder of the dataset, at any url that fsspec opens: new or empty.
+        job: what the pipeline does, in your words: a mapping that JSON can hold. It is recorded as it is, as
+            `job.custom` of the manifest, and shown on the card.
+        tokenizer: the folder of the tokenizer, as in Tokenize. It is stored with the dataset.
+        packing, max_length, shift_labels: as in TruncateOrPack.
+        keep_columns: as in ParseConversations.
+        sources: the names of the sources, in the order of ReadConversations, if it reads several.
         max_reject_fraction: the run fails if a larger fraction of the records is rejected.
         max_lost_fraction: the same for the tokens to train on that are in no row because of max_length.
         max_parity_fraction: the same for the trained turns that differ from inference, of those that were compared.
@@ -224,16 +164,21 @@ class WriteDataset(beam.PTransform):
         {options}
 
     Raises:
-        ParameterError: if a value is not one of those; and, when the pipeline is built, if the output holds something
-            else, or a dataset of another resume_key or of none, or another process writes to it.
-        UserError: if the rows do not come from one ReadConversations, when the pipeline is built.
+        ParameterError: if a value is not one of those; and, when the pipeline is built, if the output is not empty.
+        UserError: if the rows are others than these parameters say, when the pipeline runs.
     """
 
     def __init__(
         self,
         output: str,
+        job: Mapping[str, Any],
         *,
-        resume_key: str | None = None,
+        tokenizer: str,
+        packing: str = "none",
+        max_length: int | None = None,
+        shift_labels: bool = False,
+        keep_columns: Sequence[str] = (),
+        sources: Sequence[str] = ("input",),
         max_reject_fraction: float = 0.01,
         max_lost_fraction: float = 1.0,
         max_parity_fraction: float = 1.0,
@@ -243,232 +188,137 @@ class WriteDataset(beam.PTransform):
     ):
         super().__init__()
         check_text("output", output)
-        check_text("resume_key", resume_key, optional=True)
+        check_text("tokenizer", tokenizer)
+        check_choice("packing", packing, PACKINGS)
+        check_count("max_length", max_length, optional=True)
+        check_flag("shift_labels", shift_labels)
+        check_names("keep_columns", keep_columns)
+        check_names("sources", sources)
         check_choice("report", report, REPORTS)
-        self._writing = values_of(WriteOptions, WriteOptions(**options))
         self._output = output
-        self._resume_key = resume_key
+        self._custom = _as_json(job)
+        self._tokenizer = tokenizer
+        self._rows = {
+            "packing": packing,
+            "max_length": max_length,
+            "shift_labels": shift_labels,
+            "keep_columns": list(keep_columns),
+        }
+        self._writing = values_of(WriteOptions, WriteOptions(**options))
+        check_kept_columns(keep_columns, self._writing["write_columns"], self._writing["provenance"])
+        self._sources = [NamedSource(name) for name in sources]
         self._budgets = Budgets(max_reject_fraction, max_lost_fraction, max_parity_fraction, max_unprinted_fraction)
         self._report = report
         self.with_input_types(Parts[Rows])
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
-        source, steps = _upstream(rows)
-        job = _job(source, steps, self._writing, self._resume_key)
-        output = full_url(self._output)
-        folder = Folder(output, _resumed(Folder(output), job) or _id(job))
-        with Lock(folder.lock, self._output) as lock:
-            lock.take()  # so that no build writes to it now
-            _lock(folder, self._output)
-            _store(folder, job, source.files)
-        finished = source.skip_finished(folder)
-        written = rows | "write" >> WriteShards(
-            folder.output,
-            **self._writing,
-            about=about_rows(job.options, job.tokenizer),
-            tokenizer=folder.tokenizer(job.tokenizer),
+        # No other run has the same id, so that none writes the files of another one.
+        folder = Folder(full_url(self._output), uuid.uuid4().hex[:16])
+        _check_empty(folder, self._output)
+        job = CustomJob(
+            custom=self._custom,
+            options=self._rows | self._writing,
+            tokenizer=fingerprint(read_tokenizer_folder(self._tokenizer)),
+            tokenizer_name=self._tokenizer,
+            versions=library_versions(),
+            sources=self._sources,
         )
         return (
-            (written, finished)
-            | "all" >> beam.Flatten()
-            | "commit" >> CommitDataset(folder, self._budgets, self._report, Change(is_build=True))
+            rows
+            | "check" >> beam.Map(_checked, job, folder.increment).with_output_types(Parts[Rows])
+            | "write"
+            >> WriteShards(
+                folder.output,
+                **self._writing,
+                about=about_rows(job.options, job.tokenizer),
+                tokenizer=self._tokenizer,
+            )
+            | beam.WithKeys(0)
+            | "all" >> beam.GroupByKey()
+            | beam.Values()
+            | "commit" >> beam.Map(_commit, folder, job, self._budgets, self._report).with_output_types(str)
         )
 
 
-# The name of a step, and its options.
-_Step = tuple[str, Mapping[str, Any]]
+def _as_json(job: Any) -> dict[str, Any]:
+    check_type("job", job, Mapping)
+    try:
+        return msgspec.json.decode(msgspec.json.encode(dict(job)), type=dict[str, Any])
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise ParameterError("job", job, f"expected a mapping that JSON can hold ({error}).") from None
 
 
-def _upstream(rows: beam.PCollection) -> tuple[ReadConversations, list[_Step]]:
-    """The ReadConversations that rows come from, and the steps after it, in order.
+def _check_empty(folder: Folder, output: str) -> None:
+    """Check that a dataset can be written to a folder.
 
     Raises:
-        UserError: if there is none, or more than one.
+        ParameterError: if something is there, or its store cannot create a file only if there is none.
     """
-    sources: dict[int, ReadConversations] = {}
-    steps: dict[int, _Step] = {}
-    waiting = [rows.producer]
-    while waiting:
-        node = _whole_step(waiting.pop())
-        transform = node.transform
-        if id(node) in steps:
-            continue
-        if isinstance(transform, ReadConversations):
-            sources[id(node)] = transform
-            continue
-        if isinstance(transform, Step):
-            steps[id(node)] = type(transform).__name__, transform.options
-        else:
-            steps[id(node)] = node.full_label, {"foreign": True}
-        if len(node.inputs) != 1 or node.side_inputs:
+    kind = kind_of(folder.output)
+    if kind == "file" or (kind and holds_anything(folder.output)):
+        problem = (
+            "it is not empty. A custom pipeline writes a new dataset: remove what is there, or give another folder."
+        )
+        raise ParameterError("output", output, problem)
+    with Lock(folder.lock, output) as lock:
+        lock.take()
+
+
+def _checked(parts: Parts[Rows], job: CustomJob, increment: str) -> Parts[Rows]:
+    """The parts of a split of an increment, each of which is checked when it is made."""
+    split = dataclasses.replace(parts.split, increment=increment)
+
+    def check(rows: Rows) -> Rows:
+        for name, found in _found_in(rows, job).items():
             raise UserError(
-                f"WriteDataset: the step {node.full_label} before it has {len(node.inputs)} inputs and "
-                f"{len(node.side_inputs)} side inputs; expected one line of steps from one ReadConversations, which "
-                "takes several patterns."
+                f"WriteDataset: {name} is {job.options[name]!r}, and the rows have {found!r}. Give the same."
             )
-        waiting += [collection.producer for collection in node.inputs if collection.producer]
-    if len(sources) != 1:
+        if split.source >= len(job.sources):
+            raise UserError(
+                f"WriteDataset: there is a source {split.source + 1}; expected the names of all in sources."
+            )
+        return dataclasses.replace(rows, split=split)
+
+    return Parts(split, lambda: map(check, parts))
+
+
+def _found_in(rows: Rows, job: CustomJob) -> dict[str, Any]:
+    """What rows have that is not as the job says it, by the name of the option."""
+    found: dict[str, Any] = {}
+    kept = [] if rows.source.columns is None else rows.source.columns.column_names
+    if len(rows.source.positions) and kept != job.options["keep_columns"]:
+        found["keep_columns"] = kept
+    if rows.packing != job.options["packing"]:
+        found["packing"] = rows.packing
+    for table in (rows.train, rows.validation):
+        longest = int(np.diff(table.offsets).max(initial=0))
+        if longest > (job.options["max_length"] or longest):
+            found["max_length"] = longest
+        if not job.options["shift_labels"] and ((table.labels != IGNORED) & (table.labels != table.ids)).any():
+            found["shift_labels"] = True
+    return found
+
+
+def _commit(receipts: Iterable[Receipt], folder: Folder, job: CustomJob, budgets: Budgets, report: str) -> str:
+    """Store the tokenizer and the job, and commit. It can be repeated. Returns the url of the manifest."""
+    in_order = sorted(receipts, key=lambda receipt: (receipt.split, receipt.part))
+    numbers = [(receipt.split, receipt.part) for receipt in in_order]
+    if len({*numbers}) < len(numbers):
         raise UserError(
-            f"WriteDataset: its rows come from {len(sources)} ReadConversations; expected one, which takes several "
-            "patterns."
+            "WriteDataset: its rows come from several ReadConversations; expected one, of several patterns."
         )
-    return next(iter(sources.values())), [*steps.values()][::-1]
-
-
-def _whole_step(node: Any) -> Any:
-    """The application of our own step that an application is a part of, or itself."""
-    within = node
-    while within and not isinstance(within.transform, (Step, ReadConversations)):
-        within = within.parent
-    return within or node
-
-
-def _job(
-    source: ReadConversations, steps: Sequence[_Step], writing: Mapping[str, Any], resume_key: str | None
-) -> PipelineJob:
-    for name, of_step in steps:
-        if "sources" in of_step and len(of_step["sources"]) != len(source.sources):
-            raise UserError(
-                f"WriteDataset: {name} has parameters for {len(of_step['sources'])} sources, and ReadConversations "
-                f"reads {len(source.sources)}: {', '.join(source.sources)}."
-            )
-    described = [{"step": name, **_plain(options)} for name, options in steps]
-    options: dict[str, Any] = {}
-    for step in described:
-        for name, value in step.items():
-            if name not in _OF_A_STEP and options.setdefault(name, value) != value:
-                raise UserError(f"WriteDataset: the steps before it have {name} {options[name]} and {value}.")
-    check_kept_columns(options.get("keep_columns") or (), writing["write_columns"], writing["provenance"])
-    tokenizers = {option.tokenizer for _, options in steps for option in options.values() if _is_config(option)}
-    tokenizers |= {options["tokenizer"] for _, options in steps if "tokenizer" in options}
-    if len(tokenizers) != 1:
-        names = ", ".join(sorted(tokenizers)) or "none"
-        raise UserError(f"WriteDataset: the steps before it have the tokenizers {names}; expected one and the same.")
-    (tokenizer,) = tokenizers
-    return PipelineJob(
-        options=options | _plain(writing),
-        steps=described,
-        split_bytes=source.split_bytes,
-        tokenizer=fingerprint(read_tokenizer_folder(tokenizer)),
-        tokenizer_name=tokenizer,
-        formatter=_formatter_digest(
-            [of.get("formatter") for _, step in steps for of in (step, *step.get("sources", ()))]
-        ),
-        inputs=hashlib.sha256(encode_plan(source.files)).hexdigest(),
-        input_bytes=sum(file.bytes for file in source.files),
-        splits=source.splits(),
-        versions=library_versions(),
-        sources=tuple(map(NamedSource, source.sources)),
-        resume_key=resume_key,
-    )
-
-
-def _formatter_digest(names: Sequence[str | None]) -> str | None:
-    """A digest of the files of formatters, None if no formatter is a file."""
-    files = [file for name in names if (file := (name or "").rpartition(":")[0]).endswith(".py")]
-    return hashlib.sha256(b"".join(map(read_bytes, files))).hexdigest() if files else None
-
-
-def _is_config(option: Any) -> TypeGuard[RenderConfig]:
-    return isinstance(option, RenderConfig)
-
-
-def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as JSON: those of a configuration one by one, without functions."""
-    plain: dict[str, Any] = {}
-    for name, value in options.items():
-        if _is_config(value):
-            plain |= _plain({field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
-        elif name not in _NOT_COMPARED and not callable(value):
-            plain[name] = msgspec.json.decode(msgspec.json.encode(value))
-    return plain
-
-
-# By the folder of the increment, which is removed when it is committed.
-_LOCKS: dict[str, Lock] = {}
-
-
-def _lock(folder: Folder, output: str) -> None:
-    """Lock an increment for as long as this process lives: what functions do is not a part of its id.
-
-    A process may build its pipeline again, as in a notebook.
-
-    Raises:
-        ParameterError: if a pipeline of another process writes the increment.
-    """
-    if not (folder.work in _LOCKS and _LOCKS[folder.work].is_held()):
-        _LOCKS[folder.work] = Lock(join(folder.work, "lock"), output)
-        _LOCKS[folder.work].take()
-
-
-def _id(job: PipelineJob) -> str:
-    """The id of the increment that a pipeline writes."""
-    return hashlib.sha256(_encoded(job)).hexdigest()[:16]
-
-
-def _encoded(job: PipelineJob) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(job), indent=2)
-
-
-def _resumed(folder: Folder, job: PipelineJob) -> str | None:
-    """Return the increment of a job that a folder has, finished or not; None if nothing is written there yet.
-
-    Another run may have given it another id: versions and labels of foreign steps that do not matter are a part of it.
-
-    Raises:
-        ParameterError: if it holds something else, or a dataset that this job may not resume.
-    """
-    check_free(folder)
-    version = newest(folder)
-    for id, before in [(version.increments[0].id, version.job)] if version else _begun(folder):
-        try:
-            _check_resumable(folder, msgspec.convert(before, PipelineJob), job, finished=version is not None)
-        except msgspec.ValidationError:
-            problem = "it holds a dataset of the command line. Give another."
-            raise ParameterError("output", folder.output, problem) from None
-        return id
-    return None
-
-
-def _begun(folder: Folder) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The increments, each with its job, of which splits were written, and which are not committed."""
-    for id in folder.begun():
-        begun = Folder(folder.output, id)
-        if names_below(begun.receipts) and exists(begun.job):
-            yield id, read_description(begun.job).job
-
-
-def _check_resumable(folder: Folder, before: PipelineJob, job: PipelineJob, finished: bool) -> None:
-    """Raise ParameterError if a dataset that was begun, or finished, is not the one of a job."""
-    if not (before.resume_key and job.resume_key):
-        advice = (
-            "Give resume_key, the same as before, only if nothing that changes rows has changed; or another output."
-            if before.resume_key
-            else "That run had no resume_key, so it cannot be resumed: remove the folder, or give another output."
-        )
-        problem = f"{folder.output} holds a dataset of an earlier run. {advice}"
-        raise ParameterError("resume_key", job.resume_key, problem)
-    compared = [name for name in job.__struct_fields__ if not (finished and name == "versions")]
-    differing = [name for name in compared if _compared(before, name) != _compared(job, name)]
-    if differing:
-        problem = f"it holds the dataset of another pipeline: {', '.join(differing)} differ. Give another folder."
-        raise ParameterError("output", folder.output, problem)
-
-
-def _compared(job: PipelineJob, name: str) -> Any:
-    """What is compared of a field of a job. Labels of foreign steps are not: they may have the numbers of lines."""
-    value = getattr(job, name)
-    return [step for step in value if "foreign" not in step] if name == "steps" else value
-
-
-def _store(folder: Folder, job: PipelineJob, files: Sequence[InputFile]) -> None:
-    """Write tokenizer, plan and job to the folder, unless they are there. Raises as _resumed."""
-    if _resumed(folder, job) and newest(folder):
-        logging.getLogger(__name__).warning("%s is complete: no record is read again.", folder.output)
-        return
-    stored = folder.tokenizer(job.tokenizer)
-    for name, content in read_tokenizer_folder(job.tokenizer_name).items():
-        write_atomically(join(stored, name), content)
-    for url, content in {folder.plan: encode_plan(files), folder.job: _encoded(job)}.items():  # the job is last
-        if not exists(url):
-            write_atomically(url, content)
+    files = read_tokenizer_folder(job.tokenizer_name)
+    if fingerprint(files) != job.tokenizer:
+        raise UserError(f"{job.tokenizer_name}: the tokenizer was changed since the pipeline was built.")
+    for name, content in files.items():
+        write_atomically(join(folder.tokenizer(job.tokenizer), name), content)
+    job = msgspec.structs.replace(job, splits=len({split for split, _ in numbers}))
+    write_atomically(folder.plan, b"")
+    write_atomically(folder.job, msgspec.json.format(msgspec.json.encode(job), indent=2))
+    try:
+        commit_increment(folder, in_order, budgets, report, Change(is_build=True))
+    except CommittedMeanwhile:
+        raise UserError(
+            f"{folder.output}: another run has committed a dataset to it meanwhile. Give another folder."
+        ) from None
+    return folder.manifest

@@ -44,7 +44,7 @@ def dataset_card(
     tokenizer = _without_paths(job["tokenizer_name"])
     if "chat_template" in options:
         options["chat_template"] = "another than the tokenizer's own"
-    is_model = "steps" not in job and _HUB_NAME.fullmatch(job["tokenizer_name"])  # custom pipelines name a folder
+    is_model = "custom" not in job and _HUB_NAME.fullmatch(job["tokenizer_name"])  # custom pipelines name a folder
     layout = RowLayout.of(options)
     consumer = options.pop("consumer", None)
     if consumer:
@@ -77,7 +77,7 @@ def dataset_card(
         *([f"Contamination: {_as_text(text)}.", ""] if (text := contamination_text(manifest)) else []),
         *_unread(manifest),
         *_table_of_sources(manifest),
-        *(_recipe(manifest) or _table_of_options(options)),
+        *(_recipe(manifest) or _table_of_options(_without_paths(job.get("custom", {})) | options)),
         "`manifest.json` has all details, with a sha256 for each shard.",
         "",
     ]
