@@ -66,3 +66,12 @@ def test_a_record_has_one_outcome_and_a_reason(build, tmp_path, packing):
         ("several", "truncated", None, 1),
     ]
     assert {line["reason"] for line in lines if line["detail"]} == {"unknown_role", "not_an_object"}
+
+
+def test_a_record_is_listed_that_lost_tokens_none_of_which_is_trained_on(build, tmp_path):
+    """Of the two rows that it is cut into, one has nothing to train on, and is not written."""
+    corpus = write_jsonl(tmp_path / "rows.jsonl", [{"input_ids": [5] * 8, "labels": [-100] * 7 + [5]}])
+    options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out"]
+    assert build(*options, "--packing=wrapped", "--max_length=4").code == 0
+    (line,) = exceptions_of(tmp_path / "out")
+    assert (line["tokens"], line["tokens_lost"], line["trained_tokens"], line["trained_tokens_lost"]) == (4, 4, 1, 0)

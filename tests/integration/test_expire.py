@@ -126,6 +126,17 @@ def test_tokenizers_and_formatters_go_that_no_kept_version_and_no_increment_in_w
     assert stored() == of[2] | {path.name for path in own} and chatmill("verify", output) == 0
 
 
+def test_tokenizer_of_an_earlier_version_that_is_kept_stays(tmp_path):
+    output, corpus = tmp_path / "out", write_jsonl(tmp_path / "corpus.jsonl", [{"text": "one"}])
+    for number in (1, 2, 3):
+        tokenizer = save_tokenizer(tmp_path / f"tokenizer-{number}", words=["word"] * number)
+        options = [f"--tokenizer={tokenizer}", f"--input={corpus}", f"--output={output}", "--direct_num_workers=1"]
+        assert chatmill("build", *options, "--overwrite") == 0
+    assert chatmill("expire", output, "--older_than=0s", "--keep=2") == 0
+    assert len([*(output / "_chatmill" / "tokenizers").iterdir()]) == 2
+    assert [chatmill("verify", f"{output}@{version}") for version in (2, 3)] == [0, 0]
+
+
 def test_no_tokenizer_goes_while_it_is_not_known_what_an_increment_in_work_has(output):
     (tokenizer,) = (output / "_chatmill" / "tokenizers").iterdir()
     other = Path(shutil.copytree(tokenizer, tokenizer.with_name("0" * 16)))

@@ -22,15 +22,15 @@ NO_DEVELOPER = "{%- if messages[0].role == 'developer' -%}{{- raise_exception('u
 @pytest.fixture
 def rendered(build, tmp_path):
     def run(messages: list[dict[str, Any]], template: str, **columns: Any) -> tuple[str, dict[str, int]]:
-        """The text of a record, and the notes of a dataset of it."""
+        """The text of a record, with what is trained on between ⟦ and ⟧, and the notes of a dataset of it."""
         (tmp_path / "template.jinja").write_text(template)
-        corpus = write_jsonl(tmp_path / "a.jsonl", [{"id": "1", "messages": messages, **columns}])
+        record = columns if "prompt" in columns else {"messages": messages, **columns}
+        corpus = write_jsonl(tmp_path / "a.jsonl", [{"id": "1", **record}])
         output = tmp_path / f"out-{len(os.listdir(tmp_path))}"
         options = {"input": corpus, "output": output, "tokenizer": TOKENIZER, "keep_columns": "id"}
         options |= {"chat_template": tmp_path / "template.jinja", "special_tokens_in_content": "allow"}
         assert build(*(f"--{name}={value}" for name, value in options.items())).code == 0
-        text = marked_rows(output)["1"].replace("⟦", "").replace("⟧", "")
-        return text, manifest_of(output)["notes"]
+        return marked_rows(output)["1"], manifest_of(output)["notes"]
 
     return run
 
@@ -60,3 +60,9 @@ def test_xml_tools_are_tools_where_the_template_does_not_read_them(rendered):
     assert '"name": "find"' in text and counted["xml_tools_as_tools"] == 1
     text, counted = rendered(CHAT, "{%- for tool in xml_tools -%}{{- tool -}}{%- endfor -%}" + WITH_TOOLS, **columns)
     assert text.startswith(TOOL) and "xml_tools_as_tools" not in counted
+
+
+def test_of_a_completion_whose_tools_are_said_otherwise_the_prompt_is_not_trained_on(rendered):
+    columns = {"prompt": [*CHAT, user("Bye")], "completion": [assistant("See you")]}
+    text, _ = rendered([], WITH_TOOLS, chat_template_kwargs={"xml_tools": [TOOL]}, **columns)
+    assert '"name": "find"' in text and text.count("⟦") == 1 and "⟦See you<|im_end|>" in text

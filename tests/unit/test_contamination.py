@@ -104,6 +104,11 @@ def test_a_run_of_many_records_is_taken_for_their_template():
     assert found_in(index_of(*many[1:]), template)[0].place == "e:0"
 
 
+def test_a_run_that_one_record_repeats_is_of_one_record():
+    index = index_of(" And: ".join([QUESTION] * (MOST_RECORDS + 1)))
+    assert found_in(index, QUESTION)[0].place == "e:0" and index.in_templates == 0
+
+
 def test_an_index_of_nothing_finds_nothing():
     assert found_in(index_of(), QUESTION) == [] == found_in(index_of("short"), QUESTION, "")
 

@@ -233,6 +233,7 @@ def test_records_are_counted_and_added_rows_are_noted(output):
     assert manifest["records"]["read"] == len(MADE)
     assert (manifest["records"]["kept"], manifest["records"]["truncated"]) == (18, 1)
     assert manifest["records"]["dropped"] == {"filtered": 2, "too_long": 1, "undesirable": 2}
+    assert manifest["tokenized_by_reference"] == {"small_input": 20}  # records, not examples
     # Rows are not added by an example that is alone, or whose others are not written.
     assert manifest["notes"] == manifest["notes"] | {
         "formatter_rows_added": 2 + 2 + 12 * 4,

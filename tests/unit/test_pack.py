@@ -333,6 +333,7 @@ def test_build_has_the_rows_and_outcomes_of_the_naive_packer(build, tmp_path, op
     share = [draw.choice((0, 0.3, 0.6, 1)) for _ in range(140)]
     records = numbered([[draw.random() < part for _ in range(draw.randrange(1, 24))] for part in share])
     records += [[3001], [3002, -3003], [-3004, 3005]]  # nothing predicts the first token
+    records += [[*range(-3100, -3112, -1), 3112, *range(-3113, -3120, -1)]]  # nor that of a second piece of 12
     lines = [{name: as_row([record], False)[name] for name in ("input_ids", "labels")} for record in records]
     given = {f"--{name}={value}".lower() for name, value in asdict(options).items() if value is not None}
     output = tmp_path / "out"
