@@ -135,17 +135,19 @@ def test_files_that_arrive_and_are_still_being_written_are_there_once_although_i
         for _ in range(KILLS):
             with every_second(folder, output):
                 time.sleep(moments.uniform(0.5, 1.5) * (SECONDS / KILLS))
+    last = f"{FILES:04d}.jsonl"
+    (folder / last).write_bytes(lines(last, 1 + FILES % 7))  # which this process takes, so that it listens to signals
     with every_second(folder, output, "--json") as process:
-        wait_until(lambda: taken_of(output) == names, process, output)
+        wait_until(lambda: taken_of(output) == names | Counter([last]), process, output)
         end(process)
     *shown, summary = (tmp_path / "log").read_text().splitlines()
     assert "chatmill: stopping after the current increment" in shown
-    assert json.loads(summary)["records"]["read"] == sum(1 + number % 7 for number in range(FILES))
+    assert json.loads(summary)["records"]["read"] == sum(1 + number % 7 for number in range(FILES + 1))
 
     batch = build_in_process(*options_of(folder, tmp_path / "batch"))
     assert batch.returncode == 0, batch.stderr
     rows = [Counter(json.dumps(row) for row in rows_of(dataset)) for dataset in (output, tmp_path / "batch")]
-    assert rows[0] == rows[1] and rows[0].total() == sum(1 + number % 7 for number in range(FILES))
+    assert rows[0] == rows[1] and rows[0].total() == sum(1 + number % 7 for number in range(FILES + 1))
 
 
 def test_sigterm_ends_it_after_the_increment_that_is_being_built(folder, output):
