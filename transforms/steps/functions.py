@@ -58,11 +58,12 @@ def _parser_of(options: dict[str, Any]) -> Parser:
     if options.get("formatter"):
         return Parser(**options)
     name = repr(sorted(options.items()))
-    parser = _PARSERS.get(name) or Parser(**options)
-    if len(_PARSERS) >= _MOST_PARSERS:
-        _PARSERS.clear()
-    _PARSERS[name] = parser
-    return parser
+    if name not in _PARSERS:
+        parser = Parser(**options)
+        if len(_PARSERS) == _MOST_PARSERS:
+            _PARSERS.clear()
+        _PARSERS[name] = parser
+    return _PARSERS[name]
 
 
 def tokenize(texts: Sequence[str], tokenizer: str, *, special_tokens: bool = False, engine: str = "auto") -> list[Any]:
