@@ -39,22 +39,19 @@ def derive(folder: Folder, version: Version, report: str) -> None:
     last: Version | None = version
     while last:
         version = last
-        manifest, card = derived_from(folder, version)
-        write_atomically(folder.card, card)
-        if recipe := stored_recipe(manifest):
-            write_atomically(folder.recipe, recipe)
-        else:
-            remove(folder.recipe)
+        manifest, contents = _derived_from(folder, version)
         try:
             write_report(folder, manifest, report)
         except InputError as error:
             remove(folder.report)  # it is of an earlier version
             _LOGGER.warning("version %d is complete, and has no report: %s", version.number, error)
-        write_atomically(folder.checksums, checksums_of(version))
-        if version.number == 1:
-            _remove_earlier(folder)
-        write_atomically(folder.manifest, encode_manifest(manifest))
-        write_atomically(folder.success, b"")
+        for url, content in contents.items():
+            if url == folder.manifest and version.number == 1:
+                _remove_earlier(folder)  # which the manifest that is there yet names
+            if content is None:
+                remove(url)
+            else:
+                write_atomically(url, content)
         last = newest(folder)
         if last and last.number == version.number:
             return
@@ -75,14 +72,7 @@ def is_stale(folder: Folder, version: Version) -> bool:
 def outdated(folder: Folder, version: Version) -> Iterator[tuple[str, bool]]:
     """Yield the url of each file that is not derived from the newest version, and whether it is missing."""
     folder = Folder(folder.output)
-    manifest, card = derived_from(folder, version)
-    for url, content in (
-        (folder.card, card),
-        (folder.recipe, stored_recipe(manifest)),
-        (folder.checksums, checksums_of(version)),
-        (folder.manifest, encode_manifest(manifest)),
-        (folder.success, b""),
-    ):
+    for url, content in _derived_from(folder, version)[1].items():
         if content is None:
             continue
         if not exists(url):
@@ -137,14 +127,24 @@ def repair(folder: Folder, version: Version, report: str | None = None) -> None:
     remove_if_empty(folder.building)
 
 
-def derived_from(folder: Folder, version: Version) -> tuple[dict[str, Any], bytes]:
-    """Return the manifest, and the content of the card.
+def _derived_from(folder: Folder, version: Version) -> tuple[dict[str, Any], dict[str, bytes | None]]:
+    """Derive what a version does not have, but for the report, which shows rows.
 
     Args:
         folder: of the dataset.
-        version: that they are of.
+        version: that it is of.
+
+    Returns:
+        The manifest; and by the url of each file its content, None if there is to be none, in the order in which they
+        are written: who finds the last one finds the others.
     """
     manifest = version.manifest()
     # The first version needs no name; a later one keeps its own when the others expire.
     named = named_versions(folder, version.number, NAMED_VERSIONS) if version.number > 1 else ()
-    return manifest, dataset_card(manifest, named).encode()
+    return manifest, {
+        folder.card: dataset_card(manifest, named).encode(),
+        folder.recipe: stored_recipe(manifest),
+        folder.checksums: checksums_of(version),
+        folder.manifest: encode_manifest(manifest),
+        folder.success: b"",
+    }
