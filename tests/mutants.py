@@ -1235,4 +1235,37 @@ MUTANTS = [
         "an unfinished build whose source has a changed formatter is refused without that reason",
         "tests/integration/test_recipe_files.py",
     ),
+    # Of ten more, those that survived.
+    Mutant(
+        "shared_answers_are_trained",
+        "transforms/inputs/preference.py",
+        "start = min(max(shared, known), answers[-1])",
+        "start = min(known, answers[-1])",
+        "of a pair with a prompt, answers that chosen and rejected share are trained on",
+        "tests/unit/test_records.py",
+    ),
+    Mutant(
+        "line_break_before_the_stop_token",
+        "transforms/chat/spans/stop_tokens.py",
+        'rf"\\s*(?:',
+        'rf" *(?:',
+        "a stop token after a line break is not trained on",
+        "tests/unit/test_renderings.py",
+    ),
+    Mutant(
+        "another_record_is_the_first_truncated",
+        "transforms/steps/write.py",
+        "part.source.first_rows()[used.records[first]]",
+        "part.source.first_rows()[first]",
+        "the first truncated record of the manifest is another one if one before it was dropped",
+        "tests/integration/test_shown.py::test_first_record_of_each_outcome_is_in_the_manifest",
+    ),
+    Mutant(
+        "rare_difference_is_named",
+        "transforms/report/warnings.py",
+        "max(kinds, key=kinds.__getitem__)",
+        "max(kinds)",
+        "the warning of turns not as at inference names the first record of a rare kind",
+        "tests/unit/test_parity.py::test_report_names_the_first_record_of_the_most_frequent_difference",
+    ),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -104,11 +105,16 @@ def built(build, tmp_path):
     )
 
 
-def test_report_says_where_a_turn_is_not_as_at_inference(built):
-    ended, _ = built("--parity=report")
+def test_report_names_the_first_record_of_the_most_frequent_difference(build, tmp_path):
+    other = [user("2+2?"), assistant("four"), user("3+3?"), assistant("six")]
+    content = "(message.content if loop.last else message.content.replace('four', '4'))"
+    (tmp_path / "template.jinja").write_text(DROPS_EARLIER.replace("message.content", content))
+    records = [{"messages": messages} for messages in (other, WITH_A_TOOL, WITH_A_TOOL)]
+    given = ["--input", write_jsonl(tmp_path / "chats.jsonl", records), "--tokenizer", TOKENIZER, "--parity=report"]
+    ended = build(*given, "--chat_template", tmp_path / "template.jinja", "--output", tmp_path / "out")
     assert ended.code == 0
-    assert "1 trained turn not as at inference: context 1, as chats.jsonl, byte " in ended.err
-    assert "--parity expand writes each context" in ended.err
+    found = f"context 2, other text 1, as chats.jsonl, byte {len(json.dumps(records[0])) + 1}"
+    assert f"3 trained turns not as at inference: {found} (--parity expand writes each context" in ended.err
 
 
 def test_expand_reconciles_records_and_rows(built):
