@@ -29,10 +29,10 @@ from measure import build, peer, peers_templates, publish
 from tokenizers import Tokenizer
 
 from transforms.chat.config import RenderConfig
-from transforms.model.batches import Slice, Split
+from transforms.model.batches import Slice, Task
 from transforms.steps.parity import ParityChecker
 from transforms.steps.parse import Parser
-from transforms.steps.read import read_split
+from transforms.steps.read import read_task
 from transforms.steps.render import Renderer
 
 NOW = "2026-11-20T12:00:00"
@@ -187,8 +187,8 @@ def texts_of(row: Row, records: Sequence[bytes], path: Path) -> list[str]:
     path.write_bytes(b"".join(records))
     template = row.template.read_text()
     config = RenderConfig(tokenizer=str(row.tokenizer), chat_template=template, now=NOW, unprinted="report")
-    split = Split(0, (Slice(str(path), "jsonl", None, 0, path.stat().st_size),))
-    texts = Renderer(config)(Parser()(next(read_split(split, split.bytes))))
+    task = Task(0, (Slice(str(path), "jsonl", None, 0, path.stat().st_size),))
+    texts = Renderer(config)(Parser()(next(read_task(task, task.bytes))))
     if "--parity=expand" in row.kind.options:
         texts = ParityChecker(config, parity="expand")(texts)
     return [text.text for text in texts.texts]

@@ -1,4 +1,4 @@
-"""Measure seconds and peak memory of a build by workers, size of corpus and of splits; ten lines show the start-up.
+"""Measure seconds and peak memory of a build by workers, size of corpus and of tasks; ten lines show the start-up.
 
     .venv/bin/python benchmarks/scaling.py --input sgd.jsonl --tokenizer FOLDER [--workers 1,2,4] [--times 1,4,16]
 
@@ -47,7 +47,7 @@ def main() -> None:
     publish(
         "scaling",
         f"{arguments.input.stem}, repeated, with the tokenizer {arguments.tokenizer.name}",
-        ["times", "workers", "MiB of a split", "MB of input", "tokens", "seconds", "peak MB"],
+        ["times", "workers", "MiB of a task", "MB of input", "tokens", "seconds", "peak MB"],
         rows,
     )
 

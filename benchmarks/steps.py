@@ -18,12 +18,12 @@ from by_hand import by_hand
 from measure import publish
 
 from transforms.chat.config import RenderConfig
-from transforms.model.batches import Slice, Split
+from transforms.model.batches import Slice, Task
 from transforms.steps.label import build_labels
 from transforms.steps.pack import Packer
 from transforms.steps.parity import ParityChecker
 from transforms.steps.parse import Parser
-from transforms.steps.read import read_split
+from transforms.steps.read import read_task
 from transforms.steps.render import Renderer
 from transforms.steps.tokenize import Encoder
 from transforms.steps.write import ShardWriter
@@ -37,11 +37,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="(default: %(default)s)")
     arguments = parser.parse_args()
     gc.disable()  # as in a worker, see transforms/steps/base.py
-    split = Split(0, (Slice(str(arguments.input), "jsonl", None, 0, arguments.megabytes << 20),))
+    task = Task(0, (Slice(str(arguments.input), "jsonl", None, 0, arguments.megabytes << 20),))
     best: dict[str, dict[str, float]] = {}
     for engine in ("reference", "auto"):
         with tempfile.TemporaryDirectory() as folder:
-            best[engine], hand, records, tokens = rounds(arguments, engine, split, folder)
+            best[engine], hand, records, tokens = rounds(arguments, engine, task, folder)
     totals = {engine: sum(seconds.values()) for engine, seconds in best.items()}
     rows = [
         [
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def rounds(
-    arguments: argparse.Namespace, engine: str, split: Split, folder: str
+    arguments: argparse.Namespace, engine: str, task: Task, folder: str
 ) -> tuple[dict[str, float], dict[str, float], int, int]:
     """Return the best seconds of each step and of its loop by hand, and the numbers of records and of tokens."""
     tokenizer = str(arguments.tokenizer)
@@ -85,7 +85,7 @@ def rounds(
     tokens = 0
     for _ in range(arguments.rounds if engine == "auto" else 2):
         start = time.process_time()
-        batch = next(read_split(split, split.bytes))
+        batch = next(read_task(task, task.bytes))
         best["read"] = min(best.get("read", 1e9), time.process_time() - start)
         records = batch.outcomes.read
         for name, step in steps.items():

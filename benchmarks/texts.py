@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 
 from support.transformers_text import TransformersText
 from transforms.chat.config import RenderConfig
-from transforms.model.batches import Slice, Split
+from transforms.model.batches import Slice, Task
 from transforms.model.parts import PART_BYTES
 from transforms.steps.parse import Parser
-from transforms.steps.read import read_split
+from transforms.steps.read import read_task
 from transforms.steps.render import Renderer
 
 NOW = datetime(2026, 11, 20, 12)
@@ -59,9 +59,9 @@ def compare(corpus: Path, template: Path, tokenizer: Path, records: int | None) 
     parse, render = Parser(as_chat=True), Renderer(config)
     expected = TransformersText(chat_template, tokenizer, NOW)
     counts, rejects, first = Counter[str](), Counter[str](), None
-    split = Split(0, (Slice(str(corpus), "jsonl", None, 0, _bytes_of(corpus, records)),))
+    task = Task(0, (Slice(str(corpus), "jsonl", None, 0, _bytes_of(corpus, records)),))
     with corpus.open("rb") as lines:
-        for batch in read_split(split, PART_BYTES):
+        for batch in read_task(task, PART_BYTES):
             texts = render(parse(batch))
             outcomes = texts.outcomes
             counts.update(read=outcomes.read, kept=len(texts.texts))

@@ -631,19 +631,19 @@ MUTANTS = [
     ),
     Mutant(
         "end_by_estimate",
-        "transforms/inputs/splits.py",
+        "transforms/inputs/tasks.py",
         "content = begin, end if i + 1 < slices else None",
         "content = begin, end",
         "what a compressed file has beyond its estimated size is not read",
         "tests/unit/test_reading.py::test_each_record_is_read_once_in_order_at_its_position",
     ),
     Mutant(
-        "split_is_too_large",
-        "transforms/inputs/splits.py",
+        "task_is_too_large",
+        "transforms/inputs/tasks.py",
         "if group and (size > free or",
-        "if group and (size > split_bytes or",
-        "all small files are in one split",
-        "tests/unit/test_listing.py::test_small_files_that_follow_each_other_are_one_split_and_the_largest_come_first",
+        "if group and (size > task_bytes or",
+        "all small files are in one task",
+        "tests/unit/test_listing.py::test_small_files_that_follow_each_other_are_one_task_and_the_largest_come_first",
     ),
     # Tokens.
     Mutant(
@@ -730,8 +730,8 @@ MUTANTS = [
     Mutant(
         "origin_is_that_of_the_row",
         "transforms/steps/write.py",
-        "self._split.origins(part.source.positions[table.sources])",
-        "self._split.origins(part.source.positions[: len(table.sources)])",
+        "self._task.origins(part.source.positions[table.sources])",
+        "self._task.origins(part.source.positions[: len(table.sources)])",
         "after a row that is dropped, the columns of provenance name other records",
         "tests/integration/test_shuffle.py::test_rows_know_where_they_are_from",
     ),
@@ -740,8 +740,8 @@ MUTANTS = [
         "transforms/model/batches.py",
         "numbers, places = np.divmod(positions, _SLICE)",
         "numbers, places = positions // (_SLICE << 1), positions % _SLICE",
-        "records of a split's second file are named after its first one",
-        "tests/unit/test_write.py::test_each_record_of_a_split_of_several_files_is_found_in_its_own",
+        "records of a task's second file are named after its first one",
+        "tests/unit/test_write.py::test_each_record_of_a_task_of_several_files_is_found_in_its_own",
     ),
     # Counts.
     Mutant(
@@ -790,8 +790,8 @@ MUTANTS = [
         "transforms/model/receipts.py",
         "return receipts if receipts[-1].last else []",
         "return receipts",
-        "a split of which the last part is missing is not built again",
-        "tests/unit/test_write.py::test_split_of_very_many_tokens_is_several_shards_and_is_built_again_if_one_is_missing",
+        "a task of which the last part is missing is not built again",
+        "tests/unit/test_write.py::test_task_of_very_many_tokens_is_several_shards_and_is_built_again_if_one_is_missing",
     ),
     Mutant(
         "shards_alone_are_checked",
@@ -1006,18 +1006,18 @@ MUTANTS = [
     ),
     # Shuffling and duplicates.
     Mutant(
-        "each_split_has_one_order",
+        "each_task_has_one_order",
         "transforms/corpus/keys.py",
         "+ np.uint64(task))",
         "+ np.uint64(0))",
-        "records of all splits have the same pseudo-random numbers",
+        "records of all tasks have the same pseudo-random numbers",
         "tests/integration/test_shuffle.py::test_order_depends_on_the_seed_alone",
     ),
     Mutant(
         "rows_of_a_record_are_parted",
         "transforms/corpus/receive.py",
-        "order = np.lexsort((positions, shuffle_keys(seed, split.number, positions)))",
-        "order = np.lexsort((shuffle_keys(seed, split.number, np.arange(len(positions))),))",
+        "order = np.lexsort((positions, shuffle_keys(seed, task.number, positions)))",
+        "order = np.lexsort((shuffle_keys(seed, task.number, np.arange(len(positions))),))",
         "the examples of a record are shuffled one by one",
         "tests/integration/test_shuffle.py::test_shuffled_rows_are_those_of_the_files_with_all_their_columns",
     ),
@@ -1151,7 +1151,7 @@ MUTANTS = [
         "transforms/publish/custom_pipeline.py",
         "if len({*numbers}) < len(numbers):",
         "if not numbers:",
-        "of two reads whose splits have the same numbers, one overwrites the rows of the other with no word on why",
+        "of two reads whose tasks have the same numbers, one overwrites the rows of the other with no word on why",
         "tests/integration/test_own_pipeline.py::test_rows_of_several_reads_end_the_run",
     ),
     # Ten that somebody made who had not read the tests, seven of which survived at first.

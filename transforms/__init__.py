@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         UserError,
     )
     from transforms.chat.config import RenderConfig
-    from transforms.model.batches import Examples, Slice, Split
+    from transforms.model.batches import Examples, Slice, Task
     from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, TokenRow
     from transforms.model.parts import Parts
     from transforms.publish.custom_pipeline import ReadConversations, WriteDataset
@@ -48,7 +48,7 @@ _HOMES = {
     "WriteDataset": "publish.custom_pipeline",
     "Dataset": "reading.reader",
     "shards": "reading.shard_urls",
-    "Split": "model.batches",
+    "Task": "model.batches",
     "Slice": "model.batches",
     "Parts": "model.parts",
     "Examples": "model.batches",
@@ -84,7 +84,7 @@ __all__ = [
     "WriteDataset",
     "Dataset",
     "shards",
-    "Split",
+    "Task",
     "Slice",
     "Parts",
     "Examples",

@@ -281,17 +281,17 @@ def _conversations_of(options: Mapping[str, Any], template: Any) -> Iterator[tup
     from transforms.chat.rendering.adapting import adapted
     from transforms.inputs.formats import input_format
     from transforms.inputs.listing import list_inputs
-    from transforms.inputs.splits import splits_of
+    from transforms.inputs.tasks import tasks_of
     from transforms.model.examples import Conversation, attempt
     from transforms.steps.parse import Parser
-    from transforms.steps.read import read_split
+    from transforms.steps.read import read_task
 
     parsing = {field.name: options[field.name] for field in options_in(ParseOptions) if field.name not in _OF_ROWS}
     parser, shown = Parser(**parsing), 0
     inputs = list_inputs(kinds.list_of().parse(options["input"]), options["input_format"], "input", options["split"])
-    for split in splits_of(inputs, 1 << 20):
-        for record in next(read_split(split, 1 << 20, options["max_record_bytes"], is_look=True)).records:
-            piece, in_file = split.origin(record.position)
+    for task in tasks_of(inputs, 1 << 20):
+        for record in next(read_task(task, 1 << 20, options["max_record_bytes"], is_look=True)).records:
+            piece, in_file = task.origin(record.position)
             position = f"{Path(piece.url).name}, {input_format(piece.format).position_unit} {in_file:,}"
             try:
                 examples, rejects = attempt([record], parser.parse)

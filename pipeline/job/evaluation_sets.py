@@ -15,10 +15,10 @@ from transforms.contamination.evaluations import decode_evaluations, encode_eval
 from transforms.contamination.index import EvaluationIndex
 from transforms.inputs.formats import input_format
 from transforms.inputs.listing import list_inputs
-from transforms.inputs.splits import splits_of
-from transforms.model.batches import Split
+from transforms.inputs.tasks import tasks_of
+from transforms.model.batches import Task
 from transforms.model.parts import PART_BYTES
-from transforms.steps.read import read_split
+from transforms.steps.read import read_task
 
 
 def read_evaluation_sets(patterns: Sequence[str]) -> bytes:
@@ -40,30 +40,30 @@ def read_evaluation_sets(patterns: Sequence[str]) -> bytes:
     try:
         found = [
             evaluation_of(f"{url.removeprefix(above)}:{position}", record)
-            for split in splits_of(files, max(file.unpacked_bytes for file in files))
-            for url, position, record in _records_of(split)
+            for task in tasks_of(files, max(file.unpacked_bytes for file in files))
+            for url, position, record in _records_of(task)
         ]
     except StoreError as error:
         raise error.as_user_error(f"--decontaminate {error}") from None
     return encode_evaluations(found)
 
 
-def _records_of(split: Split) -> Iterator[tuple[str, int, Any]]:
-    """Yield the records of a split: the url of the file of each, its position there, and itself."""
-    for batch in read_split(split, PART_BYTES):
+def _records_of(task: Task) -> Iterator[tuple[str, int, Any]]:
+    """Yield the records of a task: the url of the file of each, its position there, and itself."""
+    for batch in read_task(task, PART_BYTES):
         for reject in batch.outcomes.rejects:
-            raise _unreadable(split, reject.position, reject.detail)
+            raise _unreadable(task, reject.position, reject.detail)
         for record in batch.records:
-            piece, position = split.origin(record.position)
+            piece, position = task.origin(record.position)
             try:
                 fields = msgspec.json.decode(record.raw) if isinstance(record.raw, bytes) else record.raw
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                raise _unreadable(split, record.position, f"it is not JSON: {error}") from None
+                raise _unreadable(task, record.position, f"it is not JSON: {error}") from None
             yield piece.url, position, fields
 
 
-def _unreadable(split: Split, position: int, problem: str) -> UserError:
-    piece, position = split.origin(position)
+def _unreadable(task: Task, position: int, problem: str) -> UserError:
+    piece, position = task.origin(position)
     where = f"{piece.url}, {input_format(piece.format).position_unit} {position:,}"
     return UserError(
         f"--decontaminate: a record of an evaluation set cannot be read ({where}): {problem}. Correct it, or leave it "

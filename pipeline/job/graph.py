@@ -29,7 +29,7 @@ from transforms.steps.label import BuildLabels
 from transforms.steps.pack import TruncateOrPack
 from transforms.steps.parity import CheckParity
 from transforms.steps.parse import ParseConversations
-from transforms.steps.read import ReadSplits
+from transforms.steps.read import ReadTasks
 from transforms.steps.render import ApplyChatTemplate
 from transforms.steps.row_options import PackOptions, WriteOptions
 from transforms.steps.tokenize import Tokenize
@@ -61,34 +61,34 @@ def build_graph(
         report: one of REPORTS.
         change: what its commit does.
     """
-    splits = pipeline | "plan" >> ReadPlan(folder, job)
-    receipts = build_splits(splits, job, folder, engine)
+    tasks = pipeline | "plan" >> ReadPlan(folder, job)
+    receipts = build_tasks(tasks, job, folder, engine)
     if job.options.is_exchanged:
         receipts |= "exchange" >> _Exchange(job, folder)
     receipts | "commit" >> CommitDataset(folder, budgets, report, change)
 
 
-def build_splits(
-    splits: beam.PCollection,
+def build_tasks(
+    tasks: beam.PCollection,
     job: Job,
     folder: Folder,
     engine: str,
 ) -> beam.PCollection:
-    """Build shards of the splits of an increment.
+    """Build shards of the tasks of an increment.
 
     Args:
-        splits: PCollection[Split].
+        tasks: PCollection[Task].
         job: what decides the rows.
         folder: of the increment.
         engine: one of ENGINES.
 
     Returns:
-        PCollection[Receipt], also of splits that were finished before.
+        PCollection[Receipt], also of tasks that were finished before.
     """
     options = job.options
-    skipped = splits | "skip" >> SkipFinished(folder.output)
+    skipped = tasks | "skip" >> SkipFinished(folder.output)
     steps = steps_of(job, folder, engine)
-    parts = skipped.unfinished | "read" >> ReadSplits(max_record_bytes=options.max_record_bytes)
+    parts = skipped.unfinished | "read" >> ReadTasks(max_record_bytes=options.max_record_bytes)
     label, pack = steps.pop("label"), steps.pop("pack")
     for name, step in steps.items():
         parts |= name >> step
@@ -110,9 +110,9 @@ def _write(job: Job, folder: Folder) -> WriteShards:
 
 
 class _Exchange(beam.PTransform):
-    """Build the shards of the buckets that splits have sent to.
+    """Build the shards of the buckets that tasks have sent to.
 
-    PCollection[Receipt] of the splits -> PCollection[Receipt], of the splits and of the buckets.
+    PCollection[Receipt] of the tasks -> PCollection[Receipt], of the tasks and of the buckets.
     """
 
     def __init__(self, job: Job, folder: Folder):

@@ -1,4 +1,4 @@
-"""From the plan of an increment of a dataset to its splits.
+"""From the plan of an increment of a dataset to its tasks.
 
 The plan has one line for each file, so it stays small for a corpus of any size.
 """
@@ -18,20 +18,20 @@ from pipeline.cli.options import RowOptions
 from pipeline.job.job_json import Job, JobSource, encode_job, mix_of, read_job
 from transforms.base.errors import UserError
 from transforms.base.phrases import in_bytes
-from transforms.corpus.buckets import MOST_SPLIT_BYTES, bucket_count, shards_needed, unshuffled, with_buckets
+from transforms.corpus.buckets import MOST_TASK_BYTES, bucket_count, shards_needed, unshuffled, with_buckets
 from transforms.corpus.select import MOST_RECORDS
 from transforms.dataset.layout import Folder
 from transforms.inputs.listing import InputFile
 from transforms.inputs.plan_file import decode_plan, encode_plan
-from transforms.inputs.splits import default_split_bytes, largest_first, splits_of
-from transforms.model.batches import Split
+from transforms.inputs.tasks import default_task_bytes, largest_first, tasks_of
+from transforms.model.batches import Task
 from transforms.publish.increment_commit import is_committed
 from transforms.steps.failures import FailureWriter
 from transforms.storage.files import read_bytes
 from transforms.storage.writing import write_atomically
 
 # How many times the bytes of its input a bucket has in memory (sgd: 3.8), and from how many on a warning says so.
-_MEMORY_OF_INPUT, _MUCH_HELD = 4, 4 * MOST_SPLIT_BYTES
+_MEMORY_OF_INPUT, _MUCH_HELD = 4, 4 * MOST_TASK_BYTES
 # From how many bytes on a corpus may have more than MOST_RECORDS: few have records of less than a kilobyte.
 _MUCH_INPUT = MOST_RECORDS << 10
 
@@ -46,12 +46,12 @@ def plan_of(options: RowOptions, sources: Sequence[JobSource], files: Sequence[I
     Raises:
         UserError: if there are too few shards for the copies of a record.
     """
-    size = default_split_bytes(sum(file.unpacked_bytes for file in files))
+    size = default_task_bytes(sum(file.unpacked_bytes for file in files))
     if options.is_exchanged:
-        size = min(size, MOST_SPLIT_BYTES)
+        size = min(size, MOST_TASK_BYTES)
     split_bytes = options.split_bytes or size
-    splits, copies = sum(1 for _ in splits_of(files, split_bytes)), _copies_of(options, sources)
-    if options.shards and options.shards < (needed := shards_needed(splits, copies)):
+    tasks, copies = sum(1 for _ in tasks_of(files, split_bytes)), _copies_of(options, sources)
+    if options.shards and options.shards < (needed := shards_needed(tasks, copies)):
         raise UserError(
             f"--shards {options.shards}: with these epochs there are {copies} copies of some records, and no shard may "
             f"have two of them, which takes at least {needed} shards. Give --shards {needed}."
@@ -61,7 +61,7 @@ def plan_of(options: RowOptions, sources: Sequence[JobSource], files: Sequence[I
         "inputs": hashlib.sha256(encode_plan(files)).hexdigest(),
         "input_bytes": sum(file.bytes for file in files),
         "unpacked_bytes": sum(file.unpacked_bytes for file in files),
-        "splits": splits + (bucket_count(splits, options.shards, copies) if options.is_exchanged else 0),
+        "tasks": tasks + (bucket_count(tasks, options.shards, copies) if options.is_exchanged else 0),
     }
 
 
@@ -84,8 +84,8 @@ def warn_of_much_input(
     total = sum(file.unpacked_bytes for file in files)
     held = total // options.shards if options.shards else min(total, split_bytes)
     if options.is_exchanged and held > _MUCH_HELD:
-        better = f"shards {-(-total // MOST_SPLIT_BYTES)}" if options.shards else f"split_bytes {MOST_SPLIT_BYTES}"
-        needed, less = (in_bytes(size * _MEMORY_OF_INPUT) for size in (held, MOST_SPLIT_BYTES))
+        better = f"shards {-(-total // MOST_TASK_BYTES)}" if options.shards else f"split_bytes {MOST_TASK_BYTES}"
+        needed, less = (in_bytes(size * _MEMORY_OF_INPUT) for size in (held, MOST_TASK_BYTES))
         yield (
             f"warning: a worker holds all examples of a shard in memory. Those of {in_bytes(held)} of input may need "
             f"{needed}; with --{better} they need {less}."
@@ -135,9 +135,9 @@ def begin_increment(folder: Folder, job: Job, files: Sequence[InputFile]) -> Non
 
 
 class ReadPlan(beam.PTransform):
-    """Read the splits of a plan file on a worker, so that they are not in the job graph.
+    """Read the tasks of a plan file on a worker, so that they are not in the job graph.
 
-    Pipeline -> PCollection[Split].
+    Pipeline -> PCollection[Task].
 
     Args:
         folder: of the increment that is built.
@@ -152,39 +152,39 @@ class ReadPlan(beam.PTransform):
         return (
             pipeline
             | beam.Impulse()
-            | beam.FlatMap(_largest_first, self._read, FailureWriter()).with_output_types(Split)
+            | beam.FlatMap(_largest_first, self._read, FailureWriter()).with_output_types(Task)
         )
 
 
-def _largest_first(_impulse: bytes, read: Callable[[], list[Split]], failures: FailureWriter) -> list[Split]:
+def _largest_first(_impulse: bytes, read: Callable[[], list[Task]], failures: FailureWriter) -> list[Task]:
     with failures:
         return largest_first(read())
 
 
-def plan_reader(folder: Folder, job: Job) -> Callable[[], list[Split]]:
-    """Return a function that reads the splits of a plan file, with the buckets that they send to, if they do.
+def plan_reader(folder: Folder, job: Job) -> Callable[[], list[Task]]:
+    """Return a function that reads the tasks of a plan file, with the buckets that they send to, if they do.
 
     Args:
         folder: of the increment that is built.
         job: of the same.
     """
     options = job.options
-    with_own_buckets: Callable[[list[Split]], list[Split]] = list
+    with_own_buckets: Callable[[list[Task]], list[Task]] = list
     if options.shuffle != "none":
         copies = _copies_of(options, job.sources)
         with_own_buckets = functools.partial(with_buckets, shards=options.shards, seed=options.seed, copies=copies)
     elif options.is_exchanged:
         with_own_buckets = unshuffled
-    return functools.partial(_planned_splits, folder, job.split_bytes, with_own_buckets)
+    return functools.partial(_planned_tasks, folder, job.split_bytes, with_own_buckets)
 
 
-def _planned_splits(
-    folder: Folder, split_bytes: int, with_own_buckets: Callable[[list[Split]], list[Split]]
-) -> list[Split]:
+def _planned_tasks(
+    folder: Folder, split_bytes: int, with_own_buckets: Callable[[list[Task]], list[Task]]
+) -> list[Task]:
     try:
         files = decode_plan(read_bytes(folder.plan))
     except FileNotFoundError:
         if is_committed(folder):  # by an earlier run of the same pipeline, which removed it
             return []
         raise
-    return with_own_buckets(list(splits_of(files, split_bytes, folder.increment)))
+    return with_own_buckets(list(tasks_of(files, split_bytes, folder.increment)))

@@ -61,7 +61,7 @@ class JobEvaluations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a worker must know. The same job writes the same bytes, on any runner and with any number of workers.
 
-    split_bytes: bytes of input in each split. now: what the template's strftime_now returns, if it is used.
+    split_bytes: bytes of input in each task. now: what the template's strftime_now returns, if it is used.
     tokenizer, formatter: sha256 of the files that are stored next to the job. tokenizer_name: of tokenizer_name.
     chat_template: the text of the template, None for the tokenizer's own. inputs: sha256 of the list of input files.
     versions: of the libraries whose version may change the output. sources: by their numbers. recipe: builds the same
@@ -78,7 +78,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inputs: str
     input_bytes: int
     unpacked_bytes: int
-    splits: int
+    tasks: int
     versions: dict[str, str]
     sources: tuple[JobSource, ...] = (JobSource("input"),)
     recipe: dict[str, Any] = {}

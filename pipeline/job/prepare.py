@@ -50,12 +50,12 @@ from transforms.dataset.versions import builds, newest
 from transforms.inputs.formats import input_format
 from transforms.inputs.formatter import load_formatter
 from transforms.inputs.listing import InputFile
-from transforms.inputs.splits import splits_of
-from transforms.model.batches import Split
+from transforms.inputs.tasks import tasks_of
+from transforms.model.batches import Task
 from transforms.model.examples import Conversation, PromptCompletion, Record
 from transforms.publish.increment_commit import Change
 from transforms.steps.parse import Parser
-from transforms.steps.read import read_split
+from transforms.steps.read import read_task
 from transforms.storage.files import join, read_bytes
 from transforms.storage.lock import Lock
 from transforms.storage.walking import names_below
@@ -385,7 +385,7 @@ def _check_first_records(source: Source, file: InputFile, tokenizer: Any, templa
     """
     options = source.options
     parser = Parser(**parse_options_of({name: getattr(options, name) for name in SOURCE_OPTIONS}))
-    first = next(splits_of([file], _PEEKED_BYTES))
+    first = next(tasks_of([file], _PEEKED_BYTES))
     url, unit = file.url, input_format(file.format).position_unit
     is_warned = False
     for record in _records_of(first, source):
@@ -447,10 +447,10 @@ def _forms_of_contents(template: ChatTemplate, conversation: Conversation) -> It
             )
 
 
-def _records_of(split: Split, source: Source) -> Sequence[Record]:
-    """The records of a split's first part. Raises UserError or Unavailable if its store does not give them."""
+def _records_of(task: Task, source: Source) -> Sequence[Record]:
+    """The records of a task's first part. Raises UserError or Unavailable if its store does not give them."""
     try:
-        return next(read_split(split, _PEEKED_BYTES, is_look=True)).records
+        return next(read_task(task, _PEEKED_BYTES, is_look=True)).records
     except StoreError as error:
         raise error.as_user_error(f"{source.option('input')} {error}") from None
 

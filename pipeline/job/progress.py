@@ -40,7 +40,7 @@ _WORTH_A_LINE = 8 << 20
 
 def show_plan(job: Job) -> None:
     """Print how large a job is, before it runs: in a terminal, and of a job that takes longer also elsewhere."""
-    plan = f"{decimal(job.input_bytes)} of input in {job.splits:,} split{'s' * (job.splits != 1)}"
+    plan = f"{decimal(job.input_bytes)} of input in {job.tasks:,} task{'s' * (job.tasks != 1)}"
     if job.input_bytes < _WORTH_A_LINE:
         show_phase(plan)
     else:
@@ -86,7 +86,7 @@ def expected_of(job: Job, folder: Folder) -> Expected:
     def unit_of(name: str) -> str:
         return name.partition("-")[0] if numbers_of(name) else ""
 
-    return Expected(job.splits, job.input_bytes, folder.receipts, unit_of, read)
+    return Expected(job.tasks, job.input_bytes, folder.receipts, unit_of, read)
 
 
 class ReportProgress:
@@ -112,7 +112,7 @@ class ReportProgress:
         self._before = set(names_below(expected.receipts))
         if begun := set(filter(None, map(expected.unit_of, self._before))):
             print(
-                f"chatmill: resuming: {len(begun):,} of {expected.units:,} splits were finished or begun before.",
+                f"chatmill: resuming: {len(begun):,} of {expected.units:,} tasks were finished or begun before.",
                 file=sys.stderr,
             )
             self._bytes -= self._bytes * len(begun) // expected.units  # reports are of what is done now
@@ -144,7 +144,7 @@ class ReportProgress:
     def _sums(self) -> str:
         """What is done of what, and how fast."""
         expected = self._expected
-        done = f"{self._done:,} of {expected.units:,} splits"
+        done = f"{self._done:,} of {expected.units:,} tasks"
         if self._reports:
             done = f"{decimal(self._done)} of {decimal(self._bytes)}"
         speed = (self._tokens - self._tokens_before) / max(time.monotonic() - self._began, 1e-9)

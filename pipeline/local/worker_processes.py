@@ -66,7 +66,7 @@ def local_runner(
     """
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # the error that ends a run is raised, and shown once
     direct = beam_options.view_as(DirectOptions)
-    useful = 1 if job.unpacked_bytes < _WORTH_PROCESSES else min(cores(), job.splits)
+    useful = 1 if job.unpacked_bytes < _WORTH_PROCESSES else min(cores(), job.tasks)
     workers = direct.direct_num_workers = direct.direct_num_workers or useful
     direct.direct_running_mode = direct.direct_running_mode or (
         # A formatter may end its process, which has to be reported.

@@ -61,7 +61,7 @@ def check_dataflow(options: Options, beam_options: PipelineOptions, runner: Any)
             "--sdk_container_image is missing: the workers need an image that contains Chatmill. "
             "deploy/README.md shows how to build it."
         )
-    # Dataflow starts a process for each vCPU. More threads in it would not be faster, and each keeps a split in memory.
+    # Dataflow starts a process for each vCPU. More threads in it would not be faster, and each keeps a task in memory.
     debug = beam_options.view_as(DebugOptions)
     debug.number_of_worker_harness_threads = debug.number_of_worker_harness_threads or 1
     cloud.job_name = cloud.job_name or job_name(options.output)

@@ -152,7 +152,7 @@ class _FlinkRunner(Runner):
         from apache_beam.options.pipeline_options import FlinkRunnerOptions
 
         flink = beam_options.view_as(FlinkRunnerOptions)
-        flink.parallelism = min(flink.parallelism, job.splits)
+        flink.parallelism = min(flink.parallelism, job.tasks)
         return super().started(job, folder, beam_options, *others)
 
 

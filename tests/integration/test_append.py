@@ -126,7 +126,7 @@ def test_what_was_begun_with_or_without_append_is_finished_by_the_other(build, c
     assert other.code == 2 and "was begun with other options or inputs" in other.err and other.err.count("\n") == 1
     assert digests(output) == before
     ended = build(*command[finished:], "--max_reject_fraction=1")
-    assert ended.code == 0 and "resuming: 1 of 1 splits" in ended.err
+    assert ended.code == 0 and "resuming: 1 of 1 tasks" in ended.err
     assert digests(output) == digests(expected) and not (output / "_chatmill/building").exists()
 
 
@@ -145,7 +145,7 @@ def test_rejects_over_the_budget_are_shown_and_finished_before_what_is_new_since
         assert f"reject 0: bad_message; {corpus}/day-02.jsonl" in capfd.readouterr().out
     arrive(corpus, 3)
     ended = build(*append_to(output, corpus), "--max_reject_fraction=0.1")
-    assert ended.code == 0 and "resuming: 1 of 1 splits" in ended.err
+    assert ended.code == 0 and "resuming: 1 of 1 tasks" in ended.err
     assert manifest_of(output)["snapshot"] == {"version": 3, "increments": 3}
 
 
@@ -266,6 +266,6 @@ def test_on_a_disk_without_locks_who_commits_second_fails_with_3_and_its_work_st
     )
     assert manifest_of(output)["snapshot"]["version"] == 2
     again = build(*options(1), how)
-    assert again.code == 0 and "resuming: 1 of 1 splits" in again.err
+    assert again.code == 0 and "resuming: 1 of 1 tasks" in again.err
     assert manifest_of(output)["snapshot"]["version"] == 3
     assert manifest_of(output)["records"]["kept"] == (27 if how == "--append" else 9)

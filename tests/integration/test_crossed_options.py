@@ -343,8 +343,8 @@ class Increment:
         for number, (source, share) in enumerate(zip(of_sources, shares, strict=True)):
             if by_examples:
                 assert source.examples == math.floor(total * share + Fraction(1, 2)), (source, total, share)
-            else:  # half an example for each split, or with a limit that may not be exceeded a whole one
-                slack = Fraction(source.longest, 2) * self.case.splits(self.folder, number)
+            else:  # half an example for each task, or with a limit that may not be exceeded a whole one
+                slack = Fraction(source.longest, 2) * self.case.tasks(self.folder, number)
                 slack *= 2 if "max_tokens" in source.options else 1
                 assert source.trained - total * share <= slack, (source, float(total), float(share))
                 assert total * share - source.trained <= slack or "max_examples" in source.options, (source, total)

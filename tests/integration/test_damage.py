@@ -396,7 +396,7 @@ EDITS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     (lambda version: version.update(number=3), "it is version 3; expected 5"),
     (lambda version: version.pop("increments"), "increments"),
     (lambda version: version.update(increments=[]), "it adds no increment"),
-    (lambda version: version["job"].pop("splits"), "splits"),
+    (lambda version: version["job"].pop("tasks"), "tasks"),
 ]
 EDITS += [
     (lambda version, id=id: version["increments"][-1].update(id=id), repr(id))

@@ -88,7 +88,7 @@ def test_dataset_grows_in_a_bucket_next_to_another_append_and_after_a_failed_com
     assert failed.code == 1 and "AccessDenied" in failed.err and records_of(output) == 40, failed.err
     arrive(store, folder, 2)
     resumed = build("--append", *options)
-    assert resumed.code == 0 and "resuming: 1 of 1 splits" in resumed.err, resumed.err
+    assert resumed.code == 0 and "resuming: 1 of 1 tasks" in resumed.err, resumed.err
     assert records_of(output) == 120
     assert not [name for name in store.names(f"{folder}/out/_chatmill") if "/building/" in name]
 

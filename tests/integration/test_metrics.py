@@ -73,9 +73,9 @@ def test_counters_equal_the_manifest(tmp_path):
         **{f"rejected_{reason}": count for reason, count in records["rejected"].items()},
         **{name: manifest[name] for name in ("rows", "tokens", "trained_tokens", "trained_tokens_lost")},
     }
-    assert distributions.keys() == {("Read", "split_bytes"), *((step, "milliseconds") for step in STEPS)}
-    bytes_of_splits = distributions["Read", "split_bytes"]
+    assert distributions.keys() == {("Read", "task_bytes"), *((step, "milliseconds") for step in STEPS)}
+    bytes_of_tasks = distributions["Read", "task_bytes"]
     size = sum(path.stat().st_size for path in CHATS.iterdir())
-    assert (bytes_of_splits.count, bytes_of_splits.sum) == (manifest["job"]["splits"], size)
+    assert (bytes_of_tasks.count, bytes_of_tasks.sum) == (manifest["job"]["tasks"], size)
     # The time of a step does not include the steps after it. Otherwise parsing would take longer.
     assert distributions["Parse", "milliseconds"].sum < distributions["Apply", "milliseconds"].sum

@@ -140,22 +140,22 @@ def of_another_increment(output: Path) -> None:
     edit_receipt(output, "0a" * 8, lambda receipt: receipt.update(increment="0a" * 8))
 
 
-SPLIT = "split 0 is built again: "
+TASK = "task 0 is built again: "
 STORED = "was damaged, and is written again"
 
 
 @pytest.mark.parametrize(
-    ("damage", "warning", "splits"),
+    ("damage", "warning", "tasks"),
     [
-        (lambda output: flip_a_bit(first_shard(output)), SPLIT, 1),
-        (lambda output: first_shard(output).unlink(), SPLIT, 1),
-        (lambda output: flip_a_bit(first_exceptions(output)), SPLIT, 1),
-        (lambda output: first_exceptions(output).unlink(), SPLIT, 1),
-        (lambda output: first_receipt(output).write_bytes(b""), SPLIT, 1),
-        (lambda output: first_receipt(output).write_bytes(b"\0" * 4096), SPLIT, 1),
-        (lambda output: flip_a_bit(first_receipt(output)), SPLIT, 1),
+        (lambda output: flip_a_bit(first_shard(output)), TASK, 1),
+        (lambda output: first_shard(output).unlink(), TASK, 1),
+        (lambda output: flip_a_bit(first_exceptions(output)), TASK, 1),
+        (lambda output: first_exceptions(output).unlink(), TASK, 1),
+        (lambda output: first_receipt(output).write_bytes(b""), TASK, 1),
+        (lambda output: first_receipt(output).write_bytes(b"\0" * 4096), TASK, 1),
+        (lambda output: flip_a_bit(first_receipt(output)), TASK, 1),
         (name_a_file_outside, "names the file '../victim.parquet', which is not one of the increment", 1),
-        (of_another_increment, SPLIT, 1),
+        (of_another_increment, TASK, 1),
         (lambda output: (work_in(output) / "job.json").write_bytes(b""), f"job.json {STORED}", 0),
         (lambda output: (work_in(output) / "job.json").write_bytes(b"{\0"), f"job.json {STORED}", 0),
         (lambda output: flip_a_bit(work_in(output) / "plan.jsonl"), f"plan.jsonl {STORED}", 0),
@@ -169,7 +169,7 @@ STORED = "was damaged, and is written again"
         "another_increment", "empty_job", "garbled_job", "flipped_plan", "tokenizer", "template", "added_vocabulary",
     ],
 )  # fmt: skip
-def test_what_was_damaged_before_a_run_resumes_is_built_again(build, caplog, stopped, damage, warning, splits):
+def test_what_was_damaged_before_a_run_resumes_is_built_again(build, caplog, stopped, damage, warning, tasks):
     output, expected = stopped
     before = {path: path.stat().st_mtime_ns for path in output.glob("data/*")}
     damage(output)
@@ -177,10 +177,10 @@ def test_what_was_damaged_before_a_run_resumes_is_built_again(build, caplog, sto
     assert done.code == 0, done.err
     reported = done.err + caplog.text  # workers log, which pytest captures
     assert warning in reported and "Traceback" not in reported
-    assert reported.count("is built again") == splits
+    assert reported.count("is built again") == tasks
     assert digests(output) == expected
     written = {path.name.split("-")[2] for path, moment in before.items() if path.stat().st_mtime_ns != moment}
-    assert len(written) == splits
+    assert len(written) == tasks
     assert chatmill("verify", output) == 0
     victim = output.parent / "victim.parquet"
     assert not victim.exists() or victim.read_bytes() == b"victim"
@@ -232,7 +232,7 @@ def test_what_killed_processes_left_is_removed(build, stopped):
     output, expected = stopped
     left = [output / "_SUCCESS", output / "manifest.json", first_receipt(output), first_shard(output)]
     left = [path.with_name(f"{path.name}.{'0a' * 16}") for path in left]
-    # A split had another part when it was cut into parts of another size.
+    # A task had another part when it was cut into parts of another size.
     left.append(Path(str(first_shard(output)).replace("-000000-000.", "-000000-099.")))
     for path in left:
         path.write_bytes(b"")
@@ -506,7 +506,7 @@ def test_a_terminal_shows_each_phase_from_the_beginning_and_a_log_nothing(tmp_pa
         "chatmill: importing Beam",
         "chatmill: listing the input",
         f"chatmill: reading the tokenizer {TOKENIZER}",
-        "chatmill: 160 bytes of input in 1 split",
+        "chatmill: 160 bytes of input in 1 task",
         "chatmill: starting 2 workers",
     ]
     assert build_in_process(*options, f"--output={tmp_path}/again").stderr == ""
@@ -527,4 +527,4 @@ def test_how_much_a_compressed_file_holds_decides_how_many_workers_are_useful(tm
 def test_the_size_of_a_job_that_takes_longer_is_also_in_a_log(build, tmp_path):
     chats = write_jsonl(tmp_path / "chats.jsonl", [{"text": "one", "noise": "x" * (1 << 20)}] * 8)
     ended = build(f"--input={chats}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", "--split_bytes=3000000")
-    assert "chatmill: 8.4 MB of input in 3 splits\n" in ended.err
+    assert "chatmill: 8.4 MB of input in 3 tasks\n" in ended.err

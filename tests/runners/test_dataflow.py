@@ -132,7 +132,7 @@ def test_workers_need_only_the_package(submitted, tmp_path):
     assert "write/ParDo(_WriteParts) transforms.steps.write _WriteParts" in functions
 
 
-def test_graph_of_a_million_splits_contains_neither_plan_nor_tokenizer(tmp_path):
+def test_graph_of_a_million_tasks_contains_neither_plan_nor_tokenizer(tmp_path):
     (tmp_path / "corpus").mkdir()
     for number in range(1000):
         with open(tmp_path / "corpus" / f"{number:04}.jsonl", "wb") as file:
@@ -145,7 +145,7 @@ def test_graph_of_a_million_splits_contains_neither_plan_nor_tokenizer(tmp_path)
     prepared = prepare(options, folder, read_sources(options))
     assert prepared is not None
     job, of_increment, change = prepared
-    assert job.splits == 1_000_000
+    assert job.tasks == 1_000_000
     pipeline = beam.Pipeline()
     build_graph(pipeline, job, of_increment, budgets_of(options), options.engine, options.report, change)
     proto = pipeline.to_runner_api().SerializeToString()
@@ -153,7 +153,7 @@ def test_graph_of_a_million_splits_contains_neither_plan_nor_tokenizer(tmp_path)
     assert (work_in(tmp_path / "out") / "plan.jsonl").stat().st_size > len(proto)
 
 
-def test_graph_distributes_the_splits_and_groups_the_receipts(submitted):
+def test_graph_distributes_the_tasks_and_groups_the_receipts(submitted):
     pipeline = beam_runner_api_pb2.Pipeline.FromString((submitted / "staging" / "pipeline.pb").read_bytes())
     names = {transform.unique_name: transform.spec.urn for transform in pipeline.components.transforms.values()}
     assert names["skip/Reshuffle"] == "beam:transform:reshuffle:v1"

@@ -43,10 +43,10 @@ def options_for(folder: Path, action: str = "pass", workers: int = 2) -> list[st
     ("action", "how"),
     [("os._exit(0)", "ended by itself with exit code 0"), ("os.kill(os.getpid(), signal.SIGSEGV)", "ended by SIGSEGV")],
 )
-def test_worker_that_dies_is_reported_in_one_line_with_its_split_and_its_position(action, how, workers, tmp_path):
+def test_worker_that_dies_is_reported_in_one_line_with_its_task_and_its_position(action, how, workers, tmp_path):
     done = build_in_process(*options_for(tmp_path, action, workers), timeout=120)
     assert done.returncode == 1
-    assert done.stderr.startswith("chatmill: a worker ") and f"{how} in split " in done.stderr
+    assert done.stderr.startswith("chatmill: a worker ") and f"{how} in task " in done.stderr
     assert f", {CHATS}/" in done.stderr and ", from byte " in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "out" / "_SUCCESS").exists()

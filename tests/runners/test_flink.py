@@ -85,9 +85,9 @@ def test_job_is_done_by_all_its_taskmanagers_with_the_bytes_of_the_local_runner(
     assert done.returncode == 0, done.stderr
     assert digests(output) == digests(local)
     wait_until(lambda: cluster.last_job()["state"] == "FINISHED", seconds=30)
-    written = cluster.splits_written(cluster.last_job())
+    written = cluster.tasks_written(cluster.last_job())
     assert len(written) == 2 and min(written.values()) > 0
-    assert sum(written.values()) == manifest_of(output)["job"]["splits"]
+    assert sum(written.values()) == manifest_of(output)["job"]["tasks"]
 
 
 def test_stopped_run_cancels_its_job(cluster, corpus, tmp_path):
@@ -111,10 +111,10 @@ def test_job_continues_after_a_taskmanager_and_its_worker_were_killed(cluster, c
     cluster.kill_taskmanager()
     before = [json.loads(path.read_bytes()) for path in receipts_of(output)]
     # If one part of a file that cannot be cut is missing, all parts are read again.
-    whole = {receipt["split"] for receipt in before if receipt["last"]}
-    kept = [shard["path"] for receipt in before if receipt["split"] in whole for shard in receipt["shards"]]
+    whole = {receipt["task"] for receipt in before if receipt["last"]}
+    kept = [shard["path"] for receipt in before if receipt["task"] in whole for shard in receipt["shards"]]
     written = {path: (output / path).stat().st_mtime_ns for path in kept}
-    assert written and len(before) < json.loads((work_in(output) / "job.json").read_bytes())["splits"]
+    assert written and len(before) < json.loads((work_in(output) / "job.json").read_bytes())["tasks"]
     _, stderr = build.communicate(timeout=SECONDS)
     assert build.returncode == 0, stderr
     assert cluster.last_job()["timestamps"]["RESTARTING"] > 0

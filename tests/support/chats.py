@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from support.paths import TOKENIZER
-from transforms import Conversation, Example, Examples, ParseConversations, PlainText, RenderConfig, Slice, Split
+from transforms import Conversation, Example, Examples, ParseConversations, PlainText, RenderConfig, Slice, Task
 from transforms.model.batches import Records, Texts
 from transforms.model.examples import Record, Span, Text
 from transforms.model.outcomes import Outcomes
 from transforms.tokens.fast_encoder import WORTH_LOADING
 
 # Of an input for which it is worth while to load the fast encoder.
-SPLIT = Split(
+TASK = Task(
     number=0,
     slices=(Slice(url="chats.jsonl", format="jsonl", compression=None, start=0, stop=1),),
     input_bytes=WORTH_LOADING,
@@ -38,13 +38,13 @@ def examples_of(*contents: Any) -> Examples:
         Example(number, content if not isinstance(content, list) else Conversation(content), {}, False, b"{}")
         for number, content in enumerate(contents)
     ]
-    return Examples(SPLIT, 0, True, Outcomes(read=len(examples)), examples)
+    return Examples(TASK, 0, True, Outcomes(read=len(examples)), examples)
 
 
 def parsed(records: Iterable[Mapping[str, Any]]) -> Examples:
     """The examples of records, as a build reads them. The position of a record is its number."""
     given = [Record(number, json.dumps(record).encode()) for number, record in enumerate(records)]
-    return ParseConversations().function()(Records(SPLIT, 0, True, Outcomes(read=len(given)), given))
+    return ParseConversations().function()(Records(TASK, 0, True, Outcomes(read=len(given)), given))
 
 
 def text_of(text: str, spans: Iterable[Span] = ((0, 1),), position: int = 0, **fields: Any) -> Text:
@@ -53,7 +53,7 @@ def text_of(text: str, spans: Iterable[Span] = ((0, 1),), position: int = 0, **f
 
 
 def batch_of(texts: list[Text]) -> Texts:
-    return Texts(split=SPLIT, part=0, last=True, outcomes=Outcomes(read=len(texts)), texts=texts)
+    return Texts(task=TASK, part=0, last=True, outcomes=Outcomes(read=len(texts)), texts=texts)
 
 
 def render_config(chat_template: str | None = None, folder: object = TOKENIZER, **options: Any) -> RenderConfig:

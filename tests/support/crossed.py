@@ -169,8 +169,8 @@ class Case:
                     records += _write(path, source, increment, contents)
         return records
 
-    def splits(self, folder: Path, source: int) -> int:
-        """How many splits the files of a source have at most: small ones share one, unless splits are smaller."""
+    def tasks(self, folder: Path, source: int) -> int:
+        """How many tasks the files of a source have at most: small ones share one, unless tasks are smaller."""
         sizes = [len(_content(path)) for path in (folder / f"in{source}").iterdir()]
         return sum(-(-size // self.value("split_bytes", 1 << 20)) for size in sizes)
 

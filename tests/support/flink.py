@@ -53,8 +53,8 @@ class Cluster:
         job = max(self.get("jobs/overview")["jobs"], key=lambda job: job["start-time"])
         return self.get(f"jobs/{job['jid']}")
 
-    def splits_written(self, job: dict[str, Any]) -> dict[str, int]:
-        """The number of splits that each TaskManager wrote."""
+    def tasks_written(self, job: dict[str, Any]) -> dict[str, int]:
+        """The number of tasks that each TaskManager wrote."""
         (writing,) = (vertex for vertex in job["vertices"] if "write" in vertex["name"])
         managers = self.get(f"jobs/{job['jid']}/vertices/{writing['id']}/taskmanagers")["taskmanagers"]
         return {manager["taskmanager-id"]: manager["metrics"]["read-records"] for manager in managers}

@@ -10,7 +10,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from transforms import InputError, Parts, ReadConversations, Split, UserError
+from transforms import InputError, Parts, ReadConversations, Task, UserError
 
 
 @dataclass
@@ -20,7 +20,7 @@ class File:
     Attributes:
         records: the position and the content of each record, in the order in which they were read.
         rejects: the position, the reason, the detail and the bytes of each reject.
-        faults: the errors that ended the reading of a split of it.
+        faults: the errors that ended the reading of a task of it.
     """
 
     records: list[tuple[int, Any]] = field(default_factory=list)
@@ -63,26 +63,26 @@ def read(patterns: Any, before: Callable[[], object] = lambda: None, **options: 
     before: what happens after the files are listed.
     """
     files: dict[str, File] = {}
-    for split, batches, fault in _splits(patterns, before, **options):
-        for piece in split.slices:
+    for task, batches, fault in _tasks(patterns, before, **options):
+        for piece in task.slices:
             files.setdefault(_name(piece.url), File())
         for batch in batches:
             for record in batch.records:
-                piece, position = split.origin(record.position)
+                piece, position = task.origin(record.position)
                 files[_name(piece.url)].records.append((position, record.raw))
             for reject in batch.outcomes.rejects:
-                piece, position = split.origin(reject.position)
+                piece, position = task.origin(reject.position)
                 found = (position, reject.reason, reject.detail, reject.record)
                 files[_name(piece.url)].rejects.append(found)
         if fault:
-            files[_name(split.slices[-1].url)].faults.append(fault)
+            files[_name(task.slices[-1].url)].faults.append(fault)
     return files
 
 
-def order_of_splits(patterns: Any, **options: Any) -> list[Split]:
-    """Return the splits of files in the order in which workers get them."""
-    [*_splits(patterns, lambda: None, **options)]
-    return [split for split, _, _ in _found]
+def order_of_tasks(patterns: Any, **options: Any) -> list[Task]:
+    """Return the tasks of files in the order in which workers get them."""
+    [*_tasks(patterns, lambda: None, **options)]
+    return [task for task, _, _ in _found]
 
 
 def read_each(paths: Sequence[Path], **options: Any) -> dict[str, File]:
@@ -106,15 +106,15 @@ def read_content(path: Path, content: bytes, **options: Any) -> File:
 
 def batches_of(patterns: Any, *steps: Any, **options: Any) -> list[Any]:
     """Read files, apply steps, and return the batches that come out, in the order of the files."""
-    return [batch for _, batches, _ in _splits(patterns, lambda: None, *steps, **options) for batch in batches]
+    return [batch for _, batches, _ in _tasks(patterns, lambda: None, *steps, **options) for batch in batches]
 
 
-_Found = tuple[Split, list[Any], str]
+_Found = tuple[Task, list[Any], str]
 _found: list[_Found] = []
 
 
-def _splits(patterns: Any, before: Callable[[], object], *steps: Any, **options: Any) -> Iterator[_Found]:
-    """Yield each split, in order, with the batches of its records, and the error that ended them."""
+def _tasks(patterns: Any, before: Callable[[], object], *steps: Any, **options: Any) -> Iterator[_Found]:
+    """Yield each task, in order, with the batches of its records, and the error that ended them."""
     _found.clear()
     with beam.Pipeline(FnApiRunner()) as pipeline:
         batches = pipeline | ReadConversations(patterns, **options)
@@ -132,7 +132,7 @@ def _collect(parts: Parts[Any]) -> None:
             batches.append(batch)
     except (UserError, InputError) as error:
         fault = str(error)
-    _found.append((parts.split, batches, fault))
+    _found.append((parts.task, batches, fault))
 
 
 def _name(url: str) -> str:

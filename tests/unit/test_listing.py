@@ -35,7 +35,7 @@ from hypothesis import strategies as st
 
 from support.drawn import examples
 from support.paths import TOKENIZER
-from support.reading import listed, order_of_splits, paths_of, urls_of
+from support.reading import listed, order_of_tasks, paths_of, urls_of
 from transforms import InputError, ParameterError
 
 MEGA = 1 << 20
@@ -263,18 +263,18 @@ def test_link_to_a_file_is_read_and_one_to_a_folder_is_refused(tmp_path):
 # Splits
 
 
-def test_small_files_that_follow_each_other_are_one_split_and_the_largest_come_first(tmp_path):
+def test_small_files_that_follow_each_other_are_one_task_and_the_largest_come_first(tmp_path):
     sources = {"one": {"a": 3, "b": 7, "c": 1, "d": 25, "e": 2}, "two": {"f": 2, "g": 1}}
     for name, size in [pair for files in sources.values() for pair in files.items()]:
         (tmp_path / f"{name}.jsonl").write_bytes(b"x" * size)
     patterns = {source: [f"{tmp_path}/{name}.jsonl" for name in files] for source, files in sources.items()}
-    splits = order_of_splits(patterns, input_format="jsonl", split_bytes=10)
-    files = [("".join(Path(piece.url).stem for piece in split.slices), split.bytes, split.source) for split in splits]
-    assert sorted(zip([split.number for split in splits], files, strict=True)) == [
+    tasks = order_of_tasks(patterns, input_format="jsonl", split_bytes=10)
+    files = [("".join(Path(piece.url).stem for piece in task.slices), task.bytes, task.source) for task in tasks]
+    assert sorted(zip([task.number for task in tasks], files, strict=True)) == [
         (0, ("ab", 10, 0)), (1, ("cd", 9, 0)), (2, ("d", 8, 0)), (3, ("d", 9, 0)), (4, ("e", 2, 0)), (5, ("fg", 3, 1)),
     ]  # fmt: skip
     assert [size for _, size, _ in files] == sorted([size for _, size, _ in files], reverse=True)
-    assert {split.input_bytes for split in splits} == {41}
+    assert {task.input_bytes for task in tasks} == {41}
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)

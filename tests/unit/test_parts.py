@@ -1,4 +1,4 @@
-"""The parts of a split are made one after the other, and look the same to the runner wherever they are made."""
+"""The parts of a task are made one after the other, and look the same to the runner wherever they are made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import weakref
 
 import apache_beam as beam
 
-from support.chats import SPLIT, examples_of
+from support.chats import TASK, examples_of
 from transforms import Examples, Parts
 
 made: list[int] = []
@@ -32,7 +32,7 @@ def test_a_part_is_made_when_it_is_asked_for_and_is_not_kept():
         seen.append(weakref.ref(examples))
         return examples
 
-    parts = Parts(SPLIT, make).map(watched).map(copied).map(lambda part: part.part)
+    parts = Parts(TASK, make).map(watched).map(copied).map(lambda part: part.part)
     assert made == []
     iterator = iter(parts)
     for number in range(3):
@@ -43,11 +43,11 @@ def test_a_part_is_made_when_it_is_asked_for_and_is_not_kept():
 
 
 def test_parts_are_pickled_with_all_of_them_and_their_size_is_estimated_without_making_them():
-    parts = Parts(SPLIT, make).map(copied)
+    parts = Parts(TASK, make).map(copied)
     coder = beam.coders.registry.get_coder(Parts[Examples])
     made.clear()
-    assert coder.estimate_size(parts) == SPLIT.bytes
+    assert coder.estimate_size(parts) == TASK.bytes
     assert made == []
     for decoded in (coder.decode(coder.encode(parts)), pickle.loads(pickle.dumps(parts))):
-        assert decoded.split == SPLIT
+        assert decoded.task == TASK
         assert list(decoded) == list(decoded) == list(parts)

@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.job import progress
 from pipeline.job.progress import ReportProgress, expected_of
-from transforms import Parts, Slice, Split
+from transforms import Parts, Slice, Task
 from transforms.dataset.layout import Folder
 from transforms.model.batches import Rows, RowSource, RowTable, Used
 from transforms.model.outcomes import Outcomes
@@ -31,27 +31,27 @@ def table_of(rows: int) -> RowTable:
     return RowTable(ids, ids, 3 * numbers, np.full(rows, 3), numbers, numbers[:-1])
 
 
-def part_of(split: Split, part: int, last: bool, rows: int) -> Rows:
+def part_of(task: Task, part: int, last: bool, rows: int) -> Rows:
     outcomes = Outcomes(read=rows, kept=rows)
     source = RowSource(np.arange(rows), np.zeros(rows, bool), None)
     used = Used(np.arange(rows), *np.zeros((2, rows), bool), *np.zeros((2, rows), np.int64))
-    return Rows(split, part, last, outcomes, table_of(rows), table_of(0), packing="none", source=source, used=used)
+    return Rows(task, part, last, outcomes, table_of(rows), table_of(0), packing="none", source=source, used=used)
 
 
 def reports_of(folder: Path, slices: list[Slice], rows: list[int]) -> list[Done]:
-    """What is reported while the parts of a split, with so many rows each, are written: before each, and at the end."""
+    """What is reported while the parts of a task, with so many rows each, are written: before each, and at the end."""
     reports = folder / "reports"
     reports.mkdir()
     with reports_written_to(str(reports)):
         step = pickle.loads(pickle.dumps(_WriteParts(Writer(str(folder)))))
-    split, seen = Split(0, tuple(slices)), []
+    task, seen = Task(0, tuple(slices)), []
 
     def parts() -> Iterator[Rows]:
         for number, count in enumerate(rows):
             seen.append(read_reports(str(reports)))
-            yield part_of(split, number, number == len(rows) - 1, count)
+            yield part_of(task, number, number == len(rows) - 1, count)
 
-    (receipt,) = step.process(Parts(split, parts))
+    (receipt,) = step.process(Parts(task, parts))
     assert receipt.read == sum(rows)
     return [*seen, read_reports(str(reports))]
 
@@ -66,7 +66,7 @@ class Writer:
         return ShardWriter(self._folder)
 
 
-def test_each_part_of_a_split_is_reported_when_it_is_written(tmp_path: Path):
+def test_each_part_of_a_task_is_reported_when_it_is_written(tmp_path: Path):
     pieces = [Slice("a.jsonl", "jsonl", None, 7, 9), Slice("b.jsonl", "jsonl", None, 0, 2 * PART_BYTES)]
     assert reports_of(tmp_path, pieces, rows=[1, 2, 1]) == [
         Done(0, 0, 0),
@@ -85,8 +85,8 @@ def test_parts_of_a_compressed_file_are_reported_as_bytes_of_the_file(tmp_path: 
 
 def test_steps_outside_of_a_build_report_nothing(tmp_path: Path):
     write = _WriteParts(Writer(str(tmp_path)))
-    split = Split(0, (Slice("a.jsonl", "jsonl", None, 0, 1),))
-    assert list(write.process(Parts(split, lambda: iter([part_of(split, 0, True, 1)]))))
+    task = Task(0, (Slice("a.jsonl", "jsonl", None, 0, 1),))
+    assert list(write.process(Parts(task, lambda: iter([part_of(task, 0, True, 1)]))))
     assert not list(tmp_path.rglob("reports"))
 
 
@@ -94,7 +94,7 @@ def test_steps_outside_of_a_build_report_nothing(tmp_path: Path):
 def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     for name in ("_SECONDS_TO_FIRST_LINE", "_SECONDS_ELSEWHERE"):
         monkeypatch.setattr(progress, name, 0.01)
-    return SimpleNamespace(splits=4, input_bytes=8_000_000)
+    return SimpleNamespace(tasks=4, input_bytes=8_000_000)
 
 
 def wait_for(line: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,9 +107,9 @@ def wait_for(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     raise AssertionError(err)
 
 
-def finish_a_split(folder: Folder) -> None:
-    split = Split(2, (Slice("a.jsonl", "jsonl", None, 0, 1),), increment=folder.increment)
-    ShardWriter(folder.output)(part_of(split, 0, True, rows=5))
+def finish_a_task(folder: Folder) -> None:
+    task = Task(2, (Slice("a.jsonl", "jsonl", None, 0, 1),), increment=folder.increment)
+    ShardWriter(folder.output)(part_of(task, 0, True, rows=5))
 
 
 def test_a_log_has_the_bytes_that_all_workers_on_this_machine_have_done(job, tmp_path: Path, capsys):
@@ -123,15 +123,15 @@ def test_a_log_has_the_bytes_that_all_workers_on_this_machine_have_done(job, tmp
 
 def test_a_resumed_build_shows_the_bytes_that_were_left(job, tmp_path: Path, capsys):
     folder, reports = Folder(str(tmp_path), INCREMENT), tmp_path / "reports"
-    finish_a_split(folder)
+    finish_a_task(folder)
     reports.mkdir()
     with ReportProgress(expected_of(job, folder), str(reports)):
-        wait_for("chatmill: resuming: 1 of 4 splits were finished or begun before.\n", capsys)
+        wait_for("chatmill: resuming: 1 of 4 tasks were finished or begun before.\n", capsys)
         wait_for("chatmill: 0 bytes of 6.0 MB, 0 records, 0 tokens, ", capsys)
 
 
-def test_a_log_has_the_splits_that_workers_elsewhere_have_finished(job, tmp_path: Path, capsys):
+def test_a_log_has_the_tasks_that_workers_elsewhere_have_finished(job, tmp_path: Path, capsys):
     folder = Folder(str(tmp_path), INCREMENT)
     with ReportProgress(expected_of(job, folder)):
-        finish_a_split(folder)
-        wait_for("chatmill: 1 of 4 splits, 5 records, 15 tokens, ", capsys)
+        finish_a_task(folder)
+        wait_for("chatmill: 1 of 4 tasks, 5 records, 15 tokens, ", capsys)

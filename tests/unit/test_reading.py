@@ -47,7 +47,7 @@ SUFFIXES = [suffix for suffix in COMPRESS if suffix]
 # What json, csv and pyarrow say
 
 # Newlines, other characters that some libraries treat as newlines (\r, \v, U+0085, U+2028), byte order marks, halves of
-# characters, and a line that is longer than most splits.
+# characters, and a line that is longer than most tasks.
 PIECES = [
     *(b"\n", b"\n", b"\r\n", b"\n\n", b"\r", b" ", b"\t", b"\v", b"\x1c", b"\0", BOM, b"\xe2", b"\x80\xa8"),
     *("é".encode(), "😀".encode(), "\u0085".encode(), "\u2028".encode(), b'{"text": "a"}', b"x" * 40, b"y" * 300),
@@ -186,7 +186,7 @@ def tables(draw: random.Random) -> Iterator[Case]:
 def test_each_record_is_read_once_in_order_at_its_position(tmp_path, kind, options, split_bytes, seed):
     expected = {}
     for name, content, file in kind(random.Random(seed)):
-        if len(content) <= 800 * split_bytes:  # of each split something is made ready
+        if len(content) <= 800 * split_bytes:  # of each task something is made ready
             (tmp_path / name).write_bytes(content)
             expected[name] = file
     found = read(str(tmp_path), split_bytes=split_bytes, **options)
@@ -245,7 +245,7 @@ def test_of_a_damaged_file_the_first_records_are_read_and_an_error_names_it(tmp_
             assert harmless[name] and len(file.records) in (len(intact), 2)
 
 
-def test_damage_of_a_compressed_file_is_found_by_the_split_that_reads_there(tmp_path):
+def test_damage_of_a_compressed_file_is_found_by_the_task_that_reads_there(tmp_path):
     lines = [b'{"text": "%d"}\n' % i for i in range(20_000)]
     found = read_content(tmp_path / "a.jsonl.gz", COMPRESS[".gz"](b"".join(lines))[:-20], split_bytes=70_000)
     [fault] = found.faults

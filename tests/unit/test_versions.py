@@ -14,8 +14,8 @@ import pytest
 from support.paths import TOKENIZER
 from transforms import UserError
 from transforms.inputs.listing import list_inputs
-from transforms.inputs.splits import splits_of
-from transforms.steps.read import read_split
+from transforms.inputs.tasks import tasks_of
+from transforms.steps.read import read_task
 from transforms.storage.versions import check_version, modified_of, version_of
 
 
@@ -54,18 +54,18 @@ def corpus(request, tmp_path) -> Path:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_each_split_of_a_file_that_changed_after_planning_fails_and_names_it(change, corpus):
-    splits = [*splits_of(list_inputs(str(corpus)), 8000)]
-    assert len(splits) > 1
+def test_each_task_of_a_file_that_changed_after_planning_fails_and_names_it(change, corpus):
+    tasks = [*tasks_of(list_inputs(str(corpus)), 8000)]
+    assert len(tasks) > 1
     change(corpus)
-    for split in splits:
+    for task in tasks:
         with pytest.raises(UserError, match=f"^{corpus}: the file has changed since the job was planned"):
-            next(read_split(split, 1 << 20))
+            next(read_task(task, 1 << 20))
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_while_a_file_is_read_fails_after_its_last_byte(change, corpus):
-    parts = read_split(next(splits_of(list_inputs(str(corpus)), 1 << 20)), 5000)
+    parts = read_task(next(tasks_of(list_inputs(str(corpus)), 1 << 20)), 5000)
     next(parts)
     change(corpus)
     if change is replace:  # the file that was opened is still there, as it was
@@ -76,12 +76,12 @@ def test_a_change_while_a_file_is_read_fails_after_its_last_byte(change, corpus)
 
 
 def test_a_file_that_is_touched_as_it_was_is_read(corpus):
-    [split] = splits_of(list_inputs(str(corpus)), 1 << 20)
+    [task] = tasks_of(list_inputs(str(corpus)), 1 << 20)
     times = corpus.stat().st_atime_ns, corpus.stat().st_mtime_ns
     truncate(corpus)
     corpus.write_bytes(gzip.compress(content("word")) if corpus.suffix == ".gz" else content("word"))
     os.utime(corpus, ns=times)
-    assert sum(len(part.records) for part in read_split(split, 5000)) == 900
+    assert sum(len(part.records) for part in read_task(task, 5000)) == 900
 
 
 def test_only_what_the_store_said_at_planning_is_compared():

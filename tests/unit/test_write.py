@@ -31,7 +31,7 @@ def edges(folder: Path) -> Path:
     """A dataset of integers and of lengths about 128, 128² and so on, which have one byte more in a varint."""
     powers = [128**n + d for n in range(3) for d in (-1, 0) if 128**n + d < 128_000]
     rows = [{"input_ids": [*powers, 127_999, *[7] * n], "note": "é" * n, "position": 0} for n in range(0, 140)]
-    # Padded, so that positions have up to four bytes, and that the split has two parts.
+    # Padded, so that positions have up to four bytes, and that the task has two parts.
     lines = [json.dumps(row).ljust(5_000_000 if at == 1 else 0) + "\n" for at, row in enumerate(rows)]
     (folder / "rows.jsonl").write_text("".join(lines))
     options = [f"--input={folder}/rows.jsonl", f"--output={folder}/out", f"--tokenizer={DEEPSEEK}", "--provenance"]
@@ -110,7 +110,7 @@ def test_row_groups_have_a_bounded_number_of_values(tmp_path: Path):
 
 
 @pytest.mark.nightly
-def test_split_of_very_many_tokens_is_several_shards_and_is_built_again_if_one_is_missing(tmp_path: Path):
+def test_task_of_very_many_tokens_is_several_shards_and_is_built_again_if_one_is_missing(tmp_path: Path):
     """A compressed file may hold more than its size lets expect."""
     offsets, ids = np.arange(8601, dtype=np.int32) * 8192, np.full(8600 * 8192, 7, np.int32)
     rows = pa.table({"input_ids": pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids))})
@@ -126,7 +126,7 @@ def test_split_of_very_many_tokens_is_several_shards_and_is_built_again_if_one_i
     assert [(shard["path"][-11:], shard["rows"]) for shard in shards] == [("000.parquet", 8200), ("001.parquet", 400)]
 
 
-def test_each_record_of_a_split_of_several_files_is_found_in_its_own(tmp_path: Path):
+def test_each_record_of_a_task_of_several_files_is_found_in_its_own(tmp_path: Path):
     """Rows, rejects and the first record of each reason, with positions as the format of the file has them."""
     good, none, odd = json.dumps(GOOD), json.dumps({"messages": []}), json.dumps({"messages": "no"})
     (tmp_path / "a.jsonl").write_bytes(f"{good}\n{none}\n".encode() + b'{"messages": [\xff\n' + f"{none}\n".encode())

@@ -9,7 +9,7 @@ from typing import Any
 
 _Pairs = dict[str, tuple[Any, Any]]
 # Keys of a job that follow from others, or say nothing of the rows.
-_NOT_COMPARED = ("recipe", "options", "versions", "split_bytes", "splits", "input_bytes", "unpacked_bytes", "sources")
+_NOT_COMPARED = ("recipe", "options", "versions", "split_bytes", "tasks", "input_bytes", "unpacked_bytes", "sources")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.model.batches import Labels, RowSource, Split
+from transforms.model.batches import Labels, RowSource, Task
 from transforms.model.outcomes import Outcomes
 from transforms.rows import IGNORED
 from transforms.rows.ragged import offsets_of
@@ -52,8 +52,8 @@ def joined(tables: list[pa.Table]) -> pa.Table:
     return pa.concat_tables([_SCHEMA.empty_table(), *tables], promote_options="default").combine_chunks()
 
 
-def labels_of(table: pa.Table, split: Split, part: int, last: bool) -> Labels:
-    """Return the rows of a table as a part of a split, in which no record has an outcome yet."""
+def labels_of(table: pa.Table, task: Task, part: int, last: bool) -> Labels:
+    """Return the rows of a table as a part of a task, in which no record has an outcome yet."""
     lengths = table["ids"].combine_chunks().value_lengths().to_numpy()
     ids = _values(table["ids"])
     parts = None
@@ -62,7 +62,7 @@ def labels_of(table: pa.Table, split: Split, part: int, last: bool) -> Labels:
         parts[np.repeat(table["parts"].is_valid().to_numpy(), lengths)] = _values(table["parts"])
     carried = [name for name in table.column_names if name.startswith(_CARRIED)]
     return Labels(
-        split=split,
+        task=task,
         part=part,
         last=last,
         outcomes=Outcomes(),

@@ -68,21 +68,21 @@ class Sender:
 
     def _write(self, batch: Labels) -> Sent | None:
         """Write the file of a task. None if no example is left."""
-        split, examples, index = batch.split, joined(self._examples), pa.concat_tables(self._index)
+        task, examples, index = batch.task, joined(self._examples), pa.concat_tables(self._index)
         self._examples, self._index = [], []
         if not len(examples):
             return None
         positions = examples["position"].to_numpy()
-        buckets = bucket_of(shuffle_keys(self._seed, split.number, positions), len(split.sends_to))
+        buckets = bucket_of(shuffle_keys(self._seed, task.number, positions), len(task.sends_to))
         order = np.lexsort((positions, buckets))
-        bounds = np.searchsorted(buckets[order], np.arange(len(split.sends_to) + 1)).tolist()
+        bounds = np.searchsorted(buckets[order], np.arange(len(task.sends_to) + 1)).tolist()
         blocks = [
             encode_table(examples.take(pa.array(order[start:stop]))) if start < stop else b""
             for start, stop in pairwise(bounds)
         ]
         blocks.append(encode_table(index.sort_by("position")))
         content = b"".join(blocks)
-        path = join(work_of("", split.increment), "sent", f"{split.number:07d}")
+        path = join(work_of("", task.increment), "sent", f"{task.number:07d}")
         write_atomically(join(self._output, path), content)
         offsets = offsets_of(np.array([len(block) for block in blocks])).tolist()
         return Sent(path, hashlib.sha256(content).hexdigest(), offsets, len(index))

@@ -16,22 +16,22 @@ from transforms.corpus.examples import joined, labels_of
 from transforms.corpus.files import read_tables
 from transforms.corpus.keys import shuffle_keys
 from transforms.corpus.select import BLOCKS, Block, selected_path
-from transforms.model.batches import Labels, Origins, Rows, RowTable, Split
+from transforms.model.batches import Labels, Origins, Rows, RowTable, Task
 from transforms.model.outcomes import Drop, Outcomes
 from transforms.model.parts import Parts
 from transforms.model.statistics import Statistics
 from transforms.steps.base import Step, StepCall
 from transforms.steps.failures import FailureWriter
 
-# About as many as the input of a part of a split has.
+# About as many as the input of a part of a task has.
 _TOKENS_IN_PART = 1 << 20
 
 
-def read_bucket(split: Split, output: str, seed: int | None) -> Iterator[Labels]:
+def read_bucket(task: Task, output: str, seed: int | None) -> Iterator[Labels]:
     """Read the examples of a bucket, in a pseudo-random order of their records, without those that are dropped.
 
     Args:
-        split: the bucket.
+        task: the bucket.
         output: the folder of the dataset.
         seed: of the order; None for that of the input.
 
@@ -41,26 +41,26 @@ def read_bucket(split: Split, output: str, seed: int | None) -> Iterator[Labels]
     Raises:
         InputError: if a file is missing or damaged.
     """
-    [selected] = read_tables(output, [(selected_path(split.increment, split.number), 0, None)])
+    [selected] = read_tables(output, [(selected_path(task.increment, task.number), 0, None)])
     selected = selected.combine_chunks()
     blocks = [Block(*block) for block in msgspec.json.decode(selected.schema.metadata[BLOCKS])]
-    split = _received(split, selected, blocks)
+    task = _received(task, selected, blocks)
     examples = _examples(selected["number"].to_numpy(), blocks, output)
     positions, lengths = examples["position"].to_numpy(), pc.list_value_length(examples["ids"]).to_numpy()
     order = np.arange(len(positions))
     if seed is not None:
-        order = np.lexsort((positions, shuffle_keys(seed, split.number, positions)))  # rows of one record stay together
+        order = np.lexsort((positions, shuffle_keys(seed, task.number, positions)))  # rows of one record stay together
     positions, tokens = positions[order], np.cumsum(lengths[order])
     begins = np.flatnonzero(np.diff(positions, prepend=-1))
     before = np.concatenate([[0], tokens])[begins] // _TOKENS_IN_PART
     first_rows = begins[np.flatnonzero(np.diff(before, prepend=-1))]
     pieces = np.split(order, first_rows[1:])
     for number, rows in enumerate(pieces):
-        part = labels_of(examples.take(pa.array(rows)), split, number, number + 1 == len(pieces))
+        part = labels_of(examples.take(pa.array(rows)), task, number, number + 1 == len(pieces))
         yield _without_dropped(part, selected)
 
 
-def _received(split: Split, selected: pa.Table, blocks: list[Block]) -> Split:
+def _received(task: Task, selected: pa.Table, blocks: list[Block]) -> Task:
     """A bucket that knows where its records come from."""
     rows = [block.rows for block in blocks]
     sources = np.repeat(np.array([block.source for block in blocks], np.int64), rows)
@@ -71,7 +71,7 @@ def _received(split: Split, selected: pa.Table, blocks: list[Block]) -> Split:
         sources=sources,
         copies=np.repeat(np.array([block.copy > 0 for block in blocks], bool), rows),
     )
-    return dataclasses.replace(split, source=int(sources[0]) if len(sources) else 0, received=origins)
+    return dataclasses.replace(task, source=int(sources[0]) if len(sources) else 0, received=origins)
 
 
 def _examples(numbers: np.ndarray, blocks: list[Block], output: str) -> pa.Table:
@@ -108,9 +108,9 @@ def _without_dropped(part: Labels, selected: pa.Table) -> Labels:
         Drop(position, one["reason"], detail=f"of {one['of_url']}:{one['of_position']}" if one["of_url"] else "")
         for position, one in zip(records[dropped].tolist(), lost, strict=True)
     ]
-    own = part.split.sources_of(records[dropped]).tolist()
+    own = part.task.sources_of(records[dropped]).tolist()
     pairs = Counter(f"{number} of {one['of_source']}" for number, one in zip(own, lost, strict=True) if one["of_url"])
-    outcomes = Outcomes(read=int(np.count_nonzero(~part.split.are_copies(records))), drops=tuple(drops))
+    outcomes = Outcomes(read=int(np.count_nonzero(~part.task.are_copies(records))), drops=tuple(drops))
     outcomes = outcomes.count(Statistics(duplicates=dict(sorted(pairs.items()))))
     if not drops:
         return dataclasses.replace(part, outcomes=outcomes)
@@ -134,7 +134,7 @@ class RowShuffler:
         """Shuffle one of the tables of a part: 0 is train, 1 is validation."""
         table = (part.train, part.validation)[number]
         rows = (part.part << 33) + (number << 32) + np.arange(len(table))
-        return table.take(np.argsort(shuffle_keys(self._seed, part.split.number, rows)))
+        return table.take(np.argsort(shuffle_keys(self._seed, part.task.number, rows)))
 
 
 class ShuffleRows(Step):
@@ -155,7 +155,7 @@ class ShuffleRows(Step):
 class ReadBuckets(beam.PTransform):
     """Read the examples of each bucket.
 
-    PCollection[Split] -> PCollection[Parts[Labels]].
+    PCollection[Task] -> PCollection[Parts[Labels]].
 
     Args:
         output: the folder of the dataset.
@@ -175,12 +175,12 @@ class _ReadBucket(beam.DoFn):
         self._output, self._seed = output, seed
         self._failures = FailureWriter()
 
-    def process(self, split: Split) -> Iterator[Parts[Labels]]:
+    def process(self, task: Task) -> Iterator[Parts[Labels]]:
         call = StepCall(self._failures)
 
         def read() -> Iterator[Labels]:
-            parts = read_bucket(split, self._output, self._seed)
+            parts = read_bucket(task, self._output, self._seed)
             while (part := call(next, parts, None)) is not None:
                 yield part
 
-        yield Parts(split, read)
+        yield Parts(task, read)

@@ -23,7 +23,7 @@ from transforms.corpus.buckets import shards_needed
 from transforms.corpus.files import THREADS, encode_table, read_tables
 from transforms.corpus.keys import bucket_of, shuffle_keys
 from transforms.corpus.mix import Mix, copies_of
-from transforms.model.batches import Split, slices_and_places
+from transforms.model.batches import Task, slices_and_places
 from transforms.model.receipts import Receipt, Sent, work_of
 from transforms.rows.ragged import indices_of, joined, offsets_of
 from transforms.steps.failures import FailureWriter
@@ -68,7 +68,7 @@ def selected_path(increment: str, bucket: int) -> str:
 class SelectRecords(beam.PTransform):
     """Write down which records each bucket has, once all tasks of a plan have sent.
 
-    PCollection[Receipt] -> PCollection[Split], the buckets.
+    PCollection[Receipt] -> PCollection[Task], the buckets.
 
     Args:
         output: the folder of the dataset.
@@ -78,33 +78,33 @@ class SelectRecords(beam.PTransform):
         mix: how often the records of each source are there; None for once.
     """
 
-    def __init__(self, output: str, plan: Callable[[], list[Split]], *, seed: int, dedup: bool, mix: Mix | None):
+    def __init__(self, output: str, plan: Callable[[], list[Task]], *, seed: int, dedup: bool, mix: Mix | None):
         super().__init__()
         self._select = _Select(output, plan, seed, dedup, mix)
 
     def expand(self, receipts: beam.PCollection) -> beam.PCollection:
         sent = receipts | beam.Map(_sent_by) | beam.WithKeys(0) | beam.GroupByKey()
-        return sent | beam.ParDo(self._select).with_output_types(Split)
+        return sent | beam.ParDo(self._select).with_output_types(Task)
 
 
 def _sent_by(receipt: Receipt) -> tuple[int, Sent | None]:
-    return receipt.split, receipt.sent
+    return receipt.task, receipt.sent
 
 
 class _Select(beam.DoFn):
-    def __init__(self, output: str, plan: Callable[[], list[Split]], seed: int, dedup: bool, mix: Mix | None):
+    def __init__(self, output: str, plan: Callable[[], list[Task]], seed: int, dedup: bool, mix: Mix | None):
         self._output, self._plan = output, plan
         self._seed, self._dedup, self._mix = seed, dedup, mix
         self._failures = FailureWriter()
 
-    def process(self, group: tuple[int, Iterable[tuple[int, Sent | None]]]) -> Iterator[Split]:
+    def process(self, group: tuple[int, Iterable[tuple[int, Sent | None]]]) -> Iterator[Task]:
         with self._failures:
             sent = {number: file for number, file in group[1] if file}
             buckets = self._selected(sorted(self._plan(), key=lambda task: task.number), sent)
         yield from buckets
 
-    def _selected(self, tasks: Sequence[Split], sent: Mapping[int, Sent]) -> list[Split]:
-        groups: defaultdict[range, list[Split]] = defaultdict(list)
+    def _selected(self, tasks: Sequence[Task], sent: Mapping[int, Sent]) -> list[Task]:
+        groups: defaultdict[range, list[Task]] = defaultdict(list)
         for task in tasks:
             groups[task.sends_to].append(task)
         if self._dedup or self._mix:
@@ -121,9 +121,9 @@ class _Select(beam.DoFn):
         else:  # a group has all that says what is in its buckets
             for buckets, group in groups.items():
                 self._write(buckets, group, _Records(group, sent, self._output))
-        return [Split(bucket, (), increment=tasks[0].increment) for buckets in groups for bucket in buckets]
+        return [Task(bucket, (), increment=tasks[0].increment) for buckets in groups for bucket in buckets]
 
-    def _decided(self, tasks: Sequence[Split], sent: Mapping[int, Sent]) -> _Records:
+    def _decided(self, tasks: Sequence[Task], sent: Mapping[int, Sent]) -> _Records:
         """Read the indexes of all tasks, and decide how often each record is there."""
         if (count := sum(file.records for file in sent.values())) > MOST_RECORDS:
             raise InputError(
@@ -146,7 +146,7 @@ class _Select(beam.DoFn):
         keys = records.keys(tasks.tolist(), self._seed, _FOR_MIX)[is_taken]
         return found[is_taken][np.argsort(keys, kind="stable")]
 
-    def _write(self, buckets: range, group: Sequence[Split], records: _Records) -> None:
+    def _write(self, buckets: range, group: Sequence[Task], records: _Records) -> None:
         """Write the tables of buckets.
 
         Args:
@@ -199,7 +199,7 @@ class _Records:
         dedup: whether duplicates are dropped.
     """
 
-    def __init__(self, tasks: Sequence[Split], sent: Mapping[int, Sent], output: str, dedup: bool = False):
+    def __init__(self, tasks: Sequence[Task], sent: Mapping[int, Sent], output: str, dedup: bool = False):
         self.tasks = [task for task in tasks if task.number in sent]
         self.numbers = {task.number: number for number, task in enumerate(self.tasks)}
         self.sources = np.array([task.source for task in self.tasks], np.int64)

@@ -45,7 +45,7 @@ class Budgets:
         """Say which of them a dataset exceeds, by how much, and of what most of it is.
 
         Args:
-            receipts: of all splits, in order.
+            receipts: of all tasks, in order.
             job: the dataset's.
             folder: where its exceptions are.
 

@@ -26,7 +26,7 @@ class Description(msgspec.Struct, frozen=True):
 
     Args:
         options: the options that change rows, by name, as JSON.
-        splits: how many splits were planned.
+        tasks: how many tasks were planned.
         tokenizer_name: the tokenizer, as the user named it.
         versions: of the libraries that can change the output.
         sources: the sources of the records, by their numbers.
@@ -34,7 +34,7 @@ class Description(msgspec.Struct, frozen=True):
     """
 
     options: dict[str, Any]
-    splits: int
+    tasks: int
     tokenizer_name: str
     versions: dict[str, str]
     sources: tuple[NamedSource, ...] = (NamedSource("input"),)

@@ -1,4 +1,4 @@
-"""Resume: which splits were finished by an earlier run, and whether what it left is still what it wrote."""
+"""Resume: which tasks were finished by an earlier run, and whether what it left is still what it wrote."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from transforms.model.batches import Split
+from transforms.model.batches import Task
 from transforms.model.receipts import Receipt, numbers_of, read_receipts, work_of
 from transforms.steps.failures import FailureWriter
 from transforms.storage.files import join, sha256_of
@@ -19,11 +19,11 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class SkipFinished(beam.PTransform):
-    """Separate the splits that an earlier run finished from the others.
+    """Separate the tasks that an earlier run finished from the others.
 
-    PCollection[Split] -> .unfinished: PCollection[Split], and .finished: PCollection[Receipt] of the others. The
-    receipts are listed once, where the splits are planned. All workers check what was found: each receipt by its
-    checksum, each of its files by its own. A split with a missing or damaged file is unfinished, and logged.
+    PCollection[Task] -> .unfinished: PCollection[Task], and .finished: PCollection[Receipt] of the others. The
+    receipts are listed once, where the tasks are planned. All workers check what was found: each receipt by its
+    checksum, each of its files by its own. A task with a missing or damaged file is unfinished, and logged.
 
     Args:
         output: the folder of the dataset.
@@ -33,33 +33,33 @@ class SkipFinished(beam.PTransform):
         super().__init__()
         self._output = output
 
-    def expand(self, splits: beam.PCollection) -> Any:
-        found = splits | "find" >> beam.ParDo(_FindReceipts(self._output)) | beam.Reshuffle()
+    def expand(self, tasks: beam.PCollection) -> Any:
+        found = tasks | "find" >> beam.ParDo(_FindReceipts(self._output)) | beam.Reshuffle()
         return found | "check" >> beam.ParDo(_CheckReceipts(self._output)).with_outputs("finished", main="unfinished")
 
 
-# A split, and how many receipts it has.
-_Found = tuple[Split, int]
+# A task, and how many receipts it has.
+_Found = tuple[Task, int]
 
 
 class _FindReceipts(beam.DoFn):
-    """Adds to each split what an earlier run left of it."""
+    """Adds to each task what an earlier run left of it."""
 
     def __init__(self, output: str):
         self._output = output
         self._failures = FailureWriter()
 
     def start_bundle(self) -> None:
-        self._found: dict[str, Counter[int]] = {}  # all splits come from one element: they are one bundle
+        self._found: dict[str, Counter[int]] = {}  # all tasks come from one element: they are one bundle
 
-    def process(self, split: Split) -> Iterator[_Found]:
-        if split.increment not in self._found:
+    def process(self, task: Task) -> Iterator[_Found]:
+        if task.increment not in self._found:
             with self._failures:
-                self._found[split.increment] = self._find(split.increment)
-        yield split, self._found[split.increment][split.number]
+                self._found[task.increment] = self._find(task.increment)
+        yield task, self._found[task.increment][task.number]
 
     def _find(self, increment: str) -> Counter[int]:
-        """How many receipts each split has."""
+        """How many receipts each task has."""
         names = names_below(join(work_of(self._output, increment), "receipts"))
         return Counter(numbers[0] for name in names if (numbers := numbers_of(name)))
 
@@ -70,19 +70,19 @@ class _CheckReceipts(beam.DoFn):
         self._failures = FailureWriter()
 
     def process(self, found: _Found) -> Iterator[Any]:
-        split, parts = found
+        task, parts = found
         receipts = list[Receipt]()
         if parts:
             try:
                 with self._failures:
-                    folder = join(work_of(self._output, split.increment), "receipts")
-                    receipts = read_receipts(folder, split.number, parts, split.increment)
+                    folder = join(work_of(self._output, task.increment), "receipts")
+                    receipts = read_receipts(folder, task.number, parts, task.increment)
                     _check_files(self._output, receipts)
             except (ValueError, FileNotFoundError) as error:
-                _LOGGER.warning("split %d is built again: %s", split.number, error)
+                _LOGGER.warning("task %d is built again: %s", task.number, error)
                 receipts = []
         if not receipts:
-            yield split
+            yield task
         for receipt in receipts:
             yield beam.pvalue.TaggedOutput("finished", receipt)
 

@@ -17,28 +17,28 @@ from transforms.model.receipts import Firsts, Receipt
 from transforms.model.statistics import Statistics, decode_statistics
 
 
-def check_complete(splits: int, receipts: Sequence[Receipt]) -> None:
-    """Check that each split has each of its parts once, and each record one outcome.
+def check_complete(tasks: int, receipts: Sequence[Receipt]) -> None:
+    """Check that each task has each of its parts once, and each record one outcome.
 
     Args:
-        splits: how many were planned.
-        receipts: of all splits, in order.
+        tasks: how many were planned.
+        receipts: of all tasks, in order.
 
     Raises:
         ValueError: if something is missing or doubled, which is an error of Chatmill's or of a step in the pipeline.
     """
-    of_splits = [list(parts) for _, parts in groupby(receipts, key=lambda receipt: receipt.split)]
-    for number, parts in enumerate(of_splits):
-        found = [(part.split, part.part) for part in parts]
+    of_tasks = [list(parts) for _, parts in groupby(receipts, key=lambda receipt: receipt.task)]
+    for number, parts in enumerate(of_tasks):
+        found = [(part.task, part.part) for part in parts]
         expected = [(number, i) for i in range(len(parts))]
         if found != expected or [part.last for part in parts] != [False] * (len(parts) - 1) + [True]:
-            raise ValueError(f"split {number} has the receipts {found}; expected each of its parts once")
-    if len(of_splits) != splits:
-        raise ValueError(f"{len(of_splits)} splits have receipts, of {splits} that were planned")
+            raise ValueError(f"task {number} has the receipts {found}; expected each of its parts once")
+    if len(of_tasks) != tasks:
+        raise ValueError(f"{len(of_tasks)} tasks have receipts, of {tasks} that were planned")
     for receipt in receipts:
         outcomes = receipt.kept + receipt.truncated + sum(receipt.dropped.values()) + sum(receipt.rejected.values())
         if receipt.read != outcomes:
-            raise ValueError(f"split {receipt.split}: {receipt.read} records were read, and {outcomes} have an outcome")
+            raise ValueError(f"task {receipt.task}: {receipt.read} records were read, and {outcomes} have an outcome")
 
 
 def sums_of_receipts(description: Description, receipts: Sequence[Receipt]) -> Sums:
@@ -46,7 +46,7 @@ def sums_of_receipts(description: Description, receipts: Sequence[Receipt]) -> S
 
     Args:
         description: its job.
-        receipts: of all splits, in order.
+        receipts: of all tasks, in order.
 
     Raises:
         ValueError: if the rows do not add up.

@@ -41,7 +41,7 @@ class InputOptions(StepOptions):
     )
     split_bytes: int | None = option(
         "Input",
-        "bytes of input in each split; a split becomes one shard",
+        "bytes of input in each task; a task becomes one shard",
         kinds.positive,
         None,
         None,

@@ -1,8 +1,8 @@
-"""What travels between the steps: a batch of records of one split, and the outcomes of its records so far.
+"""What travels between the steps: a batch of records of one task, and the outcomes of its records so far.
 
 Each step maps one type of batch to the next:
 
-    Split -> Records -> Examples -> Texts (-> Texts) -> Tokens -> Labels -> Rows -> Receipt
+    Task -> Records -> Examples -> Texts (-> Texts) -> Tokens -> Labels -> Rows -> Receipt
 
 Rows are in flat arrays with offsets, as in Arrow's list layout.
 """
@@ -24,7 +24,7 @@ from transforms.model.receipts import Sent
 from transforms.rows import IGNORED
 from transforms.rows.ragged import indices_of, offsets_of, slices_of, sums_of
 
-# A record's position in its split is that in its file, plus this for each slice before its own. No file has more bytes.
+# A record's position in its task is that in its file, plus this for each slice before its own. No file has more bytes.
 _SLICE = 1 << 44
 
 
@@ -77,14 +77,14 @@ class Origins:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class Task:
     """The input of one shard: a slice of a file, or several small files; or a bucket, which others have sent to.
 
     Attributes:
-        number: of the split in the plan, from 0.
+        number: of the task in the plan, from 0.
         slices: in the order in which they are read; none of a bucket.
         source: the number of the source that the files belong to, from 0. Steps may have other options for each source.
-        input_bytes: about how many bytes the input of all splits is without compression; 0 if that is not known.
+        input_bytes: about how many bytes the input of all tasks is without compression; 0 if that is not known.
         increment: the id of the increment of the dataset that it belongs to; empty if the dataset is built in one go.
         sends_to: the numbers of the buckets that its examples are sent to, if they are exchanged.
         received: of a bucket that was read: where its records come from.
@@ -109,11 +109,11 @@ class Split:
         return sum(piece.unpacked_bytes for piece in self.slices)
 
     def position(self, slice_number: int, position: int) -> int:
-        """Return the position in this split of a record that has a position in the file of a slice."""
+        """Return the position in this task of a record that has a position in the file of a slice."""
         return slice_number * _SLICE + position
 
     def origin(self, position: int) -> tuple[Slice, int]:
-        """Return the slice of a record and its position in that file, from its position in this split."""
+        """Return the slice of a record and its position in that file, from its position in this task."""
         if self.received is not None:
             url, format = (of[position].as_py() for of in (self.received.urls, self.received.formats))
             return Slice(url, format, None, 0, 0), int(self.received.positions[position])
@@ -124,7 +124,7 @@ class Split:
         """Return the urls of records and their positions in those files.
 
         Args:
-            positions: int64, shape (records,): in this split.
+            positions: int64, shape (records,): in this task.
 
         Returns:
             Strings, shape (records,); int64, shape (records,).
@@ -141,7 +141,7 @@ class Split:
         return self.received is not None and len(np.unique(self.received.sources)) > 1
 
     def sources_of(self, positions: np.ndarray) -> np.ndarray:
-        """Return the numbers of the sources of records. positions: int64, shape (records,): in this split."""
+        """Return the numbers of the sources of records. positions: int64, shape (records,): in this task."""
         return np.full(len(positions), self.source) if self.received is None else self.received.sources[positions]
 
     def are_copies(self, positions: np.ndarray) -> np.ndarray:
@@ -150,7 +150,7 @@ class Split:
 
 
 def slices_and_places(positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of the slices of records, and their positions in those files. positions: in their split."""
+    """Return the numbers of the slices of records, and their positions in those files. positions: in their task."""
     numbers, places = np.divmod(positions, _SLICE)
     return numbers, places
 
@@ -160,7 +160,7 @@ class RowSource:
     """Where each row comes from, and the columns that it carries along.
 
     Attributes:
-        positions: int64, shape (rows,): the position in its split of each row's record. Rows of one record are
+        positions: int64, shape (rows,): the position in its task of each row's record. Rows of one record are
             consecutive.
         validation: bool, shape (rows,): whether the row belongs to the validation split.
         columns: strings, shape (rows,) for each column that is carried along; None if there are none.
@@ -231,26 +231,26 @@ class Batch:
     """What every batch has.
 
     Attributes:
-        split: that its records come from.
-        part: its number in the split, from 0. A split that is streamed, or larger than planned, has several parts.
-        last: whether it is the last part of the split.
+        task: that its records come from.
+        part: its number in the task, from 0. A task that is streamed, or larger than planned, has several parts.
+        last: whether it is the last part of the task.
         outcomes: of its records so far.
     """
 
-    split: Split
+    task: Task
     part: int
     last: bool
     outcomes: Outcomes
 
     def succeeded_by(self, kind: Callable[..., Any], outcomes: Outcomes | None = None, **fields: Any) -> Any:
-        """Return the next step's batch of the same part of the same split.
+        """Return the next step's batch of the same part of the same task.
 
         Args:
             kind: the class of the batch.
             outcomes: of its records; None if they have not changed.
             fields: the other fields of the class.
         """
-        return kind(split=self.split, part=self.part, last=self.last, outcomes=outcomes or self.outcomes, **fields)
+        return kind(task=self.task, part=self.part, last=self.last, outcomes=outcomes or self.outcomes, **fields)
 
 
 @dataclass(frozen=True)
@@ -428,7 +428,7 @@ class Rows(Batch):
         packing: one of PACKINGS.
         source: of the labelled rows that the segments are of.
         used: the records that are kept or truncated.
-        sent: what became of the examples of a split that sends them to buckets, and so has no rows; None if it is not
+        sent: what became of the examples of a task that sends them to buckets, and so has no rows; None if it is not
             its last part.
         tokens_sent: how many tokens the examples have that were sent.
     """

@@ -1,8 +1,8 @@
-"""The parts of a split: what one Beam element is between the steps.
+"""The parts of a task: what one Beam element is between the steps.
 
-A part is a batch of some megabytes of input. The parts of a split are made one after the other while the last step asks
+A part is a batch of some megabytes of input. The parts of a task are made one after the other while the last step asks
 for them, each from its input to its rows, so that memory is bounded by the size of a part. Only if a runner breaks the
-fusion of the steps, all parts of a split are made at once, and sent.
+fusion of the steps, all parts of a task are made at once, and sent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import apache_beam as beam
 
-from transforms.model.batches import Batch, Examples, Labels, Records, Rows, Split, Texts, Tokens
+from transforms.model.batches import Batch, Examples, Labels, Records, Rows, Task, Texts, Tokens
 
 # Enough that little is lost at the end of a part, where rows are not full; little enough that a worker needs no more
 # than 250 MB for it.
@@ -24,15 +24,15 @@ _Part = TypeVar("_Part", bound=Batch)
 
 
 class Parts(Generic[_Part]):
-    """The parts of a split, in order. They can be iterated any number of times; each time makes them again.
+    """The parts of a task, in order. They can be iterated any number of times; each time makes them again.
 
     Args:
-        split: the split.
+        task: the task.
         make: returns an iterator that makes the parts.
     """
 
-    def __init__(self, split: Split, make: Callable[[], Iterator[_Part]]):
-        self.split = split
+    def __init__(self, task: Task, make: Callable[[], Iterator[_Part]]):
+        self.task = task
         self._make = make
 
     def __iter__(self) -> Iterator[_Part]:
@@ -40,14 +40,14 @@ class Parts(Generic[_Part]):
 
     def map(self, function: Callable[[_Part], Any]) -> Parts[Any]:
         """Return the parts that a function makes of these, when they are iterated."""
-        return Parts(self.split, lambda: map(function, self))
+        return Parts(self.task, lambda: map(function, self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made, (self.split, list(self))
+        return _made, (self.task, list(self))
 
 
-def _made(split: Split, parts: Sequence[_Part]) -> Parts[_Part]:
-    return Parts(split, lambda: iter(parts))
+def _made(task: Task, parts: Sequence[_Part]) -> Parts[_Part]:
+    return Parts(task, lambda: iter(parts))
 
 
 def _uncollected(parts: Iterator[_Part]) -> Iterator[_Part]:
@@ -83,7 +83,7 @@ class PartsCoder(beam.coders.Coder):
         return pickle.loads(encoded)
 
     def estimate_size(self, value: Parts[Any]) -> int:
-        return value.split.bytes
+        return value.task.bytes
 
     def is_deterministic(self) -> bool:
         return False

@@ -1,6 +1,6 @@
 """Statistics of what goes through the steps: histograms and counts. The sum of two is that of all their records.
 
-They are integers, and each part of a split is counted alone, so that the sum is the same on any runner.
+They are integers, and each part of a task is counted alone, so that the sum is the same on any runner.
 """
 
 from __future__ import annotations

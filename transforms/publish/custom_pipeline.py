@@ -24,8 +24,8 @@ from transforms.dataset.description import NamedSource, library_versions
 from transforms.dataset.layout import Folder
 from transforms.inputs.hub.repository import Commits
 from transforms.inputs.listing import InputFile, files_of_sources, list_inputs, shared_files
-from transforms.inputs.splits import default_split_bytes, largest_first, splits_of
-from transforms.model.batches import Records, Rows, Split
+from transforms.inputs.tasks import default_task_bytes, largest_first, tasks_of
+from transforms.model.batches import Records, Rows, Task
 from transforms.model.parts import Parts
 from transforms.model.receipts import Receipt
 from transforms.publish.increment_commit import Change, commit_increment
@@ -33,7 +33,7 @@ from transforms.rows import IGNORED
 from transforms.rows.columns import check_kept_columns
 from transforms.rows.layout import about_rows
 from transforms.rows.packing import PACKINGS
-from transforms.steps.read import ReadSplits
+from transforms.steps.read import ReadTasks
 from transforms.steps.row_options import WriteOptions
 from transforms.steps.write import WriteShards
 from transforms.storage.files import full_url, join, kind_of
@@ -55,7 +55,7 @@ class ReadConversations(beam.PTransform):
             steps have other parameters or of which the manifest has the sums: a mapping of the name of each to these.
         input_format: the format of all files; `auto` goes by name and content.
         split: of datasets on the Hub and of folders, one or several; not needed if each has only one.
-        split_bytes: bytes of input in each split, which becomes a shard; by default from the size of the input.
+        split_bytes: bytes of input in each task, which becomes a shard; by default from the size of the input.
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -95,13 +95,13 @@ class ReadConversations(beam.PTransform):
             names = [*self.sources]
             problem = f"it is in two sources, {names[first.source]} and {names[again.source]}."
             raise ParameterError("patterns", again.url, problem)
-        self.split_bytes = self.split_bytes or default_split_bytes(sum(file.unpacked_bytes for file in self.files))
+        self.split_bytes = self.split_bytes or default_task_bytes(sum(file.unpacked_bytes for file in self.files))
         return (
             begin
             | "plan" >> beam.Create([None])
-            | "split" >> beam.FlatMap(_splits, self.files, self.split_bytes).with_output_types(Split)
+            | "tasks" >> beam.FlatMap(_tasks, self.files, self.split_bytes).with_output_types(Task)
             | beam.Reshuffle()
-            | "read" >> ReadSplits()
+            | "read" >> ReadTasks()
         )
 
 
@@ -114,8 +114,8 @@ def _list_of_patterns(patterns: Any) -> list[str]:
     return listed
 
 
-def _splits(_: None, files: Sequence[InputFile], split_bytes: int) -> list[Split]:
-    return largest_first(splits_of(files, split_bytes))
+def _tasks(_: None, files: Sequence[InputFile], split_bytes: int) -> list[Task]:
+    return largest_first(tasks_of(files, split_bytes))
 
 
 class CustomJob(msgspec.Struct, frozen=True):
@@ -126,7 +126,7 @@ class CustomJob(msgspec.Struct, frozen=True):
         options: how its rows are laid out and written.
         tokenizer: sha256 of the tokenizer's files.
         tokenizer_name: the tokenizer's folder.
-        splits: how many there are.
+        tasks: how many there are.
         versions: of the libraries that can change the output.
         sources: the names of the sources.
     """
@@ -137,7 +137,7 @@ class CustomJob(msgspec.Struct, frozen=True):
     tokenizer_name: str
     versions: dict[str, str]
     sources: list[NamedSource]
-    splits: int = 0
+    tasks: int = 0
 
 
 @takes(WriteOptions)
@@ -265,21 +265,19 @@ def _check_empty(folder: Folder, output: str) -> None:
 
 
 def _checked(parts: Parts[Rows], job: CustomJob, increment: str) -> Parts[Rows]:
-    """The parts of a split of an increment, each of which is checked when it is made."""
-    split = dataclasses.replace(parts.split, increment=increment)
+    """The parts of a task of an increment, each of which is checked when it is made."""
+    task = dataclasses.replace(parts.task, increment=increment)
 
     def check(rows: Rows) -> Rows:
         for name, found in _found_in(rows, job).items():
             raise UserError(
                 f"WriteDataset: {name} is {job.options[name]!r}, and the rows have {found!r}. Give the same."
             )
-        if split.source >= len(job.sources):
-            raise UserError(
-                f"WriteDataset: there is a source {split.source + 1}; expected the names of all in sources."
-            )
-        return dataclasses.replace(rows, split=split)
+        if task.source >= len(job.sources):
+            raise UserError(f"WriteDataset: there is a source {task.source + 1}; expected the names of all in sources.")
+        return dataclasses.replace(rows, task=task)
 
-    return Parts(split, lambda: map(check, parts))
+    return Parts(task, lambda: map(check, parts))
 
 
 def _found_in(rows: Rows, job: CustomJob) -> dict[str, Any]:
@@ -301,8 +299,8 @@ def _found_in(rows: Rows, job: CustomJob) -> dict[str, Any]:
 
 def _commit(receipts: Iterable[Receipt], folder: Folder, job: CustomJob, budgets: Budgets, report: str) -> str:
     """Store the tokenizer and the job, and commit. It can be repeated. Returns the url of the manifest."""
-    in_order = sorted(receipts, key=lambda receipt: (receipt.split, receipt.part))
-    numbers = [(receipt.split, receipt.part) for receipt in in_order]
+    in_order = sorted(receipts, key=lambda receipt: (receipt.task, receipt.part))
+    numbers = [(receipt.task, receipt.part) for receipt in in_order]
     if len({*numbers}) < len(numbers):
         raise UserError(
             "WriteDataset: its rows come from several ReadConversations; expected one, of several patterns."
@@ -312,7 +310,7 @@ def _commit(receipts: Iterable[Receipt], folder: Folder, job: CustomJob, budgets
         raise UserError(f"{job.tokenizer_name}: the tokenizer was changed since the pipeline was built.")
     for name, content in files.items():
         write_atomically(join(folder.tokenizer(job.tokenizer), name), content)
-    job = msgspec.structs.replace(job, splits=len({split for split, _ in numbers}))
+    job = msgspec.structs.replace(job, tasks=len({task for task, _ in numbers}))
     write_atomically(folder.plan, b"")
     write_atomically(folder.job, msgspec.json.format(msgspec.json.encode(job), indent=2))
     try:

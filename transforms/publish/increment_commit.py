@@ -48,7 +48,7 @@ def commit_increment(
 
     Args:
         folder: of the increment.
-        receipts: of all its splits, in order.
+        receipts: of all its tasks, in order.
         budgets: how much may be rejected, lost or wrong.
         report: one of REPORTS.
         change: what it does to the dataset.
@@ -62,7 +62,7 @@ def commit_increment(
         CommittedMeanwhile: if another commit was made meanwhile.
     """
     job = read_description(folder.job)
-    check_complete(job.splits, receipts)
+    check_complete(job.tasks, receipts)
     problem, kind = budgets.exceeded(receipts, job, folder), InputError
     if problem and budgets.too_many_rejects(receipts):
         kind = RejectsError

@@ -1,4 +1,4 @@
-"""How a step becomes a PTransform: its function is made once for each worker, then maps part by part of each split."""
+"""How a step becomes a PTransform: its function is made once for each worker, then maps part by part of each task."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from transforms.steps.metrics import seconds_recorder
 
 
 class Step(beam.PTransform):
-    """A PTransform that maps each part of each split.
+    """A PTransform that maps each part of each task.
 
-    input, output: the types of the batches that it takes and returns, as the Parts of a split. Beam
+    input, output: the types of the batches that it takes and returns, as the Parts of a task. Beam
     compares them while the pipeline is built, so that steps in a wrong order fail there.
 
     Args:
@@ -54,7 +54,7 @@ class Step(beam.PTransform):
 
 
 class BySource:
-    """Maps each batch by the function of its split's source. Sources with the same options share a function.
+    """Maps each batch by the function of its task's source. Sources with the same options share a function.
 
     Args:
         make: makes a function.
@@ -68,7 +68,7 @@ class BySource:
         self._functions: dict[int, Callable[[Any], Any]] = {}
 
     def __call__(self, batch: Any) -> Any:
-        number = self._first_alike[batch.split.source]
+        number = self._first_alike[batch.task.source]
         if number not in self._functions:  # a worker may never see some of many sources
             self._functions[number] = self._make(**self._options[number])
         return self._functions[number](batch)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from transforms.model.batches import Rows, RowTable, Split
+from transforms.model.batches import Rows, RowTable, Task
 from transforms.model.outcomes import Drop, Known, Outcomes, Reject
 from transforms.model.receipts import File
 from transforms.rows.ragged import indices_of
@@ -56,13 +56,13 @@ class ExceptionsWriter:
     Args:
         output: the folder of the dataset.
         path: of the file in it.
-        split: that the parts are of.
+        task: that the parts are of.
     """
 
-    def __init__(self, output: str, path: str, split: Split):
+    def __init__(self, output: str, path: str, task: Task):
         self._output = output
         self._path = path
-        self._split = split
+        self._task = task
         self._rows = [0, 0]  # that the shards of train and of validation have so far
         self._waiting: list[pa.Table] = []
         self._file: NewFile | None = None
@@ -149,7 +149,7 @@ class ExceptionsWriter:
             )
 
     def _table(self, **columns: Any) -> pa.Table:
-        """Make a table of lines. position: in the split; what is not given is null."""
+        """Make a table of lines. position: in the task; what is not given is null."""
         rows = len(columns["position"])
         schema = _SCHEMA.remove(_SCHEMA.get_field_index("source"))
         return pa.table({field.name: columns.get(field.name, pa.nulls(rows, field.type)) for field in schema}, schema)
@@ -159,7 +159,7 @@ class ExceptionsWriter:
         lines = pa.concat_tables(self._waiting)
         self._waiting = []
         self._entries += len(lines)
-        sources, positions = self._split.origins(lines["position"].to_numpy())
+        sources, positions = self._task.origins(lines["position"].to_numpy())
         if self._writer is None:
             self._file = NewFile(join(self._output, self._path))
             strings = [field.name for field in _SCHEMA if pa.types.is_string(field.type)]

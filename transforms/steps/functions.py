@@ -11,7 +11,7 @@ import numpy as np
 from transforms.base.checks import check_choice
 from transforms.base.errors import ParameterError, RecordDropped, RecordError
 from transforms.chat.config import ENGINES
-from transforms.model.batches import Labels, Records, RowSource, Split
+from transforms.model.batches import Labels, Records, RowSource, Task
 from transforms.model.examples import Example, Record
 from transforms.model.outcomes import Outcomes
 from transforms.rows.ragged import joined, offsets_of
@@ -23,7 +23,7 @@ from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
 
 # Of values that come from no file.
-_SPLIT = Split(0, ())
+_TASK = Task(0, ())
 # The parsers of the last options, which take 10 ms to make each.
 _PARSERS: dict[str, Parser] = {}
 _MOST_PARSERS = 16
@@ -45,7 +45,7 @@ def parse(record: Mapping[str, Any] | bytes, **options: Any) -> list[Example]:
         ParameterError: if an option is not one of those.
     """
     raw = record if isinstance(record, bytes) else dict(record)
-    batch = _parser_of(options)(Records(_SPLIT, 0, True, Outcomes(read=1), [Record(0, raw)]))
+    batch = _parser_of(options)(Records(_TASK, 0, True, Outcomes(read=1), [Record(0, raw)]))
     for reject in batch.outcomes.rejects:
         raise RecordError(reject.reason, reject.detail)
     for drop in batch.outcomes.drops:
@@ -119,7 +119,7 @@ def pack(
     source = RowSource(np.arange(len(pairs)), np.zeros(len(pairs), bool), None)
     ids, labels = (joined([pair[i] for pair in pairs], np.int32) for i in range(2))
     offsets = offsets_of(np.array([len(row) for row, _ in pairs], np.int64))
-    labelled = Labels(_SPLIT, 0, True, Outcomes(), ids, labels, offsets, source)
+    labelled = Labels(_TASK, 0, True, Outcomes(), ids, labels, offsets, source)
     table = Packer(max_length=max_length, **options)(labelled).train
     lengths = table.segment_lengths.tolist()
     return [

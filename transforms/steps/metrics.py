@@ -14,8 +14,8 @@ from transforms.model.receipts import Receipt
 NAMESPACE = "chatmill"
 
 
-def record_split_bytes(count: int) -> None:
-    Metrics.distribution(NAMESPACE, "split_bytes").update(count)
+def record_task_bytes(count: int) -> None:
+    Metrics.distribution(NAMESPACE, "task_bytes").update(count)
 
 
 def seconds_recorder() -> Callable[[float], None]:

@@ -144,7 +144,7 @@ class Packer(PackOptions):
         tokens_lost = lost(lengths + repeated, [table.segment_lengths for table in tables])
         trained_tokens_lost = lost(trained, [table.segment_trained_tokens for table in tables])
         survives, cut, had_labels = sums(left > 0) > 0, sums(in_rows < lengths) > 0, sums(trained > 0) > 0
-        copies = batch.split.are_copies(source.positions[source.first_rows()])
+        copies = batch.task.are_copies(source.positions[source.first_rows()])
         dropped_whole = ~survives & cut & (self.truncation == "drop")
         without = ~survives & ~dropped_whole & ~had_labels
         left_without = ~survives & ~dropped_whole & had_labels
@@ -204,7 +204,7 @@ def _copies_in_no_row(batch: Labels, left: np.ndarray) -> np.ndarray:
     """Find the labelled rows of further copies that have no label left: nothing of them is in the dataset, and what
     became of their records is counted with the first copies.
     """
-    are_copies = batch.split.are_copies(batch.source.positions)
+    are_copies = batch.task.are_copies(batch.source.positions)
     if not are_copies.any():
         return np.flatnonzero(are_copies)
     records = batch.source.record_numbers()

@@ -1,4 +1,4 @@
-"""Read: from a split to the records that begin in it, each with its position."""
+"""Read: from a task to the records that begin in it, each with its position."""
 
 from __future__ import annotations
 
@@ -12,51 +12,51 @@ import apache_beam as beam
 from transforms.base.checks import check_count
 from transforms.base.errors import InputError, StoreError
 from transforms.inputs.formats import MAX_RECORD_BYTES, Part, input_format
-from transforms.model.batches import Records, Slice, Split
+from transforms.model.batches import Records, Slice, Task
 from transforms.model.examples import Record
 from transforms.model.outcomes import Outcomes
 from transforms.model.parts import PART_BYTES, Parts
 from transforms.steps.base import StepCall
 from transforms.steps.failures import FailureWriter
-from transforms.steps.metrics import record_split_bytes
+from transforms.steps.metrics import record_task_bytes
 from transforms.steps.reports import PlaceWriter
 from transforms.storage.files import open_input
 
 
-def read_split(
-    split: Split, part_bytes: int, max_record_bytes: int = MAX_RECORD_BYTES, is_look: bool = False
+def read_task(
+    task: Task, part_bytes: int, max_record_bytes: int = MAX_RECORD_BYTES, is_look: bool = False
 ) -> Iterator[Records]:
-    """Read the records of a split.
+    """Read the records of a task.
 
     Args:
-        split: the split.
+        task: the task.
         part_bytes: about how much input is in one batch.
         max_record_bytes: a longer record is rejected as `too_long`.
         is_look: whether only the first of them are read, for which no file of the Hub is downloaded.
 
     Yields:
-        The records in parts; one empty part if the split has no record.
+        The records in parts; one empty part if the task has no record.
 
     Raises:
         InputError: if a file cannot be read to its end.
         UserError: if a file is not of the version that was planned, before its first byte or after its last.
     """
     part, pending = 0, Part([], [], 0)
-    for found in _parts(split, part_bytes, max_record_bytes, is_look):
+    for found in _parts(task, part_bytes, max_record_bytes, is_look):
         if pending.bytes and pending.bytes + found.bytes > part_bytes:
-            yield _batch(split, part, pending, last=False)
+            yield _batch(task, part, pending, last=False)
             part, pending = part + 1, found
         else:
             pending = Part(
                 pending.records + found.records, pending.rejects + found.rejects, pending.bytes + found.bytes
             )
-    yield _batch(split, part, pending, last=True)
+    yield _batch(task, part, pending, last=True)
 
 
-def _parts(split: Split, part_bytes: int, max_record_bytes: int, is_look: bool) -> Iterator[Part]:
-    """Yield the records of all slices, with their positions in the split."""
-    for number, piece in enumerate(split.slices):
-        base = split.position(number, 0)
+def _parts(task: Task, part_bytes: int, max_record_bytes: int, is_look: bool) -> Iterator[Part]:
+    """Yield the records of all slices, with their positions in the task."""
+    for number, piece in enumerate(task.slices):
+        base = task.position(number, 0)
         for part in _parts_of_slice(piece, part_bytes, max_record_bytes, is_look):
             if base:
                 records = [Record(base + record.position, record.raw, record.nulls) for record in part.records]
@@ -83,41 +83,41 @@ def _parts_of_slice(piece: Slice, part_bytes: int, max_record_bytes: int, is_loo
             ) from error
 
 
-def _batch(split: Split, part: int, found: Part, last: bool) -> Records:
+def _batch(task: Task, part: int, found: Part, last: bool) -> Records:
     outcomes = Outcomes(read=len(found.records) + len(found.rejects), rejects=tuple(found.rejects))
-    return Records(split=split, part=part, last=last, outcomes=outcomes, records=found.records)
+    return Records(task=task, part=part, last=last, outcomes=outcomes, records=found.records)
 
 
-class _ReadSplit(beam.DoFn):
+class _ReadTask(beam.DoFn):
     def __init__(self, part_bytes: int, max_record_bytes: int):
         self._part_bytes = part_bytes
         self._max_record_bytes = max_record_bytes
         self._failures = FailureWriter()
         self._places = PlaceWriter()
 
-    def process(self, split: Split) -> Iterator[Parts[Records]]:
-        record_split_bytes(split.bytes)
+    def process(self, task: Task) -> Iterator[Parts[Records]]:
+        record_task_bytes(task.bytes)
         call = StepCall(self._failures)
 
         def read() -> Iterator[Records]:
-            parts = read_split(split, self._part_bytes, self._max_record_bytes)
-            self._places.write(split, f"{split.slices[0].url}, from byte {split.slices[0].start:,} on")
+            parts = read_task(task, self._part_bytes, self._max_record_bytes)
+            self._places.write(task, f"{task.slices[0].url}, from byte {task.slices[0].start:,} on")
             with suppress(StopIteration):
                 while True:
                     part = call(next, parts)
                     if part.records:
-                        piece, position = split.origin(part.records[0].position)
+                        piece, position = task.origin(part.records[0].position)
                         unit = input_format(piece.format).position_unit
-                        self._places.write(split, f"{piece.url}, from {unit} {position:,} on")
+                        self._places.write(task, f"{piece.url}, from {unit} {position:,} on")
                     yield part
 
-        yield Parts(split, read)
+        yield Parts(task, read)
 
 
-class ReadSplits(beam.PTransform):
-    """Read the records of each split.
+class ReadTasks(beam.PTransform):
+    """Read the records of each task.
 
-    PCollection[Split] -> PCollection[Parts[Records]].
+    PCollection[Task] -> PCollection[Parts[Records]].
 
     Args:
         part_bytes: bytes of input that are processed at once. Rows are packed within a part.
@@ -133,10 +133,8 @@ class ReadSplits(beam.PTransform):
         check_count("max_record_bytes", max_record_bytes)
         self._part_bytes = part_bytes
         self._max_record_bytes = max_record_bytes
-        self.with_input_types(Split)
+        self.with_input_types(Task)
         self.with_output_types(Parts[Records])
 
-    def expand(self, splits: beam.PCollection) -> beam.PCollection:
-        return splits | beam.ParDo(_ReadSplit(self._part_bytes, self._max_record_bytes)).with_output_types(
-            Parts[Records]
-        )
+    def expand(self, tasks: beam.PCollection) -> beam.PCollection:
+        return tasks | beam.ParDo(_ReadTask(self._part_bytes, self._max_record_bytes)).with_output_types(Parts[Records])

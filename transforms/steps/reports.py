@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
 
-from transforms.model.batches import Rows, Split
+from transforms.model.batches import Rows, Task
 from transforms.model.parts import PART_BYTES
 
 _PLACE = ".place"
@@ -53,14 +53,14 @@ class ReportWriter:
 
     def write(self, part: Rows) -> None:
         """Report a part. A report that cannot be written is left out."""
-        split, records = part.split, part.outcomes.read
-        if self._folder is None or split.received:  # what is in a bucket was reported when it was sent
+        task, records = part.task, part.outcomes.read
+        if self._folder is None or task.received:  # what is in a bucket was reported when it was sent
             return
-        if split.sends_to:
+        if task.sends_to:
             records += part.source.records()
         tokens = len(part.train.ids) + len(part.validation.ids) + part.tokens_sent
-        stop = split.bytes if part.last else _bytes_before(split, part.part + 1)
-        done = Done(stop - _bytes_before(split, part.part), records, tokens)
+        stop = task.bytes if part.last else _bytes_before(task, part.part + 1)
+        done = Done(stop - _bytes_before(task, part.part), records, tokens)
         with suppress(OSError), Path(self._folder, str(os.getpid())).open("a") as file:
             file.write(" ".join(map(str, done)) + "\n")
 
@@ -74,11 +74,11 @@ class PlaceWriter:
     def __init__(self) -> None:
         self._folder = _folder.get()
 
-    def write(self, split: Split, place: str) -> None:
-        """Write that the process is at a place of a split: a file, and where in it."""
+    def write(self, task: Task, place: str) -> None:
+        """Write that the process is at a place of a task: a file, and where in it."""
         if self._folder is not None:
             with suppress(OSError):
-                Path(self._folder, f"{os.getpid()}{_PLACE}").write_text(f"split {split.number}, {place}")
+                Path(self._folder, f"{os.getpid()}{_PLACE}").write_text(f"task {task.number}, {place}")
 
 
 def read_place(folder: str, process: int) -> str | None:
@@ -89,9 +89,9 @@ def read_place(folder: str, process: int) -> str | None:
         return None
 
 
-def _bytes_before(split: Split, part: int) -> int:
-    """About how many bytes of a split are before a part."""
-    return min(split.bytes, part * PART_BYTES * split.bytes // max(split.unpacked_bytes, 1))
+def _bytes_before(task: Task, part: int) -> int:
+    """About how many bytes of a task are before a part."""
+    return min(task.bytes, part * PART_BYTES * task.bytes // max(task.unpacked_bytes, 1))
 
 
 def read_reports(folder: str) -> Done:

@@ -176,7 +176,7 @@ class CorpusOptions(StepOptions):
 
     @property
     def is_exchanged(self) -> bool:
-        """Whether examples go from the splits that read them to others."""
+        """Whether examples go from the tasks that read them to others."""
         return self.shuffle != "none" or self.dedup != "none"
 
     def __post_init__(self) -> None:

@@ -18,12 +18,12 @@ def totals_of_sources(part: Rows) -> list[Totals]:
     Returns:
         By the number of the source. A packed row counts for the source of its first example, each token for its own.
     """
-    split, source, used = part.split, part.source, part.used
-    of_rows = split.sources_of(source.positions)
+    task, source, used = part.task, part.source, part.used
+    of_rows = task.sources_of(source.positions)
     of_used = of_rows[source.first_rows()[used.records]]
     drops = part.outcomes.drops
-    of_drops = split.sources_of(np.array([drop.position for drop in drops], np.int64)).tolist()
-    count = 1 + int(split.received.sources.max()) if split.received else 1
+    of_drops = task.sources_of(np.array([drop.position for drop in drops], np.int64)).tolist()
+    count = 1 + int(task.received.sources.max()) if task.received else 1
     dropped = [Counter[str]() for _ in range(count)]
     for number, drop in zip(of_drops, drops, strict=True):
         dropped[number][drop.reason] += 1

@@ -89,7 +89,7 @@ class Encoder:
         """
         if self._engine == "reference":
             return self._by_reference(batch, "engine")
-        if max(batch.split.input_bytes, batch.split.unpacked_bytes) < WORTH_LOADING:
+        if max(batch.task.input_bytes, batch.task.unpacked_bytes) < WORTH_LOADING:
             return self._by_reference(batch, "small_input")
         if isinstance(self._fast, NotSupported):
             return self._by_reference(batch, "tokenizer_not_supported", (None, self._fast.reason))
@@ -137,7 +137,7 @@ class Encoder:
                 if not np.array_equal(one, other):
                     differs = (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
                     first = next(differs, min(len(one), len(other)))
-                    piece, position = batch.split.origin(text.example.position)
+                    piece, position = batch.task.origin(text.example.position)
                     raise InputError(
                         f"{piece.url}, {input_format(piece.format).position_unit} {position:,}: gigatoken gives other "
                         f"{what} than tokenizers, from number {first} on. Give --engine reference, which does not use "

@@ -16,7 +16,7 @@ import pyarrow as pa
 from transforms.base.checks import check_text
 from transforms.base.declaring import takes
 from transforms.inputs.formats import input_format
-from transforms.model.batches import Rows, RowTable, Split
+from transforms.model.batches import Rows, RowTable, Task
 from transforms.model.counts import StepCounts, Totals
 from transforms.model.outcomes import Outcomes
 from transforms.model.parts import Parts
@@ -42,7 +42,7 @@ from transforms.storage.files import join
 from transforms.tokens.decoding import TokenDecoder
 from transforms.tokens.span_ends import SpanEnds
 
-# A split that has more becomes several shards: a compressed file may hold more than its size lets expect. 64 Mi tokens
+# A task that has more becomes several shards: a compressed file may hold more than its size lets expect. 64 Mi tokens
 # are about 256 MiB of text.
 _TOKENS_IN_SHARD = 64 << 20
 
@@ -70,7 +70,7 @@ class WriteConfig(WriteOptions):
 
 
 class ShardWriter:
-    """Writes the parts of a split, one after the other, to a shard with a receipt; to several if they are very long.
+    """Writes the parts of a task, one after the other, to a shard with a receipt; to several if they are very long.
 
     Args:
         folder: of the dataset.
@@ -92,14 +92,14 @@ class ShardWriter:
             ValueError: if a record of the part does not have exactly one outcome.
         """
         if part.outcomes.unaccounted():
-            place = part.split.slices[0].url if part.split.slices else "no input"
+            place = part.task.slices[0].url if part.task.slices else "no input"
             raise ValueError(
-                f"{place}, split {part.split.number}, part {part.part}: of {part.outcomes.read} "
+                f"{place}, task {part.task.number}, part {part.part}: of {part.outcomes.read} "
                 f"records read, {part.outcomes.unaccounted()} have no outcome. "
                 "A step that drops records must use FilterExamples."
             )
         if self._shard is None:
-            self._shard = _OpenShard(self._options, part.split, self._shards)
+            self._shard = _OpenShard(self._options, part.task, self._shards)
         self._shard.add(part)
         if not part.last and self._shard.tokens < _TOKENS_IN_SHARD:
             return None
@@ -111,12 +111,12 @@ class ShardWriter:
 class _OpenShard:
     """A shard, to which parts are added: its files of rows, of exceptions, and the sums of its receipt."""
 
-    def __init__(self, options: WriteConfig, split: Split, number: int):
+    def __init__(self, options: WriteConfig, task: Task, number: int):
         self._options = options
-        self._split = split
+        self._task = task
         self._number = number
         self._rows: dict[tuple[str, str], RowFiles] = {}
-        self._exceptions = ExceptionsWriter(options.folder, join("records", f"{self._name('records')}.parquet"), split)
+        self._exceptions = ExceptionsWriter(options.folder, join("records", f"{self._name('records')}.parquet"), task)
         self._outcomes = Outcomes()
         self._span_ends: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
@@ -158,7 +158,7 @@ class _OpenShard:
         if not self._first_truncated and part.used.truncated.any():
             self._first_truncated["truncated"] = self._first(*_first_truncated(part))
         self._outcomes += msgspec.structs.replace(part.outcomes, drops=(), rejects=())
-        if self._split.has_sources:
+        if self._task.has_sources:
             self._of_sources = added(self._of_sources, totals_of_sources(part))
         self._sent = part.sent or self._sent
 
@@ -167,7 +167,7 @@ class _OpenShard:
         outcomes = self._outcomes
         statistics = msgspec.structs.replace(outcomes.statistics, span_ends=dict(sorted(self._span_ends.items())))
         receipt = Receipt(
-            split=self._split.number,
+            task=self._task.number,
             part=self._number,
             last=last,
             read=outcomes.read,
@@ -188,23 +188,23 @@ class _OpenShard:
             first_drops=self._first_drops,
             first_examples={what: self._first(*record) for what, record in sorted(outcomes.first_examples.items())}
             | self._first_truncated,
-            source=self._split.source,
+            source=self._task.source,
             statistics=msgspec.Raw(msgspec.json.encode(statistics)),
-            increment=self._split.increment,
+            increment=self._task.increment,
             of_sources=self._of_sources,
             sent=self._sent,
         )
-        write_receipt(join(work_of(self._options.folder, self._split.increment), "receipts"), receipt)
+        write_receipt(join(work_of(self._options.folder, self._task.increment), "receipts"), receipt)
         return receipt
 
     def _name(self, what: str) -> str:
-        return name_of(what, self._split.increment, self._split.number, self._number)
+        return name_of(what, self._task.increment, self._task.number, self._number)
 
     def _row_files(self, split: str, format: str) -> RowFiles:
         return RowFiles(self._options.folder, self._name(split), split, format)
 
     def _first(self, position: int, detail: str) -> FirstExample:
-        piece, position = self._split.origin(position)
+        piece, position = self._task.origin(position)
         return FirstExample(piece.url, f"{input_format(piece.format).position_unit} {position:,}", detail)
 
     def _columns(self, part: Rows, table: RowTable) -> pa.Table:
@@ -212,7 +212,7 @@ class _OpenShard:
         names = self._options.write_columns or default_columns(is_packed)
         columns: dict[str, pa.Array] = {name: _list_array(*column_of(table, name)) for name in names}
         if self._options.provenance:
-            urls, positions = self._split.origins(part.source.positions[table.sources])
+            urls, positions = self._task.origins(part.source.positions[table.sources])
             values = {"source": urls, "source_position": pa.array(positions)}
             if is_packed:
                 values = {name: _list_array(array, table.segment_offsets) for name, array in values.items()}

@@ -182,7 +182,7 @@ def open_file(url: str, version: str = "", reads: int = 0) -> io.BufferedReader:
     system, path = file_system(url)
     if isinstance(system, LocalFileSystem):
         return open(path, "rb")
-    # Not fsspec's own buffer: that of s3fs reads 50 MiB ahead of each split.
+    # Not fsspec's own buffer: that of s3fs reads 50 MiB ahead of each task.
     return io.BufferedReader(range_reader(url, system, path), buffer_size=_READ_AHEAD)
 
 

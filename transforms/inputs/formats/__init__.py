@@ -59,8 +59,8 @@ class InputFormat:
             this one is compressed, the file may not be able to seek.
         recognizes: whether the first bytes of a file (SNIFFED_BYTES) show that it has this format; None if none do.
         can_be_cut: whether byte ranges of a file can be read independently.
-        can_be_shared: whether several splits can read a file from its start, each the records of its bytes. Otherwise
-            a file that cannot be cut is in one split; `read` gets the start 0 and no stop.
+        can_be_shared: whether several tasks can read a file from its start, each the records of its bytes. Otherwise
+            a file that cannot be cut is in one task; `read` gets the start 0 and no stop.
         may_be_compressed: whether a file that is compressed as a whole can be read, as a stream.
         suffix_is_certain: whether a file with one of the suffixes has this format. Otherwise the first bytes decide.
         last_bytes: what every file of the format ends with, if it is not cut short.

@@ -1,7 +1,7 @@
 """Files of the Hub on this machine: downloaded once for all its processes, into a folder that stays within bounds.
 
 A file that is downloaded costs two requests, and comes through xet if hf_xet is installed. A range of it costs a
-request, and the Hub limits these. So a worker downloads the file that its split is in, since the other splits of the
+request, and the Hub limits these. So a worker downloads the file that its task is in, since the other tasks of the
 file are likely read on the same machine; ranges are for a small part of a large file, and for a look at a file.
 """
 
@@ -22,7 +22,7 @@ from transforms.storage.hub.folder import locked, shared_folder
 from transforms.storage.hub.urls import HubFile
 from transforms.storage.ranges import RangeReader, complete
 
-# A larger file is downloaded only if a split needs at least half of it.
+# A larger file is downloaded only if a task needs at least half of it.
 _ALWAYS_WHOLE = 2 << 30
 # What is downloaded takes at most this part of what the disk has free without it.
 _MOST_OF_DISK = 0.5
