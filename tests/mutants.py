@@ -680,11 +680,11 @@ MUTANTS = [
     ),
     Mutant(
         "report_is_silent_without_stops",
-        "transforms/report/page.py",
-        '{*ends} != {"others"}:',
-        '{*ends} != {"none"}:',
+        "transforms/report/warnings.py",
+        '{*ends} == {"others"}:',
+        '{*ends} == {"none"}:',
         "the report does not say that nothing that is trained on ends with a stop",
-        "tests/integration/test_stop_tokens.py::test_the_report_counts_ends_of_turn_and_says_if_there_are_none",
+        "tests/integration/test_stop_tokens.py::test_ends_of_turn_are_counted_and_the_report_and_the_summary_say_if_there_are_none",
     ),
     Mutant(
         "last_id_is_unknown",

@@ -73,17 +73,16 @@ def test_white_space_after_the_stop_token_is_not_trained_if_that_is_chosen(tmp_p
     ],
     ids=["whole turns", "without ends", "last turn cut"],
 )
-def test_the_report_counts_ends_of_turn_and_says_if_there_are_none(tmp_path, options, ends, warns):
+def test_ends_of_turn_are_counted_and_the_report_and_the_summary_say_if_there_are_none(tmp_path, options, ends, warns):
     template = "--chat_template=" + CHATML.replace("<|im_end|>", "</s>")
-    built(tmp_path, {"eos_token_id": 1}, template, *options)
+    _, _, errors = built(tmp_path, {"eos_token_id": 1}, template, *options)
     page = (tmp_path / "out" / "report.html").read_text()
     table = page.partition("Trained spans of the rows end with</caption>")[2].partition("</table>")[0]
     rows = [" ".join(html.unescape(re.sub("<[^>]+>", " ", row)).split()) for row in table.split("<tr>")[2:]]
     assert rows == ends
-    warning = (
-        "None of 2 spans of trained tokens ends with an added token, such as &lt;|im_end|&gt;: a model may not learn"
-    )
-    assert (warning in page) == warns
+    warning = "one of 2 spans of trained tokens ends with an added token, such as <|im_end|>: a model may not learn to "
+    warning += "stop (docs/masks.md)"
+    assert (f"N{html.escape(warning)}." in page) == (f"chatmill: warning: n{warning}\n" in errors) == warns
 
 
 def test_stop_token_of_the_command_line_is_trained_instead(tmp_path):

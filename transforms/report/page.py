@@ -19,7 +19,7 @@ import msgspec
 from markupsafe import Markup
 
 from transforms.base.hidden import HIDDEN
-from transforms.base.phrases import counted, in_bytes
+from transforms.base.phrases import in_bytes
 from transforms.dataset.layout import Folder
 from transforms.model.statistics import at_most, bins_of
 from transforms.reading.excerpts import Excerpt, read_excerpts
@@ -267,21 +267,7 @@ def _findings(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
         found.append(("contents", f"Not read: {unread}."))
     if events := unread_events_text(manifest):
         found.append(("contents", f"Events of traces that were not read: {events}."))
-    if stops := _without_stops(manifest):
-        found.append(("contents", stops))
     for warning in warnings(manifest):
         text = warning.found[0].upper() + warning.found[1:]
         found.append((warning.part, f"{text} ({warning.hint})." if warning.hint else f"{text}."))
     return found
-
-
-def _without_stops(manifest: Mapping[str, Any]) -> str:
-    """What is said if conversations are trained on and nothing trained looks like a stop; otherwise empty."""
-    statistics = manifest.get("statistics", {})
-    ends = statistics.get("span_ends", {})
-    if "turns" not in statistics.get("histograms", {}) or {*ends} != {"others"}:
-        return ""
-    return (
-        f"None of {counted(ends['others'], 'span')} of trained tokens ends with an added token, such as <|im_end|>: a "
-        "model may not learn to stop (docs/masks.md)."
-    )

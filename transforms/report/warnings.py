@@ -132,11 +132,12 @@ def warnings(manifest: Mapping[str, Any], max_reject_fraction: float | None = No
         max_reject_fraction: a source of which more was rejected has a warning; None for that of the build.
 
     Returns:
-        What was found of sources, of labels, of max_length, of the notes, and of the engine, in this order.
+        What was found of stops, of sources, of labels, of max_length, of the notes, and of the engine, in this order.
     """
     options = manifest["job"]["options"]
     if max_reject_fraction is None:
         max_reject_fraction = options.get("max_reject_fraction", 1)
+    yield from _of_stops(manifest.get("statistics", {}))
     yield from _of_sources(manifest, max_reject_fraction)
     if undesirable := manifest["records"].get("dropped", {}).get("undesirable"):
         found = f"{counted(undesirable, 'record')} dropped ({undesirable / manifest['records']['read']:.1%})"
@@ -151,6 +152,14 @@ def kinds_of_differences(notes: Mapping[str, int], left_out: Collection[str] = (
     """The most frequent kinds of turns that differ from inference, with their counts. notes: of a manifest."""
     of_kinds = {kind.replace("_", " "): notes.get(f"parity_turns_{kind}", 0) for kind in KINDS if kind not in left_out}
     return most_of({kind: count for kind, count in of_kinds.items() if count})
+
+
+def _of_stops(statistics: Mapping[str, Any]) -> Iterator[DatasetWarning]:
+    """Conversations of which nothing that is trained on ends with what looks like a stop."""
+    ends = statistics.get("span_ends", {})
+    if "turns" in statistics.get("histograms", {}) and {*ends} == {"others"}:
+        found = f"none of {counted(ends['others'], 'span')} of trained tokens ends with an added token, such as"
+        yield DatasetWarning("contents", f"{found} <|im_end|>: a model may not learn to stop", "docs/masks.md")
 
 
 def _of_notes(manifest: Mapping[str, Any]) -> Iterator[DatasetWarning]:
