@@ -177,7 +177,8 @@ def of_source(dataset: Dataset, split: str, source: str, position: int, limit: i
     """
 
     def is_it(batch: pa.RecordBatch) -> np.ndarray:
-        return _is_record(batch.column("source"), batch.column("position"), source, position)
+        files, positions = (batch.column(name) for name in PROVENANCE_COLUMNS)
+        return _is_record(files, positions, source, position)
 
     has_provenance = set(PROVENANCE_COLUMNS) <= set(dataset.layout.columns)
     items = itertools.chain(
@@ -207,10 +208,10 @@ def of_source(dataset: Dataset, split: str, source: str, position: int, limit: i
         raise UserError(f"--source {source}:{position}: nothing{where} comes from that record. {advice}")
 
 
-def _is_record(sources: pa.Array, positions: pa.Array, source: str, position: int) -> np.ndarray:
+def _is_record(files: pa.Array, positions: pa.Array, source: str, position: int) -> np.ndarray:
     at = _equals(positions, position)
     for row in np.flatnonzero(at).tolist():
-        url = sources[row].as_py()
+        url = files[row].as_py()
         at[row] = url == source or url.endswith(f"/{source}")
     return at
 
@@ -263,7 +264,7 @@ def _equals(column: pa.Array, value: Any) -> np.ndarray:
 def line_title(line: dict[str, Any]) -> str:
     """A line of the exceptions about a record that has no row, or of which something was found."""
     reason = f" ({line['reason']})" if "reason" in line else ""
-    known = [f"{line['outcome']}{reason}: {line['source']}:{line['position']}"]
+    known = [f"{line['outcome']}{reason}: {line['origin_file']}:{line['origin_position']}"]
     if "detail" in line:
         known.append(line["detail"])
     if lost := line.get("tokens_lost"):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.viewing.hints import hints
 from pipeline.viewing.view import visible
+from transforms.rows.columns import PROVENANCE_COLUMNS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,14 +30,14 @@ class Rejected:
 
     Attributes:
         number: among all rejects of the dataset, from 0.
-        source, position: where it was read.
+        origin_file, origin_position: where it was read.
         reason, detail: why it was rejected.
         record: its bytes.
     """
 
     number: int
-    source: str
-    position: int
+    origin_file: str
+    origin_position: int
     reason: str
     detail: str
     record: bytes
@@ -44,7 +45,7 @@ class Rejected:
     @property
     def title(self) -> str:
         """Which it is, and where it was read, in one line."""
-        return visible(f"reject {self.number:,}: {self.reason}; {self.source}:{self.position}")
+        return visible(f"reject {self.number:,}: {self.reason}; {self.origin_file}:{self.origin_position}")
 
 
 def reject_as_json(reject: Rejected) -> dict[str, Any]:
@@ -52,7 +53,7 @@ def reject_as_json(reject: Rejected) -> dict[str, Any]:
     value = _value(reject.record)
     if value is None:
         value = reject.record.decode(errors="replace")
-    described = {name: getattr(reject, name) for name in ("source", "position", "reason", "detail")}
+    described = {name: getattr(reject, name) for name in (*PROVENANCE_COLUMNS, "reason", "detail")}
     return {"reject": reject.number, **described, "record": value, "marked": [_name(p) for p in _places(reject, value)]}
 
 

@@ -169,19 +169,19 @@ def with_line(example: Example, line: Mapping[str, Any]) -> Example:
     """Add to an example what a line of exceptions has of its record."""
     return replace(
         example,
-        origin=(line["source"], line["position"]),
+        origin=(line["origin_file"], line["origin_position"]),
         lost=(line["tokens_lost"] or 0, line["trained_tokens_lost"] or 0),
     )
 
 
 def _origins(values: Mapping[str, Any], examples: int) -> list[tuple[str, int] | None]:
-    """The source and the position of each example, None if its columns do not have them."""
-    sources, positions = (values.get(name) for name in PROVENANCE_COLUMNS)
-    if sources is None or positions is None:
+    """The file and the position of each example, None if its columns do not have them."""
+    files, positions = (values.get(name) for name in PROVENANCE_COLUMNS)
+    if files is None or positions is None:
         return [None] * examples
-    if isinstance(sources, list):
-        return list(zip(sources, positions, strict=True)) if len(sources) == examples else [None] * examples
-    return [(sources, positions)]
+    if isinstance(files, list):
+        return list(zip(files, positions, strict=True)) if len(files) == examples else [None] * examples
+    return [(files, positions)]
 
 
 def print_row(
@@ -316,7 +316,7 @@ def row_as_json(row: Row, decoder: TokenDecoder, tokens: bool = False) -> dict[s
         )
         examples.append(
             {
-                **(dict(zip(("source", "position"), example.origin, strict=True)) if example.origin else {}),
+                **(dict(zip(PROVENANCE_COLUMNS, example.origin, strict=True)) if example.origin else {}),
                 **({"columns": dict(example.kept)} if example.kept else {}),
                 **(
                     dict(zip(("tokens_lost", "trained_tokens_lost"), example.lost, strict=True))

@@ -59,7 +59,7 @@ def test_a_run_over_its_budgets_fails_with_one_message_and_is_finished_with_larg
     ended = build(*job, *(f"--{budget}=0.1" for budget in BUDGETS[:1]), "--max_lost_fraction=0.9")
     assert ended.code == 0, ended.err
     assert {path: path.stat().st_mtime_ns for path in output.glob("*/*.parquet")} == written
-    assert [(line["outcome"], line["position"] == 0) for line in exceptions_of(output)] == [
+    assert [(line["outcome"], line["origin_position"] == 0) for line in exceptions_of(output)] == [
         ("truncated", True),
         ("rejected", False),
     ]

@@ -165,13 +165,13 @@ class Increment:
     def _segments(self, shard: dict[str, Any], row: dict[str, Any]) -> Iterator[Segment]:
         is_packed = bool(self.case.value("packing"))
         lengths = row["seq_lengths"] if is_packed else [len(row["input_ids"])]
-        columns = {name: row.get(name) if is_packed else [row.get(name)] for name in ("source", "source_position")}
+        columns = {name: row.get(name) if is_packed else [row.get(name)] for name in ("origin_file", "origin_position")}
         kept = self.case.value("keep_columns")
         values = [None] * len(lengths) if kept is None else row[kept] if is_packed else [row[kept]]
         for number, (start, stop) in enumerate(pairwise(accumulate(lengths, initial=0))):
             place = None
             if self.case.value("provenance"):
-                place = columns["source"][number], columns["source_position"][number]
+                place = columns["origin_file"][number], columns["origin_position"][number]
             yield Segment(
                 *(shard["path"], shard["split"], tuple(row["input_ids"][start:stop]), tuple(row["labels"][start:stop])),
                 *(number + 1 == len(lengths), place, values[number]),
@@ -187,7 +187,7 @@ class Increment:
         """Each record that is rejected or dropped has one line, with the reason. Return those that are dropped."""
         of_place = {record.place: record for record in self.records}
         lines = [line for line in self.lines if line["outcome"] in ("dropped", "rejected")]
-        found = {of_place[line["source"], line["position"]]: line for line in lines}
+        found = {of_place[line["origin_file"], line["origin_position"]]: line for line in lines}
         assert len(found) == len(lines)
         rejected = {record: record.rejected for record in self.records if record.rejected}
         assert {r: line["reason"] for r, line in found.items() if line["outcome"] == "rejected"} == rejected
@@ -214,7 +214,9 @@ class Increment:
             for record in self.read_once
             if (pieces := self.pieces(record)) and record not in dropped and pieces != [(0, len(record.ids))]
         }
-        truncated = {of_place[li["source"], li["position"]] for li in self.lines if li["outcome"] == "truncated"}
+        truncated = {
+            of_place[li["origin_file"], li["origin_position"]] for li in self.lines if li["outcome"] == "truncated"
+        }
         assert is_cut <= truncated
         assert all(self.pieces(record) is None for record in truncated - is_cut)
         return dropped
@@ -243,7 +245,7 @@ class Increment:
         lost = Counter[tuple[str, int]]()
         for line in self.lines:
             if line["outcome"] in ("kept", "truncated", "repeated"):
-                lost[line["source"], line["position"]] += line["trained_tokens_lost"] or 0
+                lost[line["origin_file"], line["origin_position"]] += line["trained_tokens_lost"] or 0
         if not self.case.mixes:
             trained = sum(record.trained(self.shifted) for record in in_rows)
             assert sum(segment.trained for segment in self.segments) + lost.total() == trained

@@ -114,7 +114,7 @@ def details(folder: Path, output: Path) -> dict[str, tuple[str, str]]:
     for line in exceptions_of(output):
         if line["detail"]:
             place, _, run = line["detail"].partition(": ")
-            found[named[line["position"]]] = place, run.partition(";")[0]
+            found[named[line["origin_position"]]] = place, run.partition(";")[0]
     return found
 
 

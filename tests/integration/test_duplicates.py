@@ -83,8 +83,8 @@ def test_duplicates_are_dropped_and_the_exceptions_name_what_is_kept(recipe, bui
     for line in lines:
         url, _, position = line["detail"].removeprefix("of ").rpartition(":")
         kept = json.loads(Path(url).read_bytes()[int(position) :].partition(b"\n")[0])
-        own = json.loads(second.read_bytes()[line["position"] :].partition(b"\n")[0])
-        assert line["source"] == str(second) and (url == str(first) or kept["id"] == 31)
+        own = json.loads(second.read_bytes()[line["origin_position"] :].partition(b"\n")[0])
+        assert line["origin_file"] == str(second) and (url == str(first) or kept["id"] == 31)
         assert own.get("messages", kept["messages"]) == kept["messages"]
     assert broken_laws(built) == []
 
@@ -131,7 +131,7 @@ def of_duplicates(output: Path) -> list[tuple[str, int, str]]:
     lines = [line for line in exceptions_of(output) if line["reason"] == "duplicate"]
     kept = [line["detail"].removeprefix("of ").rpartition(":") for line in lines]
     pairs = zip(lines, kept, strict=True)
-    return [(place(line["source"], line["position"]), place(of[0], int(of[2]))) for line, of in pairs]
+    return [(place(line["origin_file"], line["origin_position"]), place(of[0], int(of[2]))) for line, of in pairs]
 
 
 def test_append_compares_what_it_adds_with_itself_alone_and_says_so(files, tmp_path, capfd):

@@ -127,7 +127,7 @@ def test_each_record_of_each_format_and_schema_becomes_a_row(mixed):
     manifest = manifest_of(output)
     assert manifest["records"]["read"] == len(names) + 1
     assert manifest["records"]["kept"] == manifest["rows"] == len(names)
-    assert [(Path(reject["source"]).name, reject["reason"]) for reject in rejects_of(output)] == [
+    assert [(Path(reject["origin_file"]).name, reject["reason"]) for reject in rejects_of(output)] == [
         ("malformed.txt", "invalid_json")
     ]
 
@@ -162,8 +162,8 @@ def test_arrow_adds_no_nulls_to_the_tokenized_text(mixed):
 def test_provenance_names_the_record_of_each_row(mixed):
     output, _ = mixed
     for row in rows_of(output) + rows_of(output, "validation"):
-        source = Path(row["source"])
-        position = row["source_position"]
+        source = Path(row["origin_file"])
+        position = row["origin_position"]
         if source.name == "g.jsonl":
             assert row["id"] == [record["id"] for record in records_of_each_schema("pretty")][position]
         elif source.suffix == ".json":

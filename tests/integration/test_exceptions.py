@@ -54,7 +54,7 @@ def test_a_record_has_one_outcome_and_a_reason(build, tmp_path, packing):
     lengths = map(len, corpus.read_bytes().splitlines(keepends=True))
     names = dict(zip(accumulate(lengths, initial=0), RECORDS, strict=False))
     lines = exceptions_of(tmp_path / "out")
-    found = [(names[line["position"]], line["outcome"], line["reason"], line["example"]) for line in lines]
+    found = [(names[line["origin_position"]], line["outcome"], line["reason"], line["example"]) for line in lines]
     assert [(record["id"] if isinstance(record, dict) else None, *of) for record, *of in found] == [
         ("long", "truncated", None, 0),
         ("long prompt", "dropped", "no_trained_tokens_left", 0),

@@ -390,7 +390,7 @@ class Versions:
             for line in pq.read_table(self.output / file["path"]).to_pylist():
                 rejected += line["record"] is not None
                 if line["outcome"] == "dropped":
-                    dropped[positions.get((line["source"], line["position"]), ("", -1))[1]] += 1
+                    dropped[positions.get((line["origin_file"], line["origin_position"]), ("", -1))[1]] += 1
         found = []
         if rejected != (expected_rejects := sum(count for (kind, _), count in expected.items() if kind in _REJECTED)):
             found.append(f"{rejected} rejects, expected {expected_rejects}")

@@ -132,7 +132,9 @@ def test_record_is_found_by_its_source(inspect, datasets):
 def test_rejects_are_shown_with_the_place_that_was_wrong(inspect, datasets):
     rejects = rejects_of(datasets / "packed")
     _, out, _ = inspect("packed", "--reject=0")
-    assert out.startswith(f"reject 0: {rejects[0]['reason']}; {rejects[0]['source']}:{rejects[0]['position']}\n")
+    assert out.startswith(
+        f"reject 0: {rejects[0]['reason']}; {rejects[0]['origin_file']}:{rejects[0]['origin_position']}\n"
+    )
     assert [line for line in out.splitlines() if line.startswith("▶")] == [
         "▶     {", '▶       "role": "narrator",', '▶       "content": "He said."', "▶     }",
     ]  # fmt: skip
@@ -166,7 +168,10 @@ def test_examples_of_packed_rows_have_their_origins_and_kept_columns(inspect, da
     examples = [example for row in found for example in row["examples"]]
     for example in examples:
         id = example["columns"]["id"]
-        assert example["position"] == position_of(datasets, id) and example["source"] == f"{datasets}/corpus.jsonl"
+        assert (
+            example["origin_position"] == position_of(datasets, id)
+            and example["origin_file"] == f"{datasets}/corpus.jsonl"
+        )
         number = next(i for i, record in enumerate(RECORDS) if record["id"] == id)
         text = "".join(piece["text"] for piece in example["text"])
         assert RECORDS[number]["messages"][0]["content"] in text
@@ -190,7 +195,7 @@ def test_dropped_and_truncated_records_are_shown(inspect, datasets):
     line = f"dropped (no_trained_tokens_left): {datasets}/corpus.jsonl:{position}; "
     assert code == 0 and out.startswith(line) and re.search(r"; [\d,]+ tokens, \d+ of them to train on\n$", out)
     (record,) = json.loads(inspect("short", "--reason=no_trained_tokens_left", "--json")[1])["records"]
-    assert (record["position"], record["outcome"]) == (position, "dropped")
+    assert (record["origin_position"], record["outcome"]) == (position, "dropped")
     _, out, _ = inspect("short", "--reason=truncated")
     assert out.count("── ") == 1 and "id: talk; " in out and "tokens of the record in no row" in out
 

@@ -87,7 +87,7 @@ HARMS: list[tuple[str, Callable[[Path], None], str]] = [
     ("packed", of_values("loss_mask", lambda mask: [1 - mask[0], *mask[1:]]), "row 3: loss_mask is not 1 where"),
     ("packed", of_values("seq_lengths", lambda of: [of[0] + 1, *of[1:]]), "row 3: its seq_lengths do not add up"),
     ("packed", of_values("seq_lengths", lambda of: [0, *of]), "row 3: an example has no token"),
-    ("packed", of_values("source", lambda of: of[:-1]), "row 3: it has not as many source as examples"),
+    ("packed", of_values("origin_file", lambda of: of[:-1]), "row 3: it has not as many origin_file as examples"),
     ("shifted_and_packed", of_values("labels", first_label(1)), "row 3: a label is neither the id of its token nor"),
     ("packed", lambda folder: rewrite(folder, "shards", lambda rows: rows.slice(1)), "the shard has {'rows'"),
     ("packed", lambda folder: rewrite(folder, "shards", lambda rows: rows.drop_columns("labels")), "its columns are"),
@@ -123,11 +123,11 @@ def test_record_in_both_splits_is_named(tmp_path):
         for split in ("train", "validation")
     )
     first = pq.read_table(folder / shards[train]["path"])
-    positions = first["source_position"][0].as_py()
-    sources = first["source"][0].as_py()
+    positions = first["origin_position"][0].as_py()
+    sources = first["origin_file"][0].as_py()
 
     def moved(rows: pa.Table) -> pa.Table:
-        for name, value in (("source", sources[0]), ("source_position", positions[0])):
+        for name, value in (("origin_file", sources[0]), ("origin_position", positions[0])):
             rows = with_values(name, lambda of, value=value: [value, *of[1:]], row=0)(rows)
         return rows
 

@@ -73,7 +73,7 @@ def test_epochs_are_exact_and_copies_are_in_other_shards(sources, tmp_path):
     assert [source["records"]["kept"] for source in manifest["sources"]] == [120, 100, 20]
     assert_statistics_add_up(manifest)
     for row in rows_of(output):
-        record = Path(row["source"]).read_bytes()[row["source_position"] :].partition(b"\n")[0]
+        record = Path(row["origin_file"]).read_bytes()[row["origin_position"] :].partition(b"\n")[0]
         assert json.loads(record)["id"] == row["id"]
     shards: dict[str, list[str]] = defaultdict(list)
     for shard in manifest["shards"]:

@@ -161,7 +161,7 @@ def test_a_malformed_line_costs_only_itself_and_is_rejected_with_its_position_an
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "mixed.jsonl").write_bytes(b"\r\n".join(lines))
     out = build(tmp_path, "--keep_columns=id")
-    rejects = [(reject["position"], reject["record"]) for reject in rejects_of(out)]
+    rejects = [(reject["origin_position"], reject["record"]) for reject in rejects_of(out)]
     assert rejects == [*zip(positions[1::2], BROKEN, strict=True)]
     # The order is that of the file.
     assert [*marked_rows(out).items()] == [(str(i), f"⟦Good record {i}<|im_end|>⟧") for i in range(len(good))]

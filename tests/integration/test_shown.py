@@ -265,9 +265,9 @@ def test_first_record_of_each_outcome_is_in_the_manifest(build, tmp_path):
     assert build(*options, "--max_length=32").code == 0
     manifest = manifest_of(tmp_path / "out")
     first, truncated = manifest["first_drops"]["no_trained_tokens"], manifest["first_examples"]["truncated"]
-    assert (first["source"], first["position"]) == (str(tmp_path / "1.jsonl"), f"byte {len(json.dumps(good)) + 1:,}")
+    assert (first["file"], first["position"]) == (str(tmp_path / "1.jsonl"), f"byte {len(json.dumps(good)) + 1:,}")
     assert first["detail"].endswith("tokens, 0 of them to be trained on")
-    assert (truncated["source"], truncated["position"]) == (str(tmp_path / "2.jsonl"), "byte 0")
+    assert (truncated["file"], truncated["position"]) == (str(tmp_path / "2.jsonl"), "byte 0")
     assert truncated["detail"] == "23 tokens, 23 of them to be trained on, are in no row"
 
 

@@ -117,7 +117,7 @@ def test_a_file_of_examples_that_is_damaged_or_lost_is_an_error_that_says_what_t
 def test_rows_know_where_they_are_from(built):
     contents = {url.name: url.read_bytes() for url in Path(source_of(built)).parent.glob("*.jsonl")}
     for row in rows_of(built):
-        line = contents[Path(row["source"]).name][row["source_position"] :].partition(b"\n")[0]
+        line = contents[Path(row["origin_file"]).name][row["origin_position"] :].partition(b"\n")[0]
         assert json.loads(line)["id"] == row["id"]
 
 

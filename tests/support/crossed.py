@@ -150,8 +150,6 @@ class Case:
             found |= given & {"mix_tokens", "max_tokens"}
         if "weight" in of_sources and not all("weight" in source for source in self.sources):
             found.add("weight")
-        if value("keep_columns") == "source" and value("provenance"):
-            found.add("keep_columns")
         if self.increments > 1:
             found |= given & {*OF_ONE_BUILD}
         if self.mixes and value("shards", 99) < max(source.get("epochs", 1) for source in self.sources):
@@ -325,8 +323,6 @@ def _mend(options: dict[str, Any], sources: list[dict[str, Any]], has_more: bool
         options["truncation"] = None
     if options["truncation"] != "windows" or (options["window_overlap"] and options["max_length"] is None):
         options["window_overlap"] = None
-    if options["provenance"] and options["keep_columns"] == "source":
-        options["keep_columns"] = "id"
     if has_more or options["shuffle"] is None or options["mix_by"]:
         options["mix_tokens"] = None
         for source in sources:

@@ -67,7 +67,7 @@ def rejects_of(output: Path) -> list[dict[str, Any]]:
 
 def rejects_in(file: Path) -> list[dict[str, Any]]:
     """Return the rejects of a file of exceptions."""
-    columns = ["source", "position", "reason", "detail", "record"]
+    columns = ["origin_file", "origin_position", "reason", "detail", "record"]
     return pq.read_table(file, filters=[("outcome", "=", "rejected")]).select(columns).to_pylist()
 
 

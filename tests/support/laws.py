@@ -83,7 +83,7 @@ class _Rows:
     """The rows of a shard.
 
     lengths, trained: of each example, if the columns say where they begin: its tokens, and those that are trained on.
-    counts: of each row, how many examples it has. records: of each example, its source and position.
+    counts: of each row, how many examples it has. records: of each example, its file and position.
     """
 
     def __init__(self, folder: Path, manifest: Mapping[str, Any], shard: Mapping[str, Any]):
@@ -195,8 +195,8 @@ class _Rows:
                 continue
             lengths = pc.list_value_length(column).to_numpy()
             yield f"it has not as many {name} as examples", np.flatnonzero(lengths != self.counts)
-        if {"source", "source_position"} <= {*self._names}:
-            both = [self.table[name].combine_chunks() for name in ("source", "source_position")]
+        if {"origin_file", "origin_position"} <= {*self._names}:
+            both = [self.table[name].combine_chunks() for name in ("origin_file", "origin_position")]
             values = [(each.flatten() if pa.types.is_list(each.type) else each).to_pylist() for each in both]
             self.records = [*zip(*values, strict=True)]
 
@@ -259,7 +259,7 @@ def _of_lines(folder: Path, manifest: Mapping[str, Any], shards: Mapping[str, _R
     for file in manifest["exceptions"]:
         lines = pq.read_table(folder / file["path"]).to_pylist()
         lost += sum(line["trained_tokens_lost"] or 0 for line in lines)
-        firsts = {(line["source"], line["position"]): line for line in reversed(lines)}
+        firsts = {(line["origin_file"], line["origin_position"]): line for line in reversed(lines)}
         outcomes.update((line["outcome"], line["reason"]) for line in firsts.values())
         places = [(line["split"], line["row"], line["segment"]) for line in lines if line["row"] is not None]
         if len({*places}) < len(places):

@@ -57,7 +57,7 @@ def test_each_record_becomes_what_was_written_down(template: str, more: str, fol
     assert ended.code == 0 or "were dropped or rejected" in ended.err
     position, rows = 0, defaultdict(list)
     for row in rows_of(tmp_path / "out") if ended.code == 0 else []:
-        rows[row["source_position"]].append(row)
+        rows[row["origin_position"]].append(row)
     wrong, alike = {}, set()
     for case, line in zip(cases, lines, strict=True):
         why, answers = judged(case["expect"], folder, rows[position])

@@ -123,7 +123,7 @@ def test_expand_reconciles_records_and_rows(built):
     manifest, rows = manifest_of(output), rows_of(output)
     assert (manifest["records"]["kept"], manifest["rows"], len(rows)) == (3, 4, 4)
     assert manifest["notes"]["parity_rows_added"] == 1
-    assert rows[1]["source_position"] == rows[2]["source_position"]
+    assert rows[1]["origin_position"] == rows[2]["origin_position"]
     lengths = [len(row["input_ids"]) for row in rows]
     assert lengths[0] == lengths[3]
     # The longer row of the record with the tool is dropped, so this record is truncated.

@@ -538,7 +538,7 @@ def test_a_record_that_is_too_long_costs_itself_and_what_has_no_end_the_rest_of_
     assert chatmill("build", f"--input={tmp_path}/in", *options, "--direct_num_workers=1") == 0
     found: dict[str, list[tuple[int, str]]] = {}
     for reject in rejects_of(tmp_path / "out"):
-        found.setdefault(Path(reject["source"]).name, []).append((reject["position"], reject["reason"]))
+        found.setdefault(Path(reject["origin_file"]).name, []).append((reject["origin_position"], reject["reason"]))
         assert len(reject["record"]) <= 1 << 16
     assert found == expected
     # One record before the long one, and one after it, where the file has one.

@@ -138,7 +138,7 @@ def test_records_whose_compiled_template_differs_are_counted_and_warned_of(build
     manifest = manifest_of(tmp_path / "out")
     assert manifest["notes"]["compiled_template_differs"] == 20
     first = manifest["first_examples"]["compiled_template_differs"]
-    assert (first["source"], first["position"]) == (str(chats), f"byte {len(json.dumps(records[0])) + 1}")
+    assert (first["file"], first["position"]) == (str(chats), f"byte {len(json.dumps(records[0])) + 1}")
     assert (
         "warning: 20 records whose compiled template differs from apply_chat_template: they were rendered one by one, "
         "their rows are right (docs/engines.md)\n"

@@ -115,5 +115,5 @@ def test_sums_of_appends_are_those_of_one_build(tmp_path: Path):
     own = {"snapshot", "job", "shards", "exceptions"}
     assert {key: days[key] for key in days.keys() - own} == {key: whole[key] for key in whole.keys() - own}
     first = whole["first_examples"]["duplicate_json_keys"]
-    assert first["source"] == str(tmp_path / "a2.jsonl")
+    assert first["file"] == str(tmp_path / "a2.jsonl")
     assert first["position"] == f"byte {len(files['a2'][0].encode()):,}"

@@ -88,7 +88,7 @@ def test_datasets_loads_the_rows_with_their_features_and_only_kept_columns_may_h
     features: dict[str, Any] = {
         name: datasets.List(datasets.Value(narrow.get(name, "int32"))) for name in ALL_COLUMNS.split(",")
     }
-    source = {"source": datasets.Value("string"), "source_position": datasets.Value("int64")}
+    source = {"origin_file": datasets.Value("string"), "origin_position": datasets.Value("int64")}
     features |= {name: datasets.List(value) for name, value in source.items()} if kind == "packed" else source
     features |= {} if kind == "packed" else dict.fromkeys(("id", "topic"), datasets.Value("string"))
     assert loaded.features == datasets.Features(features)
@@ -128,20 +128,26 @@ def test_task_of_very_many_tokens_is_several_shards_and_is_built_again_if_one_is
 
 def test_each_record_of_a_task_of_several_files_is_found_in_its_own(tmp_path: Path):
     """Rows, rejects and the first record of each reason, with positions as the format of the file has them."""
-    good, none, odd = json.dumps(GOOD), json.dumps({"messages": []}), json.dumps({"messages": "no"})
+    good, none, odd = (
+        json.dumps({**GOOD, "source": "wiki"}),
+        json.dumps({"messages": []}),
+        json.dumps({"messages": "no"}),
+    )
     (tmp_path / "a.jsonl").write_bytes(f"{good}\n{none}\n".encode() + b'{"messages": [\xff\n' + f"{none}\n".encode())
     (tmp_path / "b.json").write_text(f"[{good}, {none}, {odd}]")
     with open(tmp_path / "c.csv", "w", newline="") as file:
         csv.writer(file).writerows([["messages"], [json.dumps(GOOD["messages"])]])
     pq.write_table(pa.table({"text": pa.array(["a", None])}), tmp_path / "d.parquet")
     options = [f"--input={tmp_path}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", "--provenance"]
-    assert chatmill("build", *options, "--max_reject_fraction=0.9") == 0
+    assert chatmill("build", *options, "--keep_columns=source", "--max_reject_fraction=0.9") == 0
     after_good, after_none = len(good) + 1, len(good) + len(none) + 2
-    assert [(row["source"], row["source_position"]) for row in rows_of(tmp_path / "out")] == [
+    assert [(row["origin_file"], row["origin_position"]) for row in rows_of(tmp_path / "out")] == [
         (f"{tmp_path}/a.jsonl", 0), (f"{tmp_path}/b.json", 0), (f"{tmp_path}/c.csv", 0), (f"{tmp_path}/d.parquet", 0),
     ]  # fmt: skip
+    assert [row["source"] for row in rows_of(tmp_path / "out")] == ["wiki", "wiki", None, None]
     rejects = [
-        (each["source"].rpartition("/")[2], each["position"], each["reason"]) for each in rejects_of(tmp_path / "out")
+        (each["origin_file"].rpartition("/")[2], each["origin_position"], each["reason"])
+        for each in rejects_of(tmp_path / "out")
     ]
     assert rejects == [
         ("a.jsonl", after_good, "empty"), ("a.jsonl", after_none, "invalid_json"),
@@ -152,7 +158,7 @@ def test_each_record_of_a_task_of_several_files_is_found_in_its_own(tmp_path: Pa
         none.encode(), b'{"messages": [\xff', none.encode(),
     ]  # fmt: skip
     firsts = manifest_of(tmp_path / "out")["first_rejects"]
-    assert {reason: (first["source"], first["position"]) for reason, first in firsts.items()} == {
+    assert {reason: (first["file"], first["position"]) for reason, first in firsts.items()} == {
         "empty": (f"{tmp_path}/a.jsonl", f"byte {after_good:,}"),
         "invalid_json": (f"{tmp_path}/a.jsonl", f"byte {after_none:,}"),
         "bad_message": (f"{tmp_path}/b.json", "record 2"),

@@ -73,7 +73,7 @@ class Budgets:
 
         def first(name: str) -> str:
             found = examples.get(name)
-            return f" The first is {found.source}, {found.position}: {found.detail}." if found else ""
+            return f" The first is {found.file}, {found.position}: {found.detail}." if found else ""
 
         lost = counts.trained_tokens_lost
         total = lost + sum(shard.trained_tokens for receipt in receipts for shard in receipt.shards_once())
@@ -112,7 +112,7 @@ def first_rejects(receipts: Sequence[Receipt]) -> str:
     counts = Counter(RecordCounts.total(receipts).rejected)
     examples = Firsts.total(receipts).first_rejects
     lines = [
-        f"  {reason} ({count:,}): {examples[reason].source}, {examples[reason].position}: {examples[reason].detail}"
+        f"  {reason} ({count:,}): {examples[reason].file}, {examples[reason].position}: {examples[reason].detail}"
         for reason, count in counts.most_common(_REASONS_SHOWN)
     ]
     return "The most frequent reasons:\n" + "\n".join(lines)

@@ -67,12 +67,12 @@ class FirstExample(msgspec.Struct, frozen=True):
     """The first record that was rejected for a reason, or counted under a name.
 
     Attributes:
-        source: the url of its file.
+        file: the url of its file.
         position: its byte or row there, in words.
         detail: what was found.
     """
 
-    source: str
+    file: str
     position: str
     detail: str
 

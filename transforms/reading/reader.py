@@ -27,6 +27,7 @@ from transforms.model.counts import Totals
 from transforms.model.receipts import File
 from transforms.outputs import OUTPUT_FORMATS, ShardEntry
 from transforms.outputs.parquet import ParquetReader
+from transforms.rows.columns import PROVENANCE_COLUMNS
 from transforms.rows.layout import RowLayout
 from transforms.storage.files import exists, join, mapped, open_file, read_bytes
 
@@ -254,7 +255,7 @@ class Dataset:
         return dict(self.manifest["records"]["rejected"])
 
     def rejects(self) -> Iterator[pa.RecordBatch]:
-        """Read the rejected records: source, position, reason, detail, record. Raises as `rows` does."""
+        """Read the rejected records: origin_file, origin_position, reason, detail, record. Raises as `rows` does."""
         for file in self.manifest["exceptions"]:
             yield from _rejects(_read_parquet(join(self.url, file["path"])))
 
@@ -402,7 +403,7 @@ def _rejects(exceptions: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in exceptions:
         found = batch.filter(pc.equal(batch.column("outcome"), "rejected"))
         if len(found):
-            yield found.select(["source", "position", "reason", "detail", "record"])
+            yield found.select([*PROVENANCE_COLUMNS, "reason", "detail", "record"])
 
 
 def _batches(file: pq.ParquetFile, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:

@@ -177,7 +177,7 @@ def _of_notes(manifest: Mapping[str, Any]) -> Iterator[DatasetWarning]:
         found += kinds_of_differences(notes, OWN_WAY)
         name = f"parity_turns_{max(kinds, key=kinds.__getitem__)}"
         if first := manifest.get("first_examples", {}).get(name):
-            found += f", as {posixpath.basename(first['source'])}, {first['position']}"
+            found += f", as {posixpath.basename(first['file'])}, {first['position']}"
         hint = _AFTER_PARITY.get(manifest["job"]["options"].get("parity"), "") + "docs/masks.md"
         yield DatasetWarning("checks", found, hint, name=name)
 

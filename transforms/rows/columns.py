@@ -46,7 +46,7 @@ _COLUMNS: dict[str, Callable[[RowTable], Column]] = {
 }
 
 OUTPUT_COLUMNS: tuple[str, ...] = tuple(_COLUMNS)
-PROVENANCE_COLUMNS = ("source", "source_position")
+PROVENANCE_COLUMNS = ("origin_file", "origin_position")
 
 
 def default_columns(packed: bool) -> tuple[str, ...]:

@@ -29,8 +29,8 @@ _PLACE = ("row", "segment", "tokens", "trained_tokens")
 _NOWHERE = -1
 _SCHEMA = pa.schema(
     [
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("position", pa.int64(), nullable=False),
+        pa.field("origin_file", pa.string(), nullable=False),
+        pa.field("origin_position", pa.int64(), nullable=False),
         pa.field("outcome", pa.string(), nullable=False),
         pa.field("reason", pa.string()),
         pa.field("detail", pa.string()),
@@ -117,7 +117,7 @@ class ExceptionsWriter:
         number, goes_on = number_of[records], np.diff(records, prepend=_NOWHERE) == 0
         is_nowhere = splits == _NOWHERE
         yield self._table(
-            position=source.positions[rows],
+            origin_position=source.positions[rows],
             outcome=_OUTCOMES.take(pa.array(np.where(used.copies, 2, used.truncated)[number].astype(np.int8))),
             **({} if source.found is None else {"detail": pa.array([source.found[row] for row in rows.tolist()])}),
             example=rows - first_rows[records],
@@ -138,7 +138,7 @@ class ExceptionsWriter:
                 continue
             known = [record.known if isinstance(record, Drop) else Known() for record in records]
             yield self._table(
-                position=[record.position for record in records],
+                origin_position=[record.position for record in records],
                 outcome=[outcome] * len(records),
                 reason=[record.reason for record in records],
                 detail=[record.detail or None for record in records],
@@ -149,9 +149,9 @@ class ExceptionsWriter:
             )
 
     def _table(self, **columns: Any) -> pa.Table:
-        """Make a table of lines. position: in the task; what is not given is null."""
-        rows = len(columns["position"])
-        schema = _SCHEMA.remove(_SCHEMA.get_field_index("source"))
+        """Make a table of lines. origin_position: in the task; what is not given is null."""
+        rows = len(columns["origin_position"])
+        schema = _SCHEMA.remove(_SCHEMA.get_field_index("origin_file"))
         return pa.table({field.name: columns.get(field.name, pa.nulls(rows, field.type)) for field in schema}, schema)
 
     def _write(self) -> None:
@@ -159,12 +159,12 @@ class ExceptionsWriter:
         lines = pa.concat_tables(self._waiting)
         self._waiting = []
         self._entries += len(lines)
-        sources, positions = self._task.origins(lines["position"].to_numpy())
+        urls, positions = self._task.origins(lines["origin_position"].to_numpy())
         if self._writer is None:
             self._file = NewFile(join(self._output, self._path))
             strings = [field.name for field in _SCHEMA if pa.types.is_string(field.type)]
             self._writer = pq.ParquetWriter(self._file, _SCHEMA, compression="zstd", use_dictionary=strings)
-        lines = lines.set_column(0, "position", pa.array(positions)).add_column(0, "source", sources)
+        lines = lines.set_column(0, "origin_position", pa.array(positions)).add_column(0, "origin_file", urls)
         self._writer.write_table(lines.cast(_SCHEMA))
 
 
@@ -185,7 +185,7 @@ def _segments(table: RowTable, split: int, rows_before: int) -> np.ndarray:
 
 def _in_order(lines: pa.Table) -> pa.Table:
     """Sort lines by their position. Most parts have only records that are used, which are in order already."""
-    positions = lines["position"].to_numpy()
+    positions = lines["origin_position"].to_numpy()
     if np.all(positions[:-1] <= positions[1:]):
         return lines
     return lines.take(pa.array(np.argsort(positions, kind="stable")))

@@ -94,7 +94,7 @@ class WriteOptions(StepOptions):
         "input_ids,labels; with packing also seq_lengths",
     )
     provenance: bool = option(
-        "Output", "add the columns source and source_position (byte offset or number)", kinds.flag, False
+        "Output", "add the columns origin_file and origin_position (byte offset or number)", kinds.flag, False
     )
 
     def __post_init__(self) -> None:

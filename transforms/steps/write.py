@@ -28,7 +28,7 @@ from transforms.model.receipts import (
     work_of,
     write_receipt,
 )
-from transforms.rows.columns import column_of, default_columns
+from transforms.rows.columns import PROVENANCE_COLUMNS, column_of, default_columns
 from transforms.rows.ragged import offsets_of
 from transforms.steps.base import Step, StepCall
 from transforms.steps.exceptions_writer import ExceptionsWriter
@@ -213,7 +213,7 @@ class _OpenShard:
         columns: dict[str, pa.Array] = {name: _list_array(*column_of(table, name)) for name in names}
         if self._options.provenance:
             urls, positions = self._task.origins(part.source.positions[table.sources])
-            values = {"source": urls, "source_position": pa.array(positions)}
+            values = dict(zip(PROVENANCE_COLUMNS, (urls, pa.array(positions)), strict=True))
             if is_packed:
                 values = {name: _list_array(array, table.segment_offsets) for name, array in values.items()}
             columns |= values
