@@ -94,7 +94,8 @@ def build_tasks(
         parts |= name >> step
     parts |= "label" >> label
     if options.is_exchanged:
-        parts |= "send" >> SendExamples(folder.output, seed=options.seed, packing=options.packing)
+        dedup = options.dedup != "none"
+        parts |= "send" >> SendExamples(folder.output, seed=options.seed, packing=options.packing, dedup=dedup)
     else:
         parts |= "pack" >> pack
     return (parts | "write" >> _write(job, folder), skipped.finished) | "all" >> beam.Flatten()

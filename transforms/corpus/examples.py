@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from transforms.model.batches import Labels, RowSource, Task
 from transforms.model.outcomes import Outcomes
@@ -14,30 +15,22 @@ from transforms.rows.ragged import offsets_of
 
 # Before the names of columns that are carried along.
 _CARRIED = "column "
-_SCHEMA = pa.schema(
-    {
-        "position": pa.int64(),
-        "validation": pa.bool_(),
-        "ids": pa.large_list(pa.int32()),
-        "trained": pa.large_list(pa.bool_()),
-    }
-)
+# Tokens are bytes, since Arrow takes a row of these at once, and a row of a list value by value.
+_SCHEMA = pa.schema({"position": pa.int64(), "validation": pa.bool_(), "tokens": pa.large_binary()})
+# The sign of a token that is trained on.
+_TRAINED = np.int32(-(2**31))
 
 
 def table_of(batch: Labels) -> pa.Table:
-    """Return the rows of a batch as a table, without the outcomes of its records. What none of its rows has is absent.
-
-    Of the labels, it has which there are.
-    """
+    """Return the rows of a batch as a table, without outcomes. A column that none of its rows has is absent."""
     source = batch.source
     columns: dict[str, Any] = {
         "position": source.positions,
         "validation": source.validation,
-        "ids": _lists(batch.ids, batch.offsets),
-        "trained": _lists(batch.labels != IGNORED, batch.offsets),
+        "tokens": _bytes(np.where(batch.labels != IGNORED, batch.ids | _TRAINED, batch.ids), batch.offsets),
     }
     if batch.parts is not None:
-        columns["parts"] = _lists(batch.parts, batch.offsets)
+        columns["parts"] = _bytes(batch.parts, batch.offsets)
     if source.numbers is not None:
         columns["number"] = source.numbers
     if source.found is not None:
@@ -54,8 +47,8 @@ def joined(tables: list[pa.Table]) -> pa.Table:
 
 def labels_of(table: pa.Table, task: Task, part: int, last: bool) -> Labels:
     """Return the rows of a table as a part of a task, in which no record has an outcome yet."""
-    lengths = table["ids"].combine_chunks().value_lengths().to_numpy()
-    ids = _values(table["ids"])
+    lengths, tokens = lengths_of(table), _values(table["tokens"])
+    ids = tokens & ~_TRAINED
     parts = None
     if "parts" in table.column_names:
         parts = np.zeros(len(ids), np.int32)
@@ -67,7 +60,7 @@ def labels_of(table: pa.Table, task: Task, part: int, last: bool) -> Labels:
         last=last,
         outcomes=Outcomes(),
         ids=ids,
-        labels=np.where(_values(table["trained"]), ids, np.int32(IGNORED)),
+        labels=np.where(tokens < 0, ids, np.int32(IGNORED)),
         offsets=offsets_of(lengths),
         parts=parts,
         source=RowSource(
@@ -82,10 +75,22 @@ def labels_of(table: pa.Table, task: Task, part: int, last: bool) -> Labels:
     )
 
 
-def _lists(values: np.ndarray, offsets: np.ndarray) -> pa.LargeListArray:
-    return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values))
+def lengths_of(table: pa.Table) -> np.ndarray:
+    """Return how many tokens each row of a table has: int64, shape (rows,)."""
+    return pc.binary_length(table["tokens"]).to_numpy() // _TRAINED.itemsize
 
 
-def _values(lists: pa.ChunkedArray) -> np.ndarray:
-    """The values of all lists, one after the other."""
-    return lists.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+def _bytes(values: np.ndarray, offsets: np.ndarray) -> pa.LargeBinaryArray:
+    """The int32 values of each row. offsets: from 0."""
+    buffers = [None, pa.py_buffer(offsets * values.itemsize), pa.py_buffer(np.ascontiguousarray(values))]
+    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+
+
+def _values(rows: pa.ChunkedArray) -> np.ndarray:
+    """The values of all rows, one after the other."""
+    array = rows.combine_chunks()
+    if not len(array):
+        return np.zeros(0, np.int32)
+    _, offsets, content = array.buffers()
+    bounds = np.frombuffer(offsets, np.int64)[array.offset :][: len(array) + 1] // _TRAINED.itemsize
+    return np.frombuffer(content or b"", np.int32)[bounds[0] : bounds[-1]]

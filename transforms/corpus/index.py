@@ -37,12 +37,14 @@ class Sender:
         output: the folder of the dataset.
         seed: of the buckets.
         packing: of the rows, one of PACKINGS.
+        dedup: whether the index has digests.
     """
 
-    def __init__(self, *, output: str, seed: int, packing: str):
+    def __init__(self, *, output: str, seed: int, packing: str, dedup: bool):
         self._output = output
         self._seed = seed
         self._packing = packing
+        self._dedup = dedup
         self._examples: list[pa.Table] = []
         self._index: list[pa.Table] = []
 
@@ -50,7 +52,7 @@ class Sender:
         if batch.part == 0:  # also of a task that is tried again
             self._examples, self._index = [], []
         self._examples.append(table_of(batch))
-        self._index.append(_index_of(batch))
+        self._index.append(_index_of(batch, self._dedup))
         # The records of these examples have their outcomes in the buckets, and those of the others here.
         outcomes = batch.outcomes
         outcomes = msgspec.structs.replace(outcomes, read=len(outcomes.drops) + len(outcomes.rejects))
@@ -88,29 +90,32 @@ class Sender:
         return Sent(path, hashlib.sha256(content).hexdigest(), offsets, len(index))
 
 
-def _index_of(batch: Labels) -> pa.Table:
-    """What of each record of a batch decides whether it is in the dataset: its position, the digest of its tokens, of
-    128 bits in two numbers, how many trained tokens it has, and whether it is for validation.
+def _index_of(batch: Labels, dedup: bool) -> pa.Table:
+    """What of each record of a batch decides whether it is in the dataset: its position, how many trained tokens it
+    has, and whether it is for validation; and to find duplicates, the digest of its tokens, of 128 bits in two numbers.
     """
     source = batch.source
     firsts = source.first_rows()
+    columns = {
+        "position": source.positions[firsts],
+        "trained": np.bincount(source.record_numbers(), batch.trained_tokens, len(firsts)).astype(np.int64),
+        "validation": source.validation[firsts],
+    }
+    if dedup:
+        columns["high"], columns["low"] = _digests(batch, [*firsts.tolist(), len(source.positions)])
+    return pa.table(columns)
+
+
+def _digests(batch: Labels, bounds: list[int]) -> np.ndarray:
+    """The digests of records: uint64, shape (2, records). bounds: the first row of each, and the end of the last."""
     ids, offsets = batch.ids.astype("<i4", copy=False), batch.offsets
     digests = list[bytes]()
-    for first, stop in pairwise([*firsts.tolist(), len(source.positions)]):
+    for first, stop in pairwise(bounds):
         digest = hashlib.blake2b(ids[offsets[first] : offsets[stop]].data, digest_size=16)
         if stop > first + 1:  # several examples: where they end counts, too
             digest.update(np.diff(offsets[first : stop + 1]).tobytes())
         digests.append(digest.digest())
-    high, low = np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2).T
-    return pa.table(
-        {
-            "position": source.positions[firsts],
-            "high": high,
-            "low": low,
-            "trained": np.bincount(source.record_numbers(), batch.trained_tokens, len(firsts)).astype(np.int64),
-            "validation": source.validation[firsts],
-        }
-    )
+    return np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2).T
 
 
 class SendExamples(Step):
@@ -123,9 +128,10 @@ class SendExamples(Step):
         output: the folder of the dataset, at any url that fsspec opens.
         seed: of the buckets that examples are sent to.
         packing: of the rows, one of PACKINGS.
+        dedup: whether duplicates are to be found.
     """
 
     input, output = Labels, Rows
 
-    def __init__(self, output: str, *, seed: int, packing: str):
-        super().__init__(Sender, output=output, seed=seed, packing=packing)
+    def __init__(self, output: str, *, seed: int, packing: str, dedup: bool):
+        super().__init__(Sender, output=output, seed=seed, packing=packing, dedup=dedup)

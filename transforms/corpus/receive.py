@@ -10,9 +10,8 @@ import apache_beam as beam
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from transforms.corpus.examples import joined, labels_of
+from transforms.corpus.examples import joined, labels_of, lengths_of
 from transforms.corpus.files import read_tables
 from transforms.corpus.keys import shuffle_keys
 from transforms.corpus.select import BLOCKS, Block, selected_path
@@ -46,7 +45,7 @@ def read_bucket(task: Task, output: str, seed: int | None) -> Iterator[Labels]:
     blocks = [Block(*block) for block in msgspec.json.decode(selected.schema.metadata[BLOCKS])]
     task = _received(task, selected, blocks)
     examples = _examples(selected["number"].to_numpy(), blocks, output)
-    positions, lengths = examples["position"].to_numpy(), pc.list_value_length(examples["ids"]).to_numpy()
+    positions, lengths = examples["position"].to_numpy(), lengths_of(examples)
     order = np.arange(len(positions))
     if seed is not None:
         order = np.lexsort((positions, shuffle_keys(seed, task.number, positions)))  # rows of one record stay together
