@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from support.transformers_text import TransformersText
 from transforms.chat.config import RenderConfig
 from transforms.model.batches import Slice, Task
-from transforms.model.parts import PART_BYTES
+from transforms.model.chunks import CHUNK_BYTES
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_task
 from transforms.steps.render import Renderer
@@ -61,7 +61,7 @@ def compare(corpus: Path, template: Path, tokenizer: Path, records: int | None) 
     counts, rejects, first = Counter[str](), Counter[str](), None
     task = Task(0, (Slice(str(corpus), "jsonl", None, 0, _bytes_of(corpus, records)),))
     with corpus.open("rb") as lines:
-        for batch in read_task(task, PART_BYTES):
+        for batch in read_task(task, CHUNK_BYTES):
             texts = render(parse(batch))
             outcomes = texts.outcomes
             counts.update(read=outcomes.read, kept=len(texts.texts))

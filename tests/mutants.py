@@ -624,8 +624,8 @@ MUTANTS = [
     Mutant(
         "rejected_rows_are_not_counted",
         "transforms/inputs/delimited.py",
-        "part.rejects.append(rejected.popleft())\n            position += 1",
-        "part.rejects.append(rejected.popleft())",
+        "chunk.rejects.append(rejected.popleft())\n            position += 1",
+        "chunk.rejects.append(rejected.popleft())",
         "after a row of CSV that is rejected, all positions are wrong",
         "tests/unit/test_reading.py::test_rows_with_another_number_of_cells_and_rows_that_are_not_utf8_cost_only_themselves",
     ),
@@ -730,8 +730,8 @@ MUTANTS = [
     Mutant(
         "origin_is_that_of_the_row",
         "transforms/steps/write.py",
-        "self._task.origins(part.source.positions[table.sources])",
-        "self._task.origins(part.source.positions[: len(table.sources)])",
+        "self._task.origins(chunk.source.positions[table.sources])",
+        "self._task.origins(chunk.source.positions[: len(table.sources)])",
         "after a row that is dropped, the columns of provenance name other records",
         "tests/integration/test_shuffle.py::test_rows_know_where_they_are_from",
     ),
@@ -1255,8 +1255,8 @@ MUTANTS = [
     Mutant(
         "another_record_is_the_first_truncated",
         "transforms/steps/write.py",
-        "part.source.first_rows()[used.records[first]]",
-        "part.source.first_rows()[first]",
+        "chunk.source.first_rows()[used.records[first]]",
+        "chunk.source.first_rows()[first]",
         "the first truncated record of the manifest is another one if one before it was dropped",
         "tests/integration/test_shown.py::test_first_record_of_each_outcome_is_in_the_manifest",
     ),

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     )
     from transforms.chat.config import RenderConfig
     from transforms.model.batches import Examples, Slice, Task
+    from transforms.model.chunks import Chunks
     from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, TokenRow
-    from transforms.model.parts import Parts
     from transforms.publish.custom_pipeline import ReadConversations, WriteDataset
     from transforms.reading.reader import Dataset
     from transforms.reading.shard_urls import shards
@@ -50,7 +50,7 @@ _HOMES = {
     "shards": "reading.shard_urls",
     "Task": "model.batches",
     "Slice": "model.batches",
-    "Parts": "model.parts",
+    "Chunks": "model.chunks",
     "Examples": "model.batches",
     "Example": "model.examples",
     "Conversation": "model.examples",
@@ -86,7 +86,7 @@ __all__ = [
     "shards",
     "Task",
     "Slice",
-    "Parts",
+    "Chunks",
     "Examples",
     "Example",
     "Conversation",

@@ -17,7 +17,7 @@ from transforms.inputs.formats import input_format
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.tasks import tasks_of
 from transforms.model.batches import Task
-from transforms.model.parts import PART_BYTES
+from transforms.model.chunks import CHUNK_BYTES
 from transforms.steps.read import read_task
 
 
@@ -50,7 +50,7 @@ def read_evaluation_sets(patterns: Sequence[str]) -> bytes:
 
 def _records_of(task: Task) -> Iterator[tuple[str, int, Any]]:
     """Yield the records of a task: the url of the file of each, its position there, and itself."""
-    for batch in read_task(task, PART_BYTES):
+    for batch in read_task(task, CHUNK_BYTES):
         for reject in batch.outcomes.rejects:
             raise _unreadable(task, reject.position, reject.detail)
         for record in batch.records:

@@ -88,17 +88,17 @@ def build_tasks(
     options = job.options
     skipped = tasks | "skip" >> SkipFinished(folder.output)
     steps = steps_of(job, folder, engine)
-    parts = skipped.unfinished | "read" >> ReadTasks(max_record_bytes=options.max_record_bytes)
+    chunks = skipped.unfinished | "read" >> ReadTasks(max_record_bytes=options.max_record_bytes)
     label, pack = steps.pop("label"), steps.pop("pack")
     for name, step in steps.items():
-        parts |= name >> step
-    parts |= "label" >> label
+        chunks |= name >> step
+    chunks |= "label" >> label
     if options.is_exchanged:
         dedup = options.dedup != "none"
-        parts |= "send" >> SendExamples(folder.output, seed=options.seed, packing=options.packing, dedup=dedup)
+        chunks |= "send" >> SendExamples(folder.output, seed=options.seed, packing=options.packing, dedup=dedup)
     else:
-        parts |= "pack" >> pack
-    return (parts | "write" >> _write(job, folder), skipped.finished) | "all" >> beam.Flatten()
+        chunks |= "pack" >> pack
+    return (chunks | "write" >> _write(job, folder), skipped.finished) | "all" >> beam.Flatten()
 
 
 def _write(job: Job, folder: Folder) -> WriteShards:
@@ -131,11 +131,11 @@ class _Exchange(beam.PTransform):
             mix=mix_of(options, self._job.sources),
         )
         skipped = sent | "select" >> select | "skip" >> SkipFinished(output)
-        parts = skipped.unfinished | "receive" >> ReadBuckets(output, options.seed if is_shuffled else None)
-        parts |= "pack" >> TruncateOrPack(**values_of(PackOptions, options))
+        chunks = skipped.unfinished | "receive" >> ReadBuckets(output, options.seed if is_shuffled else None)
+        chunks |= "pack" >> TruncateOrPack(**values_of(PackOptions, options))
         if is_shuffled and options.packing != "none":
-            parts |= "shuffle rows" >> ShuffleRows(options.seed)
-        receipts = parts | "write" >> _write(self._job, self._folder)
+            chunks |= "shuffle rows" >> ShuffleRows(options.seed)
+        receipts = chunks | "write" >> _write(self._job, self._folder)
         return (sent, receipts, skipped.finished) | "all" >> beam.Flatten()
 
 

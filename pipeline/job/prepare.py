@@ -448,7 +448,7 @@ def _forms_of_contents(template: ChatTemplate, conversation: Conversation) -> It
 
 
 def _records_of(task: Task, source: Source) -> Sequence[Record]:
-    """The records of a task's first part. Raises UserError or Unavailable if its store does not give them."""
+    """The records of a task's first chunk. Raises UserError or Unavailable if its store does not give them."""
     try:
         return next(read_task(task, _PEEKED_BYTES, is_look=True)).records
     except StoreError as error:

@@ -1,6 +1,6 @@
 """Progress: a progress bar in a terminal, otherwise a line now and then.
 
-It comes from what workers on this machine report of each part, or from the receipts next to the output.
+It comes from what workers on this machine report of each chunk, or from the receipts next to the output.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class ReportProgress:
 
     Args:
         expected: what the job is to do.
-        reports: the folder to which workers on this machine report each part; None if the receipts say what is done.
+        reports: the folder to which workers on this machine report each chunk; None if the receipts say what is done.
     """
 
     def __init__(self, expected: Expected, reports: str | None = None):

@@ -232,7 +232,7 @@ def test_what_killed_processes_left_is_removed(build, stopped):
     output, expected = stopped
     left = [output / "_SUCCESS", output / "manifest.json", first_receipt(output), first_shard(output)]
     left = [path.with_name(f"{path.name}.{'0a' * 16}") for path in left]
-    # A task had another part when it was cut into parts of another size.
+    # A task had another shard when it was cut into shards of another size.
     left.append(Path(str(first_shard(output)).replace("-000000-000.", "-000000-099.")))
     for path in left:
         path.write_bytes(b"")

@@ -323,7 +323,7 @@ def killed_with_workers(job: Job, output: Path, request: pytest.FixtureRequest) 
         _, alive = psutil.wait_procs(children, timeout=20)
         assert not alive
         found = [json.loads(path.read_bytes()) for path in output.glob("_chatmill/building/*/receipts/*.json")]
-        # If some parts of a task are missing, it is built again from its start.
+        # If some shards of a task are missing, it is built again from its start.
         tasks = {receipt["task"] for receipt in found if receipt["last"]}
         paths = [output / of["path"] for receipt in found if receipt["task"] in tasks for of in receipt["shards"]]
         written = {path: path.stat().st_mtime_ns for path in paths}

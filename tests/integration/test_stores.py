@@ -158,7 +158,7 @@ def test_run_that_was_killed_is_resumed_in_a_bucket(build, store, output, on_dis
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    # If one part of a file that is read in parts is missing, all of them are read again.
+    # If one task of a file that is read by several is missing, all of them are read again.
     whole = [name for name in receipts if name.endswith("-00000.json") and json.loads(store.files.cat(name))["last"]]
     paths = [shard["path"] for name in whole for shard in json.loads(store.files.cat(name))["shards"]]
     written = {path: store.files.modified(f"{output}/{path}") for path in paths}

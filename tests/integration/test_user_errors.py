@@ -30,9 +30,9 @@ from transforms import (
     ApplyChatTemplate,
     BuildLabels,
     CheckParity,
+    Chunks,
     ParameterError,
     ParseConversations,
-    Parts,
     RenderConfig,
     Tokenize,
     TruncateOrPack,
@@ -206,7 +206,7 @@ ORDERS.add("label pack")
 def test_step_accepts_only_its_own_kind_of_batch(first):
     kind = STEPS[first].input
     for second in STEPS:
-        batches = beam.Pipeline("FnApiRunner") | beam.Create([]).with_output_types(Parts[kind]) | STEPS[first]
+        batches = beam.Pipeline("FnApiRunner") | beam.Create([]).with_output_types(Chunks[kind]) | STEPS[first]
         if f"{first} {second}" in ORDERS:
             batches | "then" >> STEPS[second]
         else:

@@ -128,8 +128,8 @@ def test_workers_need_only_the_package(submitted, tmp_path):
     *functions, home = loaded.stdout.splitlines()
     assert home == str(installed / "transforms" / "steps" / "base.py")
     for step in ("parse", "render", "parity", "tokenize", "label", "pack"):
-        assert f"{step}/ParDo(_MapParts) transforms.steps.base _MapParts" in functions
-    assert "write/ParDo(_WriteParts) transforms.steps.write _WriteParts" in functions
+        assert f"{step}/ParDo(_MapChunks) transforms.steps.base _MapChunks" in functions
+    assert "write/ParDo(_WriteChunks) transforms.steps.write _WriteChunks" in functions
 
 
 def test_graph_of_a_million_tasks_contains_neither_plan_nor_tokenizer(tmp_path):

@@ -110,7 +110,7 @@ def test_job_continues_after_a_taskmanager_and_its_worker_were_killed(cluster, c
     wait_until(lambda: len(receipts_of(output)) >= 5, build)
     cluster.kill_taskmanager()
     before = [json.loads(path.read_bytes()) for path in receipts_of(output)]
-    # If one part of a file that cannot be cut is missing, all parts are read again.
+    # If one shard of a file that cannot be cut is missing, all of it is read again.
     whole = {receipt["task"] for receipt in before if receipt["last"]}
     kept = [shard["path"] for receipt in before if receipt["task"] in whole for shard in receipt["shards"]]
     written = {path: (output / path).stat().st_mtime_ns for path in kept}

@@ -53,7 +53,7 @@ def text_of(text: str, spans: Iterable[Span] = ((0, 1),), position: int = 0, **f
 
 
 def batch_of(texts: list[Text]) -> Texts:
-    return Texts(task=TASK, part=0, last=True, outcomes=Outcomes(read=len(texts)), texts=texts)
+    return Texts(task=TASK, chunk=0, last=True, outcomes=Outcomes(read=len(texts)), texts=texts)
 
 
 def render_config(chat_template: str | None = None, folder: object = TOKENIZER, **options: Any) -> RenderConfig:

@@ -10,7 +10,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from transforms import InputError, Parts, ReadConversations, Task, UserError
+from transforms import Chunks, InputError, ReadConversations, Task, UserError
 
 
 @dataclass
@@ -125,14 +125,14 @@ def _tasks(patterns: Any, before: Callable[[], object], *steps: Any, **options: 
     yield from sorted(_found, key=lambda found: found[0].number)
 
 
-def _collect(parts: Parts[Any]) -> None:
+def _collect(chunks: Chunks[Any]) -> None:
     batches, fault = [], ""
     try:
-        for batch in parts:
+        for batch in chunks:
             batches.append(batch)
     except (UserError, InputError) as error:
         fault = str(error)
-    _found.append((parts.task, batches, fault))
+    _found.append((chunks.task, batches, fault))
 
 
 def _name(url: str) -> str:

@@ -158,16 +158,16 @@ BINARY_FORMATS: dict[str, Callable[[list[dict[str, Any]]], bytes]] = {
 PARSE = Parser()
 
 
-def outcomes_of(path: Path, tasks: int = 1, part_bytes: int = 1 << 20) -> Any:
+def outcomes_of(path: Path, tasks: int = 1, chunk_bytes: int = 1 << 20) -> Any:
     """What became of each record of a file, in order; or the error that is meant for the user."""
     try:
         found: list[tuple[Any, ...]] = []
         files = list_inputs([str(path)])
         for task in tasks_of(files, 1 + sum(file.unpacked_bytes for file in files) // tasks):
-            for part in read_task(task, part_bytes, max_record_bytes=400):
-                examples = PARSE(part)
+            for chunk in read_task(task, chunk_bytes, max_record_bytes=400):
+                examples = PARSE(chunk)
                 outcomes = examples.outcomes
-                assert outcomes.read == len(part.records) + len(part.outcomes.rejects)
+                assert outcomes.read == len(chunk.records) + len(chunk.outcomes.rejects)
                 assert outcomes.unaccounted() == len(examples.examples), "a record has no outcome, or two"
                 found += [("reject", *task.origin(one.position)[1:], one.reason) for one in outcomes.rejects]
                 found += [
@@ -196,7 +196,7 @@ def folder(tmp_path_factory) -> Path:
 @FUZZ
 @given(st.sampled_from(["", "", *COMPRESS]), corpora, damages, damages, st.integers(1, 9), st.integers(1, 200))
 def test_each_record_of_a_text_file_has_one_outcome_at_any_cut(
-    folder, format, suffix, corpus, damage, damage_after, tasks, part_bytes
+    folder, format, suffix, corpus, damage, damage_after, tasks, chunk_bytes
 ):
     path = folder / f"a.{format}{suffix}"
     path.write_bytes(
@@ -204,7 +204,7 @@ def test_each_record_of_a_text_file_has_one_outcome_at_any_cut(
     )
     whole = outcomes_of(path)
     assert outcomes_of(path) == whole
-    assert outcomes_of(path, tasks, part_bytes) == whole
+    assert outcomes_of(path, tasks, chunk_bytes) == whole
 
 
 class Isolated:
@@ -237,13 +237,13 @@ def isolated() -> Iterator[Isolated]:
 @pytest.mark.parametrize("name", BINARY_FORMATS)
 @FUZZ
 @given(tables, damages, st.integers(1, 9), st.integers(1, 200))
-def test_each_row_of_a_table_has_one_outcome_at_any_cut(folder, isolated, name, rows, damage, tasks, part_bytes):
+def test_each_row_of_a_table_has_one_outcome_at_any_cut(folder, isolated, name, rows, damage, tasks, chunk_bytes):
     """pyarrow may crash at a damaged file, of which a run reports the name."""
     path = folder / f"a.{name}"
     content = BINARY_FORMATS[name](rows)
     path.write_bytes(damaged(content, damage))
     whole = isolated(outcomes_of, path)
-    found = isolated(outcomes_of, path, tasks, part_bytes)
+    found = isolated(outcomes_of, path, tasks, chunk_bytes)
     assert found == whole or "crash" in (whole, found)
     if path.read_bytes() == content:
         assert not rows or len(whole) == len(rows)
@@ -262,7 +262,7 @@ shards = st.builds(File, paths, sizes, names, names, names, sizes, sizes, sizes)
 firsts = st.dictionaries(names, st.builds(FirstExample, names, names, names), max_size=2)
 sums = st.dictionaries(names, st.integers(0, 1 << 40), max_size=2)
 receipts = st.builds(
-    Receipt, task=st.integers(0, 9), part=st.just(0), last=st.just(True), shards=st.lists(shards, max_size=2),
+    Receipt, task=st.integers(0, 9), shard=st.just(0), last=st.just(True), shards=st.lists(shards, max_size=2),
     dropped=sums, rejected=sums, notes=sums, rendered_by_reference=sums, tokenized_by_reference=sums,
     exceptions=st.none() | st.builds(File, paths, sizes, names), first_rejects=firsts, first_examples=firsts,
     special_tokens_in_content=sums, increment=st.just(INCREMENT),

@@ -1,4 +1,4 @@
-"""Progress: what workers report of each part, and what a launcher shows of it."""
+"""Progress: what workers report of each chunk, and what a launcher shows of it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pytest
 
 from pipeline.job import progress
 from pipeline.job.progress import ReportProgress, expected_of
-from transforms import Parts, Slice, Task
+from transforms import Chunks, Slice, Task
 from transforms.dataset.layout import Folder
 from transforms.model.batches import Rows, RowSource, RowTable, Used
 from transforms.model.outcomes import Outcomes
-from transforms.steps.read import PART_BYTES
+from transforms.steps.read import CHUNK_BYTES
 from transforms.steps.reports import Done, read_reports, reports_written_to
-from transforms.steps.write import ShardWriter, _WriteParts
+from transforms.steps.write import ShardWriter, _WriteChunks
 
 INCREMENT = "0123456789abcdef"
 
@@ -31,27 +31,27 @@ def table_of(rows: int) -> RowTable:
     return RowTable(ids, ids, 3 * numbers, np.full(rows, 3), numbers, numbers[:-1])
 
 
-def part_of(task: Task, part: int, last: bool, rows: int) -> Rows:
+def chunk_of(task: Task, chunk: int, last: bool, rows: int) -> Rows:
     outcomes = Outcomes(read=rows, kept=rows)
     source = RowSource(np.arange(rows), np.zeros(rows, bool), None)
     used = Used(np.arange(rows), *np.zeros((2, rows), bool), *np.zeros((2, rows), np.int64))
-    return Rows(task, part, last, outcomes, table_of(rows), table_of(0), packing="none", source=source, used=used)
+    return Rows(task, chunk, last, outcomes, table_of(rows), table_of(0), packing="none", source=source, used=used)
 
 
 def reports_of(folder: Path, slices: list[Slice], rows: list[int]) -> list[Done]:
-    """What is reported while the parts of a task, with so many rows each, are written: before each, and at the end."""
+    """What is reported while the chunks of a task, with so many rows each, are written: before each, and at the end."""
     reports = folder / "reports"
     reports.mkdir()
     with reports_written_to(str(reports)):
-        step = pickle.loads(pickle.dumps(_WriteParts(Writer(str(folder)))))
+        step = pickle.loads(pickle.dumps(_WriteChunks(Writer(str(folder)))))
     task, seen = Task(0, tuple(slices)), []
 
-    def parts() -> Iterator[Rows]:
+    def chunks() -> Iterator[Rows]:
         for number, count in enumerate(rows):
             seen.append(read_reports(str(reports)))
-            yield part_of(task, number, number == len(rows) - 1, count)
+            yield chunk_of(task, number, number == len(rows) - 1, count)
 
-    (receipt,) = step.process(Parts(task, parts))
+    (receipt,) = step.process(Chunks(task, chunks))
     assert receipt.read == sum(rows)
     return [*seen, read_reports(str(reports))]
 
@@ -66,27 +66,27 @@ class Writer:
         return ShardWriter(self._folder)
 
 
-def test_each_part_of_a_task_is_reported_when_it_is_written(tmp_path: Path):
-    pieces = [Slice("a.jsonl", "jsonl", None, 7, 9), Slice("b.jsonl", "jsonl", None, 0, 2 * PART_BYTES)]
+def test_each_chunk_of_a_task_is_reported_when_it_is_written(tmp_path: Path):
+    pieces = [Slice("a.jsonl", "jsonl", None, 7, 9), Slice("b.jsonl", "jsonl", None, 0, 2 * CHUNK_BYTES)]
     assert reports_of(tmp_path, pieces, rows=[1, 2, 1]) == [
         Done(0, 0, 0),
-        Done(PART_BYTES, 1, 3),
-        Done(2 * PART_BYTES, 3, 9),
-        Done(2 * PART_BYTES + 2, 4, 12),
+        Done(CHUNK_BYTES, 1, 3),
+        Done(2 * CHUNK_BYTES, 3, 9),
+        Done(2 * CHUNK_BYTES + 2, 4, 12),
     ]
 
 
-def test_parts_of_a_compressed_file_are_reported_as_bytes_of_the_file(tmp_path: Path):
-    piece = Slice("a.jsonl.zst", "jsonl", "zstd", 0, 1000, unpacked=4 * PART_BYTES)
-    # It has more parts than were expected.
+def test_chunks_of_a_compressed_file_are_reported_as_bytes_of_the_file(tmp_path: Path):
+    piece = Slice("a.jsonl.zst", "jsonl", "zstd", 0, 1000, unpacked=4 * CHUNK_BYTES)
+    # It has more chunks than were expected.
     bytes_done = [done.bytes for done in reports_of(tmp_path, [piece], rows=[1] * 6)]
     assert bytes_done == [0, 250, 500, 750, 1000, 1000, 1000]
 
 
 def test_steps_outside_of_a_build_report_nothing(tmp_path: Path):
-    write = _WriteParts(Writer(str(tmp_path)))
+    write = _WriteChunks(Writer(str(tmp_path)))
     task = Task(0, (Slice("a.jsonl", "jsonl", None, 0, 1),))
-    assert list(write.process(Parts(task, lambda: iter([part_of(task, 0, True, 1)]))))
+    assert list(write.process(Chunks(task, lambda: iter([chunk_of(task, 0, True, 1)]))))
     assert not list(tmp_path.rglob("reports"))
 
 
@@ -109,7 +109,7 @@ def wait_for(line: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def finish_a_task(folder: Folder) -> None:
     task = Task(2, (Slice("a.jsonl", "jsonl", None, 0, 1),), increment=folder.increment)
-    ShardWriter(folder.output)(part_of(task, 0, True, rows=5))
+    ShardWriter(folder.output)(chunk_of(task, 0, True, rows=5))
 
 
 def test_a_log_has_the_bytes_that_all_workers_on_this_machine_have_done(job, tmp_path: Path, capsys):

@@ -181,7 +181,7 @@ def test_a_record_of_any_depth_is_read_or_rejected(options):
         except RecordError as error:
             return error.reason
 
-    gc.disable()  # as while a part is processed; at this depth, the finalizers of other tests' garbage would fail
+    gc.disable()  # as while a chunk is processed; at this depth, the finalizers of other tests' garbage would fail
     try:
         deepest, too_deep = 1, 200_000
         while too_deep - deepest > 1:

@@ -103,12 +103,12 @@ def test_hostile_input_gives_the_same_rows_with_both_engines(folder, content):
 def test_excerpts_of_long_texts_are_the_same_for_both_engines(folder, special_tokens):
     texts = ["Grüße 水車は回る。 e\u0301 <|im_end|>\n" * 3_000, "the wheel turns\n\n" * 1_000]
     spans = [[(-int(special_tokens), 40), (4_000, 9_000)], [(0, 17_000 + special_tokens)]]
-    for part in range(4):
+    for chunk in range(4):
         some = [
             text_of(text, own, number, special_tokens=special_tokens)
             for number, (text, own) in enumerate(zip(texts, spans, strict=True))
         ]
-        assert_same_rows(folder, dataclasses.replace(batch_of(some), part=part))
+        assert_same_rows(folder, dataclasses.replace(batch_of(some), chunk=chunk))
 
 
 # What is compared while a build runs.

@@ -65,14 +65,14 @@ def test_each_task_of_a_file_that_changed_after_planning_fails_and_names_it(chan
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_while_a_file_is_read_fails_after_its_last_byte(change, corpus):
-    parts = read_task(next(tasks_of(list_inputs(str(corpus)), 1 << 20)), 5000)
-    next(parts)
+    chunks = read_task(next(tasks_of(list_inputs(str(corpus)), 1 << 20)), 5000)
+    next(chunks)
     change(corpus)
     if change is replace:  # the file that was opened is still there, as it was
-        assert [*parts][-1].last
+        assert [*chunks][-1].last
         return
     with pytest.raises(UserError, match=f"^{corpus}: the file has changed since the job was planned"):
-        list(parts)
+        list(chunks)
 
 
 def test_a_file_that_is_touched_as_it_was_is_read(corpus):
@@ -81,7 +81,7 @@ def test_a_file_that_is_touched_as_it_was_is_read(corpus):
     truncate(corpus)
     corpus.write_bytes(gzip.compress(content("word")) if corpus.suffix == ".gz" else content("word"))
     os.utime(corpus, ns=times)
-    assert sum(len(part.records) for part in read_task(task, 5000)) == 900
+    assert sum(len(chunk.records) for chunk in read_task(task, 5000)) == 900
 
 
 def test_only_what_the_store_said_at_planning_is_compared():

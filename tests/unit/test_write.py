@@ -31,7 +31,7 @@ def edges(folder: Path) -> Path:
     """A dataset of integers and of lengths about 128, 128² and so on, which have one byte more in a varint."""
     powers = [128**n + d for n in range(3) for d in (-1, 0) if 128**n + d < 128_000]
     rows = [{"input_ids": [*powers, 127_999, *[7] * n], "note": "é" * n, "position": 0} for n in range(0, 140)]
-    # Padded, so that positions have up to four bytes, and that the task has two parts.
+    # Padded, so that positions have up to four bytes, and that the task has two chunks.
     lines = [json.dumps(row).ljust(5_000_000 if at == 1 else 0) + "\n" for at, row in enumerate(rows)]
     (folder / "rows.jsonl").write_text("".join(lines))
     options = [f"--input={folder}/rows.jsonl", f"--output={folder}/out", f"--tokenizer={DEEPSEEK}", "--provenance"]

@@ -45,8 +45,8 @@ def joined(tables: list[pa.Table]) -> pa.Table:
     return pa.concat_tables([_SCHEMA.empty_table(), *tables], promote_options="default").combine_chunks()
 
 
-def labels_of(table: pa.Table, task: Task, part: int, last: bool) -> Labels:
-    """Return the rows of a table as a part of a task, in which no record has an outcome yet."""
+def labels_of(table: pa.Table, task: Task, chunk: int, last: bool) -> Labels:
+    """Return the rows of a table as a chunk of a task, in which no record has an outcome yet."""
     lengths, tokens = lengths_of(table), _values(table["tokens"])
     ids = tokens & ~_TRAINED
     parts = None
@@ -56,7 +56,7 @@ def labels_of(table: pa.Table, task: Task, part: int, last: bool) -> Labels:
     carried = [name for name in table.column_names if name.startswith(_CARRIED)]
     return Labels(
         task=task,
-        part=part,
+        chunk=chunk,
         last=last,
         outcomes=Outcomes(),
         ids=ids,

@@ -31,7 +31,7 @@ _NO_ROWS = RowTable(
 
 
 class Sender:
-    """Collects the examples of a task, part by part, and writes them with its last part.
+    """Collects the examples of a task, chunk by chunk, and writes them with its last chunk.
 
     Args:
         output: the folder of the dataset.
@@ -49,7 +49,7 @@ class Sender:
         self._index: list[pa.Table] = []
 
     def __call__(self, batch: Labels) -> Rows:
-        if batch.part == 0:  # also of a task that is tried again
+        if batch.chunk == 0:  # also of a task that is tried again
             self._examples, self._index = [], []
         self._examples.append(table_of(batch))
         self._index.append(_index_of(batch, self._dedup))
@@ -121,7 +121,7 @@ def _digests(batch: Labels, bounds: list[int]) -> np.ndarray:
 class SendExamples(Step):
     """Write the examples of each task to a file, for the buckets that it sends to.
 
-    PCollection[Parts[Labels]] -> PCollection[Parts[Rows]], without rows: with the outcomes of those records that have
+    PCollection[Chunks[Labels]] -> PCollection[Chunks[Rows]], without rows: with the outcomes of those records that have
     no example.
 
     Args:

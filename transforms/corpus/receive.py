@@ -16,14 +16,14 @@ from transforms.corpus.files import read_tables
 from transforms.corpus.keys import shuffle_keys
 from transforms.corpus.select import BLOCKS, Block, selected_path
 from transforms.model.batches import Labels, Origins, Rows, RowTable, Task
+from transforms.model.chunks import Chunks
 from transforms.model.outcomes import Drop, Outcomes
-from transforms.model.parts import Parts
 from transforms.model.statistics import Statistics
 from transforms.steps.base import Step, StepCall
 from transforms.steps.failures import FailureWriter
 
-# About as many as the input of a part of a task has.
-_TOKENS_IN_PART = 1 << 20
+# About as many as the input of a chunk of a task has.
+_TOKENS_IN_CHUNK = 1 << 20
 
 
 def read_bucket(task: Task, output: str, seed: int | None) -> Iterator[Labels]:
@@ -35,7 +35,7 @@ def read_bucket(task: Task, output: str, seed: int | None) -> Iterator[Labels]:
         seed: of the order; None for that of the input.
 
     Yields:
-        Its parts; one without examples if nothing was sent to it.
+        Its chunks; one without examples if nothing was sent to it.
 
     Raises:
         InputError: if a file is missing or damaged.
@@ -51,12 +51,12 @@ def read_bucket(task: Task, output: str, seed: int | None) -> Iterator[Labels]:
         order = np.lexsort((positions, shuffle_keys(seed, task.number, positions)))  # rows of one record stay together
     positions, tokens = positions[order], np.cumsum(lengths[order])
     begins = np.flatnonzero(np.diff(positions, prepend=-1))
-    before = np.concatenate([[0], tokens])[begins] // _TOKENS_IN_PART
+    before = np.concatenate([[0], tokens])[begins] // _TOKENS_IN_CHUNK
     first_rows = begins[np.flatnonzero(np.diff(before, prepend=-1))]
     pieces = np.split(order, first_rows[1:])
     for number, rows in enumerate(pieces):
-        part = labels_of(examples.take(pa.array(rows)), task, number, number + 1 == len(pieces))
-        yield _without_dropped(part, selected)
+        chunk = labels_of(examples.take(pa.array(rows)), task, number, number + 1 == len(pieces))
+        yield _without_dropped(chunk, selected)
 
 
 def _received(task: Task, selected: pa.Table, blocks: list[Block]) -> Task:
@@ -96,9 +96,9 @@ def _examples(numbers: np.ndarray, blocks: list[Block], output: str) -> pa.Table
     return joined(found)
 
 
-def _without_dropped(part: Labels, selected: pa.Table) -> Labels:
-    """Drop the records of a part that are not in the dataset, and count all but further copies as read."""
-    source = part.source
+def _without_dropped(chunk: Labels, selected: pa.Table) -> Labels:
+    """Drop the records of a chunk that are not in the dataset, and count all but further copies as read."""
+    source = chunk.source
     records = source.positions[source.first_rows()]
     of_records = selected.take(pa.array(records))
     dropped = np.flatnonzero(of_records["reason"].is_valid().to_numpy())
@@ -107,17 +107,17 @@ def _without_dropped(part: Labels, selected: pa.Table) -> Labels:
         Drop(position, one["reason"], detail=f"of {one['of_url']}:{one['of_position']}" if one["of_url"] else "")
         for position, one in zip(records[dropped].tolist(), lost, strict=True)
     ]
-    own = part.task.sources_of(records[dropped]).tolist()
+    own = chunk.task.sources_of(records[dropped]).tolist()
     pairs = Counter(f"{number} of {one['of_source']}" for number, one in zip(own, lost, strict=True) if one["of_url"])
-    outcomes = Outcomes(read=int(np.count_nonzero(~part.task.are_copies(records))), drops=tuple(drops))
+    outcomes = Outcomes(read=int(np.count_nonzero(~chunk.task.are_copies(records))), drops=tuple(drops))
     outcomes = outcomes.count(Statistics(duplicates=dict(sorted(pairs.items()))))
     if not drops:
-        return dataclasses.replace(part, outcomes=outcomes)
-    return part.take(np.flatnonzero(~np.isin(source.record_numbers(), dropped)), outcomes)
+        return dataclasses.replace(chunk, outcomes=outcomes)
+    return chunk.take(np.flatnonzero(~np.isin(source.record_numbers(), dropped)), outcomes)
 
 
 class RowShuffler:
-    """Puts the rows of a part in a pseudo-random order, since packing puts them in that of their longest example.
+    """Puts the rows of a chunk in a pseudo-random order, since packing puts them in that of their longest example.
 
     Args:
         seed: of the order.
@@ -126,20 +126,20 @@ class RowShuffler:
     def __init__(self, *, seed: int):
         self._seed = seed
 
-    def __call__(self, part: Rows) -> Rows:
-        return dataclasses.replace(part, train=self._shuffled(part, 0), validation=self._shuffled(part, 1))
+    def __call__(self, chunk: Rows) -> Rows:
+        return dataclasses.replace(chunk, train=self._shuffled(chunk, 0), validation=self._shuffled(chunk, 1))
 
-    def _shuffled(self, part: Rows, number: int) -> RowTable:
-        """Shuffle one of the tables of a part: 0 is train, 1 is validation."""
-        table = (part.train, part.validation)[number]
-        rows = (part.part << 33) + (number << 32) + np.arange(len(table))
-        return table.take(np.argsort(shuffle_keys(self._seed, part.task.number, rows)))
+    def _shuffled(self, chunk: Rows, number: int) -> RowTable:
+        """Shuffle one of the tables of a chunk: 0 is train, 1 is validation."""
+        table = (chunk.train, chunk.validation)[number]
+        rows = (chunk.chunk << 33) + (number << 32) + np.arange(len(table))
+        return table.take(np.argsort(shuffle_keys(self._seed, chunk.task.number, rows)))
 
 
 class ShuffleRows(Step):
-    """Put the rows of each part of a bucket in a pseudo-random order.
+    """Put the rows of each chunk of a bucket in a pseudo-random order.
 
-    PCollection[Parts[Rows]] -> PCollection[Parts[Rows]].
+    PCollection[Chunks[Rows]] -> PCollection[Chunks[Rows]].
 
     Args:
         seed: of the order.
@@ -154,7 +154,7 @@ class ShuffleRows(Step):
 class ReadBuckets(beam.PTransform):
     """Read the examples of each bucket.
 
-    PCollection[Task] -> PCollection[Parts[Labels]].
+    PCollection[Task] -> PCollection[Chunks[Labels]].
 
     Args:
         output: the folder of the dataset.
@@ -166,7 +166,7 @@ class ReadBuckets(beam.PTransform):
         self._read = _ReadBucket(output, seed)
 
     def expand(self, buckets: beam.PCollection) -> beam.PCollection:
-        return buckets | beam.ParDo(self._read).with_output_types(Parts[Labels])
+        return buckets | beam.ParDo(self._read).with_output_types(Chunks[Labels])
 
 
 class _ReadBucket(beam.DoFn):
@@ -174,12 +174,12 @@ class _ReadBucket(beam.DoFn):
         self._output, self._seed = output, seed
         self._failures = FailureWriter()
 
-    def process(self, task: Task) -> Iterator[Parts[Labels]]:
+    def process(self, task: Task) -> Iterator[Chunks[Labels]]:
         call = StepCall(self._failures)
 
         def read() -> Iterator[Labels]:
-            parts = read_bucket(task, self._output, self._seed)
-            while (part := call(next, parts, None)) is not None:
-                yield part
+            chunks = read_bucket(task, self._output, self._seed)
+            while (chunk := call(next, chunks, None)) is not None:
+                yield chunk
 
-        yield Parts(task, read)
+        yield Chunks(task, read)

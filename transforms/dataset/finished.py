@@ -70,13 +70,13 @@ class _CheckReceipts(beam.DoFn):
         self._failures = FailureWriter()
 
     def process(self, found: _Found) -> Iterator[Any]:
-        task, parts = found
+        task, shards = found
         receipts = list[Receipt]()
-        if parts:
+        if shards:
             try:
                 with self._failures:
                     folder = join(work_of(self._output, task.increment), "receipts")
-                    receipts = read_receipts(folder, task.number, parts, task.increment)
+                    receipts = read_receipts(folder, task.number, shards, task.increment)
                     _check_files(self._output, receipts)
             except (ValueError, FileNotFoundError) as error:
                 _LOGGER.warning("task %d is built again: %s", task.number, error)

@@ -29,7 +29,7 @@ STORED = ("tokenizers", "formatters", "evaluations")
 # What a dataset consists of.
 PARTS = ("_SUCCESS", "manifest.json", "report.html", "README.md", "recipe.yaml", "SHA256SUMS", *PUBLISHED, "_chatmill")
 _INCREMENT = "[0-9a-f]{16}"
-# The numbers of the task, and of its part, follow. What the reference made again has an r.
+# The numbers of the task, and of its shard, follow. What the reference made again has an r.
 _PUBLISHED = re.compile(
     f"({'|'.join(f'{folder}/{name}' for folder, names in _NAMES.items() for name in names)})"
     rf"-(?P<increment>{_INCREMENT})-\d{{6,}}-\d{{3,}}r?(\.\w+)+"

@@ -18,7 +18,7 @@ from transforms.model.statistics import Statistics, decode_statistics
 
 
 def check_complete(tasks: int, receipts: Sequence[Receipt]) -> None:
-    """Check that each task has each of its parts once, and each record one outcome.
+    """Check that each task has each of its shards once, and each record one outcome.
 
     Args:
         tasks: how many were planned.
@@ -27,12 +27,12 @@ def check_complete(tasks: int, receipts: Sequence[Receipt]) -> None:
     Raises:
         ValueError: if something is missing or doubled, which is an error of Chatmill's or of a step in the pipeline.
     """
-    of_tasks = [list(parts) for _, parts in groupby(receipts, key=lambda receipt: receipt.task)]
-    for number, parts in enumerate(of_tasks):
-        found = [(part.task, part.part) for part in parts]
-        expected = [(number, i) for i in range(len(parts))]
-        if found != expected or [part.last for part in parts] != [False] * (len(parts) - 1) + [True]:
-            raise ValueError(f"task {number} has the receipts {found}; expected each of its parts once")
+    of_tasks = [list(group) for _, group in groupby(receipts, key=lambda receipt: receipt.task)]
+    for number, of_task in enumerate(of_tasks):
+        found = [(receipt.task, receipt.shard) for receipt in of_task]
+        expected = [(number, i) for i in range(len(of_task))]
+        if found != expected or [receipt.last for receipt in of_task] != [False] * (len(of_task) - 1) + [True]:
+            raise ValueError(f"task {number} has the receipts {found}; expected each of its shards once")
     if len(of_tasks) != tasks:
         raise ValueError(f"{len(of_tasks)} tasks have receipts, of {tasks} that were planned")
     for receipt in receipts:

@@ -131,7 +131,7 @@ class Version(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def _without_kind(path: str) -> str:
-    """What the names of all files of a part of a task have in common."""
+    """What the names of all files of a shard of a task have in common."""
     return stem_of(path).partition("-")[2]
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from transforms.inputs.cells import with_labels
-from transforms.inputs.formats import Part, too_long
+from transforms.inputs.formats import Chunk, too_long
 from transforms.model.examples import Record
 from transforms.model.outcomes import Reject
 
@@ -31,8 +31,8 @@ _ROWS_AT_ONCE = 1024
 _MOST_COLUMNS = 1000
 
 
-def read_delimited(file: BinaryIO, part_bytes: int, delimiter: str, max_record_bytes: int) -> Iterator[Part]:
-    """Yield the rows after the header as records, in parts. A record's position is the number of its row, from 0.
+def read_delimited(file: BinaryIO, chunk_bytes: int, delimiter: str, max_record_bytes: int) -> Iterator[Chunk]:
+    """Yield the rows after the header as records, in chunks. A record's position is the number of its row, from 0.
 
     Raises:
         ValueError: if the header is not UTF-8, has a name twice or too many columns, or a row is longer than 32 MiB.
@@ -43,33 +43,34 @@ def read_delimited(file: BinaryIO, part_bytes: int, delimiter: str, max_record_b
     rows = _rows(source, delimiter, rejected)
     header = next(rows, None)
     names = [] if header is None else _names(header)
-    part, size, position = Part([], []), 0, 0
+    chunk, size, position = Chunk([], []), 0, 0
     row: _Row = ()
     for row in rows:
-        if size >= part_bytes:
-            yield part._replace(bytes=size)
-            part, size = Part([], []), 0
+        if size >= chunk_bytes:
+            yield chunk._replace(bytes=size)
+            chunk, size = Chunk([], []), 0
         while rejected and rejected[0].position == position:
-            part.rejects.append(rejected.popleft())
+            chunk.rejects.append(rejected.popleft())
             position += 1
         row_bytes = sum(len(cell) for cell in row if cell)
         try:
             if row_bytes > max_record_bytes:
-                part.rejects.append(too_long(position, _line(row, delimiter), max_record_bytes))
+                chunk.rejects.append(too_long(position, _line(row, delimiter), max_record_bytes))
             else:
-                part.records.append(Record(position, _record(names, row)))
+                chunk.records.append(Record(position, _record(names, row)))
         except UnicodeDecodeError as error:
             detail = f"a cell is not UTF-8: {error}"
-            part.rejects.append(Reject(position, "invalid_unicode", detail, _line(row, delimiter)))
+            chunk.rejects.append(Reject(position, "invalid_unicode", detail, _line(row, delimiter)))
         position += 1
         size += row_bytes
-    is_record = bool(part.records) and part.records[-1].position == position - 1  # the last row, unless it is a reject
+    # The last row, unless it is a reject.
+    is_record = bool(chunk.records) and chunk.records[-1].position == position - 1
     if is_record and not rejected and source.ends_inside_quotes(row, delimiter):
-        last = part.records.pop()
+        last = chunk.records.pop()
         detail = "the quote before its last cell is not closed: the file is cut short, or all that follows is this cell"
-        part.rejects.append(Reject(last.position, "cut_short", detail, _line(row, delimiter)))
-    part.rejects.extend(rejected)
-    yield part._replace(bytes=size)
+        chunk.rejects.append(Reject(last.position, "cut_short", detail, _line(row, delimiter)))
+    chunk.rejects.extend(rejected)
+    yield chunk._replace(bytes=size)
 
 
 class _Source(io.RawIOBase):

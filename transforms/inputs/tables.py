@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from transforms.inputs.formats import Part, too_long
+from transforms.inputs.formats import Chunk, too_long
 from transforms.model.examples import Record
 from transforms.model.outcomes import Reject
 
 _MOST_COLUMNS, _MOST_NESTED = 10_000, 50
 # Where calls have their arguments; the others only next to a name.
 _ARGUMENTS = ("arguments", "args", "input")
-# Rows of a batch: few enough that a part ends close to part_bytes.
+# Rows of a batch: few enough that a chunk ends close to chunk_bytes.
 ROWS_AT_ONCE = 128
 
 
@@ -35,18 +35,18 @@ def check_schema(schema: pa.Schema) -> None:
     raise pa.ArrowInvalid(f"its columns are nested more than {_MOST_NESTED} deep")
 
 
-def parts_of_batches(
+def chunks_of_batches(
     batches: Iterable[pa.RecordBatch],
-    part_bytes: int,
+    chunk_bytes: int,
     max_record_bytes: int,
     first_row: int = 0,
     rows: int | None = None,
-) -> Iterator[Part]:
-    """Yield the rows of batches as records, in parts.
+) -> Iterator[Chunk]:
+    """Yield the rows of batches as records, in chunks.
 
     Args:
         batches: consecutive rows of a table, ROWS_AT_ONCE at most in each batch.
-        part_bytes: the size, in Arrow's memory, from which on a part ends.
+        chunk_bytes: the size, in Arrow's memory, from which on a chunk ends.
         max_record_bytes: a row that takes more of it is rejected; none of it is kept.
         first_row: the number in its file of the first row.
         rows: how many rows there must be, if that is known.
@@ -78,13 +78,13 @@ def parts_of_batches(
                 rejects.append(Reject(position + row, reason, str(error), _as_arrow_stream(single)))
         position += len(batch)
         size += batch.nbytes
-        if size >= part_bytes:
-            yield Part(records, rejects, size)
+        if size >= chunk_bytes:
+            yield Chunk(records, rejects, size)
             records, rejects, size = [], [], 0
     if rows is not None and position != first_row + rows:
         raise pa.ArrowInvalid(f"a row group has {position - first_row} rows, and the footer says {rows}")
     if records or rejects:
-        yield Part(records, rejects, size)
+        yield Chunk(records, rejects, size)
 
 
 def _plain(value: Any, feature: Any, nulls: list[str]) -> Any:

@@ -23,7 +23,7 @@ def default_task_bytes(total: int) -> int:
     """Return the task size for an input of `total` bytes: about 200 tasks, each of 4 MiB to 256 MiB.
 
     With 4 MiB, little is lost to the cost of each task; with 256 MiB, 10 TB are 40,000 shards. A task is processed in
-    parts, so its size does not change the memory that a worker needs.
+    chunks, so its size does not change the memory that a worker needs.
     """
     return min(max(total // 200, 4 * _MEBIBYTE), 256 * _MEBIBYTE)
 

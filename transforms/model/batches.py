@@ -232,25 +232,25 @@ class Batch:
 
     Attributes:
         task: that its records come from.
-        part: its number in the task, from 0. A task that is streamed, or larger than planned, has several parts.
-        last: whether it is the last part of the task.
+        chunk: its number in the task, from 0. A task that is streamed, or larger than planned, has several chunks.
+        last: whether it is the last chunk of the task.
         outcomes: of its records so far.
     """
 
     task: Task
-    part: int
+    chunk: int
     last: bool
     outcomes: Outcomes
 
     def succeeded_by(self, kind: Callable[..., Any], outcomes: Outcomes | None = None, **fields: Any) -> Any:
-        """Return the next step's batch of the same part of the same task.
+        """Return the next step's batch of the same chunk of the same task.
 
         Args:
             kind: the class of the batch.
             outcomes: of its records; None if they have not changed.
             fields: the other fields of the class.
         """
-        return kind(task=self.task, part=self.part, last=self.last, outcomes=outcomes or self.outcomes, **fields)
+        return kind(task=self.task, chunk=self.chunk, last=self.last, outcomes=outcomes or self.outcomes, **fields)
 
 
 @dataclass(frozen=True)
@@ -429,7 +429,7 @@ class Rows(Batch):
         source: of the labelled rows that the segments are of.
         used: the records that are kept or truncated.
         sent: what became of the examples of a task that sends them to buckets, and so has no rows; None if it is not
-            its last part.
+            its last chunk.
         tokens_sent: how many tokens the examples have that were sent.
     """
 

@@ -1,4 +1,4 @@
-"""Receipts: what was written for one part of one task. The dataset is committed from them alone.
+"""Receipts: what was written for one shard of a task. The dataset is committed from them alone.
 
 A receipt is written after all files that it names, so a task that has all its receipts need not be processed again.
 Its last field is a checksum, which the increment is a part of: a receipt that is damaged, or of another increment, does
@@ -86,11 +86,11 @@ class Firsts(Counts, frozen=True):
 
 
 class Receipt(StepCounts, frozen=True, kw_only=True):
-    """The shards and the outcomes of one part of one task.
+    """The files of one shard of a task, and the outcomes of its records.
 
     Attributes:
-        task, part: their numbers, from 0.
-        last: whether the task has no further part.
+        task, shard: their numbers, from 0.
+        last: whether the task has no further shard.
         read, kept, truncated, dropped, rejected: as in RecordCounts.
         shards: the files of rows, of each format, first those of train; none if there is no row.
         first_examples, first_rejects, first_drops: as in Firsts.
@@ -103,7 +103,7 @@ class Receipt(StepCounts, frozen=True, kw_only=True):
     """
 
     task: int
-    part: int
+    shard: int
     last: bool
     read: int
     kept: int
@@ -144,24 +144,24 @@ def work_of(output: str, increment: str) -> str:
     return join(output, "_chatmill", "building", increment)
 
 
-def name_of(what: str, increment: str, task: int, part: int = 0) -> str:
+def name_of(what: str, increment: str, task: int, shard: int = 0) -> str:
     """Return the name of a file of an increment, without its suffix, such as train-0123456789abcdef-000007-000.
 
     Args:
         what: train, validation or records.
         increment: the id of the increment.
-        task, part: that the file is of.
+        task, shard: that the file is of.
     """
-    return f"{what}-{increment}-{task:06d}-{part:03d}"
+    return f"{what}-{increment}-{task:06d}-{shard:03d}"
 
 
-def receipt_url(folder: str, task: int, part: int) -> str:
-    """Return the url of the receipt of a part of a task."""
-    return join(folder, f"{task:07d}-{part:05d}.json")
+def receipt_url(folder: str, task: int, shard: int) -> str:
+    """Return the url of the receipt of a shard of a task."""
+    return join(folder, f"{task:07d}-{shard:05d}.json")
 
 
 def numbers_of(name: str) -> tuple[int, int] | None:
-    """Return the task and the part of a receipt from the name of its file; None if it is another file."""
+    """Return the task and the shard of a receipt from the name of its file; None if it is another file."""
     found = _RECEIPT_NAME.fullmatch(name)
     return (int(found[1]), int(found[2])) if found else None
 
@@ -170,7 +170,7 @@ def write_receipt(folder: str, receipt: Receipt) -> None:
     """Write a receipt as JSON to the folder of receipts."""
     content = msgspec.json.encode(receipt, order="deterministic")
     content = content[:-1] + _CHECKSUM + _checksum(content, receipt.increment) + b'"}'
-    write_atomically(receipt_url(folder, receipt.task, receipt.part), content)
+    write_atomically(receipt_url(folder, receipt.task, receipt.shard), content)
 
 
 def read_receipt(url: str, increment: str) -> Receipt:
@@ -192,25 +192,25 @@ def read_receipt(url: str, increment: str) -> Receipt:
     return receipt
 
 
-def read_receipts(folder: str, task: int, parts: int, increment: str) -> list[Receipt]:
+def read_receipts(folder: str, task: int, shards: int, increment: str) -> list[Receipt]:
     """Read the receipts of a task.
 
     Args:
         folder: of the receipts.
         task: its number.
-        parts: how many receipts of it there are.
+        shards: how many receipts of it there are.
         increment: the id of the increment that they belong to.
 
     Returns:
-        The receipts of all its parts; none if there are more parts, so that the task has to be processed.
+        The receipts of all its shards; none if there are more shards, so that the task has to be processed.
 
     Raises:
-        ValueError: if one is damaged, belongs to another increment, or is not of this task and part.
+        ValueError: if one is damaged, belongs to another increment, or is not of this task and shard.
         FileNotFoundError: if one does not exist.
     """
-    receipts = [read_receipt(receipt_url(folder, task, part), increment) for part in range(parts)]
-    if [(receipt.task, receipt.part) for receipt in receipts] != [(task, part) for part in range(parts)]:
-        raise ValueError(f"{receipt_url(folder, task, 0)} and its further parts are receipts of others")
+    receipts = [read_receipt(receipt_url(folder, task, shard), increment) for shard in range(shards)]
+    if [(receipt.task, receipt.shard) for receipt in receipts] != [(task, shard) for shard in range(shards)]:
+        raise ValueError(f"{receipt_url(folder, task, 0)} and its further shards are receipts of others")
     return receipts if receipts[-1].last else []
 
 

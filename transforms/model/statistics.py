@@ -1,6 +1,6 @@
 """Statistics of what goes through the steps: histograms and counts. The sum of two is that of all their records.
 
-They are integers, and each part of a task is counted alone, so that the sum is the same on any runner.
+They are integers, and each chunk of a task is counted alone, so that the sum is the same on any runner.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from transforms.model.counts import Counts
 # The lower bounds of buckets: each number below 16, and then 8 buckets for each power of two.
 _LENGTHS = np.concatenate([np.arange(16), *((8 + np.arange(8)) << power for power in range(1, 40))])
 _PERCENT = np.arange(0, 101, 5)
-# The names whose unread text, or events, are counted in a part; keys may differ in each record.
+# The names whose unread text, or events, are counted in a chunk; keys may differ in each record.
 _MOST_UNREAD = 100
 
 _C = TypeVar("_C", bound=Counts)

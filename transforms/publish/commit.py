@@ -47,6 +47,6 @@ def _commit_once(
 ) -> str:
     with failures:
         if not is_committed(folder):
-            in_order = sorted(receipts, key=lambda receipt: (receipt.task, receipt.part))
+            in_order = sorted(receipts, key=lambda receipt: (receipt.task, receipt.shard))
             commit_increment(folder, in_order, budgets, report, change)
     return folder.manifest

@@ -26,7 +26,7 @@ from transforms.inputs.hub.repository import Commits
 from transforms.inputs.listing import InputFile, files_of_sources, list_inputs, shared_files
 from transforms.inputs.tasks import default_task_bytes, largest_first, tasks_of
 from transforms.model.batches import Records, Rows, Task
-from transforms.model.parts import Parts
+from transforms.model.chunks import Chunks
 from transforms.model.receipts import Receipt
 from transforms.publish.increment_commit import Change, commit_increment
 from transforms.rows import IGNORED
@@ -46,7 +46,7 @@ from transforms.tokens.tokenizer_files import fingerprint, read_tokenizer_folder
 class ReadConversations(beam.PTransform):
     """Read the records of files of conversations.
 
-    PBegin -> PCollection[Parts[Records]]. The files are listed while the pipeline is built, and the list is a part of
+    PBegin -> PCollection[Chunks[Records]]. The files are listed while the pipeline is built, and the list is a part of
     the pipeline's graph. From some ten thousand files on, the command line is better, which keeps it next to the
     output.
 
@@ -82,7 +82,7 @@ class ReadConversations(beam.PTransform):
         self.split = (split,) if isinstance(split, str) else tuple(split)
         self.split_bytes = split_bytes or 0
         self.files: list[InputFile] = []
-        self.with_output_types(Parts[Records])
+        self.with_output_types(Chunks[Records])
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:
         commits = Commits()
@@ -144,7 +144,7 @@ class CustomJob(msgspec.Struct, frozen=True):
 class WriteDataset(beam.PTransform):
     """Write rows as a dataset, and commit it once all are written: manifest, card, _SUCCESS.
 
-    PCollection[Parts[Rows]] -> PCollection[str], the url of the manifest. The rows must come from one
+    PCollection[Chunks[Rows]] -> PCollection[str], the url of the manifest. The rows must come from one
     ReadConversations. Each run writes a dataset of its own: it is not resumed, and what is there is not replaced. Of
     two runs that write to one output, the one that commits second fails.
 
@@ -209,7 +209,7 @@ class WriteDataset(beam.PTransform):
         self._sources = [NamedSource(name) for name in sources]
         self._budgets = Budgets(max_reject_fraction, max_lost_fraction, max_parity_fraction, max_unprinted_fraction)
         self._report = report
-        self.with_input_types(Parts[Rows])
+        self.with_input_types(Chunks[Rows])
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
         # No other run has the same id, so that none writes the files of another one.
@@ -225,7 +225,7 @@ class WriteDataset(beam.PTransform):
         )
         return (
             rows
-            | "check" >> beam.Map(_checked, job, folder.increment).with_output_types(Parts[Rows])
+            | "check" >> beam.Map(_checked, job, folder.increment).with_output_types(Chunks[Rows])
             | "write"
             >> WriteShards(
                 folder.output,
@@ -264,9 +264,9 @@ def _check_empty(folder: Folder, output: str) -> None:
         lock.take()
 
 
-def _checked(parts: Parts[Rows], job: CustomJob, increment: str) -> Parts[Rows]:
-    """The parts of a task of an increment, each of which is checked when it is made."""
-    task = dataclasses.replace(parts.task, increment=increment)
+def _checked(chunks: Chunks[Rows], job: CustomJob, increment: str) -> Chunks[Rows]:
+    """The chunks of a task of an increment, each of which is checked when it is made."""
+    task = dataclasses.replace(chunks.task, increment=increment)
 
     def check(rows: Rows) -> Rows:
         for name, found in _found_in(rows, job).items():
@@ -277,7 +277,7 @@ def _checked(parts: Parts[Rows], job: CustomJob, increment: str) -> Parts[Rows]:
             raise UserError(f"WriteDataset: there is a source {task.source + 1}; expected the names of all in sources.")
         return dataclasses.replace(rows, task=task)
 
-    return Parts(task, lambda: map(check, parts))
+    return Chunks(task, lambda: map(check, chunks))
 
 
 def _found_in(rows: Rows, job: CustomJob) -> dict[str, Any]:
@@ -299,8 +299,8 @@ def _found_in(rows: Rows, job: CustomJob) -> dict[str, Any]:
 
 def _commit(receipts: Iterable[Receipt], folder: Folder, job: CustomJob, budgets: Budgets, report: str) -> str:
     """Store the tokenizer and the job, and commit. It can be repeated. Returns the url of the manifest."""
-    in_order = sorted(receipts, key=lambda receipt: (receipt.task, receipt.part))
-    numbers = [(receipt.task, receipt.part) for receipt in in_order]
+    in_order = sorted(receipts, key=lambda receipt: (receipt.task, receipt.shard))
+    numbers = [(receipt.task, receipt.shard) for receipt in in_order]
     if len({*numbers}) < len(numbers):
         raise UserError(
             "WriteDataset: its rows come from several ReadConversations; expected one, of several patterns."

@@ -1,4 +1,4 @@
-"""How a step becomes a PTransform: its function is made once for each worker, then maps part by part of each task."""
+"""How a step becomes a PTransform: its function is made once for each worker, then maps chunk by chunk of each task."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import apache_beam as beam
 from apache_beam.transforms.display import DisplayDataItem
 
 from transforms.base.held import Hold
-from transforms.model.parts import Parts
+from transforms.model.chunks import Chunks
 from transforms.steps.failures import FailureWriter
 from transforms.steps.metrics import seconds_recorder
 
 
 class Step(beam.PTransform):
-    """A PTransform that maps each part of each task.
+    """A PTransform that maps each chunk of each task.
 
-    input, output: the types of the batches that it takes and returns, as the Parts of a task. Beam
+    input, output: the types of the batches that it takes and returns, as the Chunks of a task. Beam
     compares them while the pipeline is built, so that steps in a wrong order fail there.
 
     Args:
@@ -39,15 +39,15 @@ class Step(beam.PTransform):
         self._make: Callable[[], Callable[[Any], Any]] = functools.partial(make, **options)
         if sources:
             self._make = functools.partial(BySource, make, [options | dict(source) for source in sources])
-        self.with_input_types(Parts[self.input])  # type: ignore[name-defined]
-        self.with_output_types(Parts[self.output])  # type: ignore[name-defined]
+        self.with_input_types(Chunks[self.input])  # type: ignore[name-defined]
+        self.with_output_types(Chunks[self.output])  # type: ignore[name-defined]
 
     def function(self) -> Callable[[Any], Any]:
         """Make the function of the step for this process, to be called with a batch after the other."""
         return self._make()
 
-    def expand(self, parts: beam.PCollection) -> beam.PCollection:
-        return parts | beam.ParDo(_MapParts(self._make)).with_output_types(Parts[self.output])  # type: ignore[name-defined]
+    def expand(self, chunks: beam.PCollection) -> beam.PCollection:
+        return chunks | beam.ParDo(_MapChunks(self._make)).with_output_types(Chunks[self.output])  # type: ignore[name-defined]
 
     def display_data(self) -> dict[str, Any]:
         return {name: DisplayDataItem(str(value)) for name, value in self.options.items() if value is not None}
@@ -74,15 +74,15 @@ class BySource:
         return self._functions[number](batch)
 
 
-class _MapParts(beam.DoFn):
+class _MapChunks(beam.DoFn):
     def __init__(self, make: Callable[[], Callable[[Any], Any]]):
         self._make = make
         self._failures = FailureWriter()
         self._hold = Hold()
         self._function: Callable[[Any], Any] | None = None
 
-    def process(self, parts: Parts[Any]) -> Iterator[Parts[Any]]:
-        yield parts.map(functools.partial(StepCall(self._failures), self._map))
+    def process(self, chunks: Chunks[Any]) -> Iterator[Chunks[Any]]:
+        yield chunks.map(functools.partial(StepCall(self._failures), self._map))
 
     def _map(self, batch: Any) -> Any:
         with self._hold.holding():  # some functions load it when they need it
@@ -95,7 +95,7 @@ class StepCall:
     """Calls functions for a step: records the time that each takes, and writes down its errors for the user.
 
     Make it in the `process` of the step. The calls may come later, while Beam is at the last step, which asks for the
-    parts; the time is recorded for the step that made the object.
+    chunks; the time is recorded for the step that made the object.
 
     Args:
         failures: of the step.

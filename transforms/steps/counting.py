@@ -23,7 +23,7 @@ def of_contents(contents: Sequence[Any]) -> Statistics:
     """Count the contents of examples: messages, roles and tools.
 
     Args:
-        contents: Conversations and other contents of Examples, those of one part of a task.
+        contents: Conversations and other contents of Examples, those of one chunk of a task.
     """
     every: list[Any] = [content.lazy_messages for content in contents if type(content) is Conversation]
     others = [messages for messages in every if type(messages) is list]

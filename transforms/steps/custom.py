@@ -78,7 +78,7 @@ class _Map:
 class FilterExamples(Step):
     """Keep the examples for which a function returns true; count the others as dropped.
 
-    PCollection[Parts[Examples]] -> PCollection[Parts[Examples]]. What the function raises rejects that record.
+    PCollection[Chunks[Examples]] -> PCollection[Chunks[Examples]]. What the function raises rejects that record.
 
     Args:
         keep: takes an Example. It is shipped to workers as Beam ships functions.
@@ -100,7 +100,7 @@ class FilterExamples(Step):
 class MapExamples(Step):
     """Replace each example by what a function returns for it: an example, several, or none.
 
-    PCollection[Parts[Examples]] -> PCollection[Parts[Examples]]. What the function raises rejects that record.
+    PCollection[Chunks[Examples]] -> PCollection[Chunks[Examples]]. What the function raises rejects that record.
 
     Args:
         function: takes an Example and returns one, such as `msgspec.structs.replace(example, content=...)`, or a list

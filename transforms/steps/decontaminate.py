@@ -113,8 +113,8 @@ def _described(match: Match, content: Content) -> str:
 class Decontaminate(Step):
     """Compare each example with evaluation sets.
 
-    PCollection[Parts[Examples]] -> PCollection[Parts[Examples]]. A record that shares a run of words with one of their
-    records is counted, or dropped as `contaminated`.
+    PCollection[Chunks[Examples]] -> PCollection[Chunks[Examples]]. A record that shares a run of words with one of
+    their records is counted, or dropped as `contaminated`.
 
     Args:
         evaluations: the url of the stored file of evaluation sets.

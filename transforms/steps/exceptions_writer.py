@@ -48,7 +48,7 @@ _SCHEMA = pa.schema(
 
 
 class ExceptionsWriter:
-    """Writes the exceptions of a shard, part by part. No file is written if there are none.
+    """Writes the exceptions of a shard, chunk by chunk. No file is written if there are none.
 
     A record that is truncated, dropped or rejected, that lost tokens otherwise, or in which something was found, has a
     line for each of its segments, or one line if it has none. Lines are in the order of the input.
@@ -56,7 +56,7 @@ class ExceptionsWriter:
     Args:
         output: the folder of the dataset.
         path: of the file in it.
-        task: that the parts are of.
+        task: that the chunks are of.
     """
 
     def __init__(self, output: str, path: str, task: Task):
@@ -69,11 +69,11 @@ class ExceptionsWriter:
         self._writer: pq.ParquetWriter | None = None
         self._entries = 0
 
-    def add(self, part: Rows) -> None:
-        """Add the records of a part."""
-        if lines := [*self._of_used(part), *self._of_others(part.outcomes)]:
+    def add(self, chunk: Rows) -> None:
+        """Add the records of a chunk."""
+        if lines := [*self._of_used(chunk), *self._of_others(chunk.outcomes)]:
             self._waiting.append(_in_order(pa.concat_tables(lines)))
-        for split, rows in enumerate((part.train, part.validation)):
+        for split, rows in enumerate((chunk.train, chunk.validation)):
             self._rows[split] += len(rows)
         size = sum(table.nbytes for table in self._waiting)
         if sum(map(len, self._waiting)) >= _LINES_IN_ROW_GROUP or size >= _BYTES_IN_ROW_GROUP:
@@ -89,9 +89,9 @@ class ExceptionsWriter:
         self._file.complete()
         return File(self._path, self._file.bytes, self._file.sha256, rows=self._entries)
 
-    def _of_used(self, part: Rows) -> Iterator[pa.Table]:
+    def _of_used(self, chunk: Rows) -> Iterator[pa.Table]:
         """Yield the lines of records that are truncated, or kept in spite of something."""
-        used, source = part.used, part.source
+        used, source = chunk.used, chunk.source
         record_of, first_rows = source.record_numbers(), source.first_rows()
         is_chosen = used.truncated | (used.tokens_lost > 0) | (used.trained_tokens_lost > 0)
         if source.found is not None:
@@ -102,7 +102,7 @@ class ExceptionsWriter:
         number_of = np.full(len(first_rows), _NOWHERE)  # of each record among the used ones, if it is chosen
         number_of[used.records[chosen]] = chosen
         segments = np.hstack(
-            [_segments(rows, split, self._rows[split]) for split, rows in enumerate((part.train, part.validation))]
+            [_segments(rows, split, self._rows[split]) for split, rows in enumerate((chunk.train, chunk.validation))]
         )
         segments = segments[:, number_of[record_of[segments[0]]] != _NOWHERE]
         # With shifted labels, a record may be kept and have no row.
@@ -184,7 +184,7 @@ def _segments(table: RowTable, split: int, rows_before: int) -> np.ndarray:
 
 
 def _in_order(lines: pa.Table) -> pa.Table:
-    """Sort lines by their position. Most parts have only records that are used, which are in order already."""
+    """Sort lines by their position. Most chunks have only records that are used, which are in order already."""
     positions = lines["origin_position"].to_numpy()
     if np.all(positions[:-1] <= positions[1:]):
         return lines

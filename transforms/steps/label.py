@@ -53,7 +53,7 @@ def _labeller() -> Callable[[Tokens], Labels]:
 class BuildLabels(Step):
     """Label each token with its id if it is trained on, and with -100 otherwise.
 
-    PCollection[Parts[Tokens]] -> PCollection[Parts[Labels]].
+    PCollection[Chunks[Tokens]] -> PCollection[Chunks[Labels]].
     """
 
     input, output = Tokens, Labels

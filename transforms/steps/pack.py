@@ -247,7 +247,7 @@ def _ignored_at(labels: np.ndarray, positions: np.ndarray) -> np.ndarray:
 class TruncateOrPack(Step):
     """Truncate or pack rows, so that none is longer than max_length.
 
-    PCollection[Parts[Labels]] -> PCollection[Parts[Rows]].
+    PCollection[Chunks[Labels]] -> PCollection[Chunks[Rows]].
 
     Args:
         {options}

@@ -246,7 +246,7 @@ def _conversation(text: Text) -> Conversation:
 class CheckParity(Step):
     """Compare each turn, and the text before it, with what they are when the model writes the turn.
 
-    PCollection[Parts[Texts]] -> PCollection[Parts[Texts]].
+    PCollection[Chunks[Texts]] -> PCollection[Chunks[Texts]].
 
     Args:
         config: how the texts were rendered.

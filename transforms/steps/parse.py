@@ -359,7 +359,7 @@ def _canonical(content: Content) -> bytes:
 class ParseConversations(Step):
     """Make an example of each record: a conversation, a prompt and completion, a plain text, or a tokenized row.
 
-    PCollection[Parts[Records]] -> PCollection[Parts[Examples]]. A record that cannot be understood is rejected, with
+    PCollection[Chunks[Records]] -> PCollection[Chunks[Examples]]. A record that cannot be understood is rejected, with
     the reason.
 
     Args:

@@ -361,7 +361,7 @@ def _runs(trained: np.ndarray) -> list[Span]:
 class ApplyChatTemplate(Step):
     """Render each example with the chat template, and find what of its text is trained on.
 
-    PCollection[Parts[Examples]] -> PCollection[Parts[Texts]].
+    PCollection[Chunks[Examples]] -> PCollection[Chunks[Texts]].
 
     Args:
         config: how conversations are rendered, and what is trained on.

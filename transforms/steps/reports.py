@@ -1,4 +1,4 @@
-"""Reports: what the last step has done, part by part, in small files that a launcher on the same machine reads.
+"""Reports: what the last step has done, chunk by chunk, in small files that a launcher on the same machine reads.
 
 A receipt says that a whole shard is there, which may take minutes. It is all that a launcher sees of workers elsewhere.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from transforms.model.batches import Rows, Task
-from transforms.model.parts import PART_BYTES
+from transforms.model.chunks import CHUNK_BYTES
 
 _PLACE = ".place"
 
@@ -43,7 +43,7 @@ def reports_written_to(folder: str | None) -> Iterator[None]:
 
 
 class ReportWriter:
-    """Reports the parts that are done, each process to a file of its own.
+    """Reports the chunks that are done, each process to a file of its own.
 
     Make it while the pipeline is built, inside reports_written_to. It is pickled with the DoFn.
     """
@@ -51,16 +51,16 @@ class ReportWriter:
     def __init__(self) -> None:
         self._folder = _folder.get()
 
-    def write(self, part: Rows) -> None:
-        """Report a part. A report that cannot be written is left out."""
-        task, records = part.task, part.outcomes.read
+    def write(self, chunk: Rows) -> None:
+        """Report a chunk. A report that cannot be written is left out."""
+        task, records = chunk.task, chunk.outcomes.read
         if self._folder is None or task.received:  # what is in a bucket was reported when it was sent
             return
         if task.sends_to:
-            records += part.source.records()
-        tokens = len(part.train.ids) + len(part.validation.ids) + part.tokens_sent
-        stop = task.bytes if part.last else _bytes_before(task, part.part + 1)
-        done = Done(stop - _bytes_before(task, part.part), records, tokens)
+            records += chunk.source.records()
+        tokens = len(chunk.train.ids) + len(chunk.validation.ids) + chunk.tokens_sent
+        stop = task.bytes if chunk.last else _bytes_before(task, chunk.chunk + 1)
+        done = Done(stop - _bytes_before(task, chunk.chunk), records, tokens)
         with suppress(OSError), Path(self._folder, str(os.getpid())).open("a") as file:
             file.write(" ".join(map(str, done)) + "\n")
 
@@ -89,9 +89,9 @@ def read_place(folder: str, process: int) -> str | None:
         return None
 
 
-def _bytes_before(task: Task, part: int) -> int:
-    """About how many bytes of a task are before a part."""
-    return min(task.bytes, part * PART_BYTES * task.bytes // max(task.unpacked_bytes, 1))
+def _bytes_before(task: Task, chunk: int) -> int:
+    """About how many bytes of a task are before a chunk."""
+    return min(task.bytes, chunk * CHUNK_BYTES * task.bytes // max(task.unpacked_bytes, 1))
 
 
 def read_reports(folder: str) -> Done:

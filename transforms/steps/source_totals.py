@@ -12,16 +12,16 @@ from transforms.model.batches import Rows
 from transforms.model.counts import RecordCounts, Totals
 
 
-def totals_of_sources(part: Rows) -> list[Totals]:
-    """Count what each source has of the rows of a part, and of the records that got their outcome in it.
+def totals_of_sources(chunk: Rows) -> list[Totals]:
+    """Count what each source has of the rows of a chunk, and of the records that got their outcome in it.
 
     Returns:
         By the number of the source. A packed row counts for the source of its first example, each token for its own.
     """
-    task, source, used = part.task, part.source, part.used
+    task, source, used = chunk.task, chunk.source, chunk.used
     of_rows = task.sources_of(source.positions)
     of_used = of_rows[source.first_rows()[used.records]]
-    drops = part.outcomes.drops
+    drops = chunk.outcomes.drops
     of_drops = task.sources_of(np.array([drop.position for drop in drops], np.int64)).tolist()
     count = 1 + int(task.received.sources.max()) if task.received else 1
     dropped = [Counter[str]() for _ in range(count)]
@@ -31,7 +31,7 @@ def totals_of_sources(part: Rows) -> list[Totals]:
         np.bincount(of_used[~used.copies & (used.truncated == flag)], minlength=count) for flag in (False, True)
     )
     rows, tokens, trained = (np.zeros(count, np.int64) for _ in range(3))
-    for table in (part.train, part.validation):
+    for table in (chunk.train, chunk.validation):
         of_segments = of_rows[table.sources]
         rows += np.bincount(of_segments[table.segment_offsets[:-1]], minlength=count)
         tokens += np.bincount(of_segments, table.segment_lengths, count).astype(np.int64)

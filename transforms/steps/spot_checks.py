@@ -8,7 +8,7 @@ from collections.abc import Callable
 from transforms.model.batches import Batch
 
 # tokenizers encodes a character in about a microsecond, the pipeline takes a thirtieth of that for all steps. So this
-# share of the characters of a batch takes 1.5% of its time. In the first part of a task it takes up to 4 ms more.
+# share of the characters of a batch takes 1.5% of its time. In the first chunk of a task it takes up to 4 ms more.
 _SHARE = 1 / 2048
 _AT_FIRST = 4096
 # How many times more records are drawn than have room if all cost the same.
@@ -19,21 +19,21 @@ def sample(batch: Batch, count: int, cost: Callable[[int], int], characters: int
     """Choose the records of a batch that tokenizers encodes too; the same ones in each run.
 
     Args:
-        batch: its task and part are the seed.
+        batch: its task and chunk are the seed.
         count: of its records.
         cost: returns the characters of a record, by its number, that are encoded. It is called for few records.
         characters: of all texts of the batch, which the share of tokenizers is counted by.
 
     Returns:
-        Numbers of records, in ascending order. On average they cost a small share of the batch. In the first part of a
+        Numbers of records, in ascending order. On average they cost a small share of the batch. In the first chunk of a
         task they cost somewhat more, so that there is at least one: the first record, or else the cheapest one.
     """
     if not count:
         return []
-    draw = random.Random(f"{batch.task.number}-{batch.part}")
+    draw = random.Random(f"{batch.task.number}-{batch.chunk}")
     drawn = draw.sample(range(count), min(count, int(count * _SHARE) + _MORE))
     room = characters * _SHARE
-    if batch.part == 0:
+    if batch.chunk == 0:
         drawn = [0, *(number for number in drawn if number)]
         room += _AT_FIRST
     chosen = []
@@ -44,6 +44,6 @@ def sample(batch: Batch, count: int, cost: Callable[[int], int], characters: int
             break
         chosen.append(number)
         room -= own
-    if not chosen and batch.part == 0:
+    if not chosen and batch.chunk == 0:
         chosen = [min(range(count), key=cost)]
     return sorted(chosen)

@@ -125,7 +125,7 @@ class Encoder:
         rows = [row for row in rows if kept[row].token_ids is None and kept[row].with_stand_ins is None]
         whole = [row for row in rows if sizes[row] <= _EXCERPT]
         longer = [row for row in rows if sizes[row] > _EXCERPT]
-        excerpts = dataclasses.replace(batch, texts=[_excerpt(kept[row], f"{batch.part}-{row}") for row in longer])
+        excerpts = dataclasses.replace(batch, texts=[_excerpt(kept[row], f"{batch.chunk}-{row}") for row in longer])
         texts = [*(kept[row] for row in whole), *excerpts.texts]
         expected = self._encode(dataclasses.replace(batch, texts=texts), self._reference)
         found = [(tokens, row) for row in whole]
@@ -147,31 +147,31 @@ class Encoder:
     def _encode(self, batch: Texts, encoder: TextEncoder) -> Tokens:
         """The batch, encoded by one of the two encoders."""
         kept: list[Text] = []
-        parts: list[_Rows] = []
+        encoded_rows: list[_Rows] = []
         rejects: dict[int, Reject] = {}
         altered, newer, long, plain = (dict[int, None]() for _ in range(4))  # positions of records, in order
         not_prefixes = 0
         across: list[tuple[int, int]] = []  # the position of the record, and the token
         has_parts = any(text.parts for text in batch.texts)
-        for chunk in _chunks(batch.texts, encoder.characters_at_once):
-            of_chunk, strings = self._encoder_of(chunk, encoder)
-            encoded = self._encode_chunk(chunk, of_chunk, strings)
-            if of_chunk is not encoder and encoder is not self._reference:
-                plain |= dict.fromkeys(text.example.position for text in chunk)
-            errors = self._errors(chunk, encoded)
+        for group in _groups(batch.texts, encoder.characters_at_once):
+            of_group, strings = self._encoder_of(group, encoder)
+            encoded = self._encode_group(group, of_group, strings)
+            if of_group is not encoder and encoder is not self._reference:
+                plain |= dict.fromkeys(text.example.position for text in group)
+            errors = self._errors(group, encoded)
             for row, error in errors.items():
-                rejects.setdefault(chunk[row].example.position, chunk[row].example.rejected(error))
-            altered |= dict.fromkeys(chunk[row].example.position for row in encoded.altered)
-            newer |= dict.fromkeys(chunk[row].example.position for row in encoded.newer)
-            long |= dict.fromkeys(chunk[row].example.position for row in encoded.long)
-            not_prefixes += self._not_prefixes(chunk, encoded, of_chunk, strings, errors)
-            spans, counts = _spans(chunk, encoded)
-            found = _across_prompt_end(chunk, encoded, spans, counts)
-            across += [(chunk[row].example.position, token) for row, token in found]
-            kept += chunk
-            rows = self._without_second_bos(encoded, _rows(chunk, encoded, spans, has_parts))
-            parts.append(self._without_bos(rows) if self._strip_bos else rows)
-        rows = _joined(parts)
+                rejects.setdefault(group[row].example.position, group[row].example.rejected(error))
+            altered |= dict.fromkeys(group[row].example.position for row in encoded.altered)
+            newer |= dict.fromkeys(group[row].example.position for row in encoded.newer)
+            long |= dict.fromkeys(group[row].example.position for row in encoded.long)
+            not_prefixes += self._not_prefixes(group, encoded, of_group, strings, errors)
+            spans, counts = _spans(group, encoded)
+            found = _across_prompt_end(group, encoded, spans, counts)
+            across += [(group[row].example.position, token) for row, token in found]
+            kept += group
+            rows = self._without_second_bos(encoded, _rows(group, encoded, spans, has_parts))
+            encoded_rows.append(self._without_bos(rows) if self._strip_bos else rows)
+        rows = _joined(encoded_rows)
         if rejects:  # all texts of a rejected record are removed
             left = np.array([i for i, text in enumerate(kept) if text.example.position not in rejects], np.int64)
             kept, rows = [kept[i] for i in left], rows.take(left)
@@ -198,11 +198,11 @@ class Encoder:
         return PlainEncoder(self._tokenizer)
 
     def _encoder_of(self, texts: list[Text], encoder: TextEncoder) -> tuple[TextEncoder, list[str]]:
-        """The encoder of texts of one kind, see _chunks, and what it encodes, which is as long as the texts."""
+        """The encoder of texts of one kind, see _groups, and what it encodes, which is as long as the texts."""
         is_plain = texts[0].with_stand_ins is not None
         return self._plain if is_plain else encoder, [text.with_stand_ins or text.text for text in texts]
 
-    def _encode_chunk(self, texts: list[Text], encoder: TextEncoder, strings: list[str]) -> Encoded:
+    def _encode_group(self, texts: list[Text], encoder: TextEncoder, strings: list[str]) -> Encoded:
         """The tokens of texts of one kind, see _encoder_of."""
         if texts[0].token_ids is None:
             return encoder.encode(strings, texts[0].special_tokens)
@@ -345,21 +345,21 @@ def _row(tokens: Tokens, row: int) -> tuple[np.ndarray, np.ndarray]:
     return tokens.ids[own], np.flatnonzero(tokens.trained[own])
 
 
-def _chunks(texts: list[Text], characters_at_once: int) -> Iterator[list[Text]]:
+def _groups(texts: list[Text], characters_at_once: int) -> Iterator[list[Text]]:
     """Consecutive texts of one kind, of about as many characters as are encoded at once."""
     for _, alike in groupby(
         texts, key=lambda text: (text.token_ids is None, text.special_tokens, text.with_stand_ins is None)
     ):
-        chunk: list[Text] = []
+        group: list[Text] = []
         characters = 0
         for text in alike:
-            chunk.append(text)
+            group.append(text)
             characters += len(text.text)
             if characters >= characters_at_once:
-                yield chunk
-                chunk, characters = [], 0
-        if chunk:
-            yield chunk
+                yield group
+                group, characters = [], 0
+        if group:
+            yield group
 
 
 def _rows(texts: list[Text], encoded: Encoded, spans: np.ndarray, has_parts: bool) -> _Rows:
@@ -424,7 +424,7 @@ def _kept_columns(columns: list[dict[str, str | None]]) -> pa.Table | None:
 class Tokenize(Step):
     """Encode each text to token ids, with the offsets of each token.
 
-    PCollection[Parts[Texts]] -> PCollection[Parts[Tokens]].
+    PCollection[Chunks[Texts]] -> PCollection[Chunks[Tokens]].
 
     Args:
         tokenizer: folder of the tokenizer, at any url that fsspec opens.

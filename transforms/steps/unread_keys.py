@@ -109,7 +109,7 @@ def check_keys(
     """Count the keys that have text and are not printed, and the records with trained turns that are empty.
 
     Args:
-        texts: of the examples of a part, as the chat template prints them.
+        texts: of the examples of a chunk, as the chat template prints them.
         template: the chat template.
         unprinted: `reject`, or `report`, which counts only.
         loss_on: what is trained on, one of LOSSES.

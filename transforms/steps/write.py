@@ -17,9 +17,9 @@ from transforms.base.checks import check_text
 from transforms.base.declaring import takes
 from transforms.inputs.formats import input_format
 from transforms.model.batches import Rows, RowTable, Task
+from transforms.model.chunks import Chunks
 from transforms.model.counts import StepCounts, Totals
 from transforms.model.outcomes import Outcomes
-from transforms.model.parts import Parts
 from transforms.model.receipts import (
     FirstExample,
     Receipt,
@@ -70,7 +70,7 @@ class WriteConfig(WriteOptions):
 
 
 class ShardWriter:
-    """Writes the parts of a task, one after the other, to a shard with a receipt; to several if they are very long.
+    """Writes the chunks of a task, one after the other, to a shard with a receipt; to several if they are very long.
 
     Args:
         folder: of the dataset.
@@ -82,34 +82,34 @@ class ShardWriter:
         self._shard: _OpenShard | None = None
         self._shards = 0
 
-    def __call__(self, part: Rows) -> Receipt | None:
-        """Write the next part.
+    def __call__(self, chunk: Rows) -> Receipt | None:
+        """Write the next chunk.
 
         Returns:
-            The receipt of the shard, which is written after all its files; None if the next part belongs to it too.
+            The receipt of the shard, which is written after all its files; None if the next chunk belongs to it too.
 
         Raises:
-            ValueError: if a record of the part does not have exactly one outcome.
+            ValueError: if a record of the chunk does not have exactly one outcome.
         """
-        if part.outcomes.unaccounted():
-            place = part.task.slices[0].url if part.task.slices else "no input"
+        if chunk.outcomes.unaccounted():
+            place = chunk.task.slices[0].url if chunk.task.slices else "no input"
             raise ValueError(
-                f"{place}, task {part.task.number}, part {part.part}: of {part.outcomes.read} "
-                f"records read, {part.outcomes.unaccounted()} have no outcome. "
+                f"{place}, task {chunk.task.number}, chunk {chunk.chunk}: of {chunk.outcomes.read} "
+                f"records read, {chunk.outcomes.unaccounted()} have no outcome. "
                 "A step that drops records must use FilterExamples."
             )
         if self._shard is None:
-            self._shard = _OpenShard(self._options, part.task, self._shards)
-        self._shard.add(part)
-        if not part.last and self._shard.tokens < _TOKENS_IN_SHARD:
+            self._shard = _OpenShard(self._options, chunk.task, self._shards)
+        self._shard.add(chunk)
+        if not chunk.last and self._shard.tokens < _TOKENS_IN_SHARD:
             return None
-        receipt = self._shard.complete(part.last)
-        self._shard, self._shards = None, 0 if part.last else self._shards + 1
+        receipt = self._shard.complete(chunk.last)
+        self._shard, self._shards = None, 0 if chunk.last else self._shards + 1
         return receipt
 
 
 class _OpenShard:
-    """A shard, to which parts are added: its files of rows, of exceptions, and the sums of its receipt."""
+    """A shard, to which chunks are added: its files of rows, of exceptions, and the sums of its receipt."""
 
     def __init__(self, options: WriteConfig, task: Task, number: int):
         self._options = options
@@ -134,11 +134,11 @@ class _OpenShard:
             files.tokens for (_, format), files in self._rows.items() if format == self._options.output_format[0]
         )
 
-    def add(self, part: Rows) -> None:
-        for split, table in (("train", part.train), ("validation", part.validation)):
+    def add(self, chunk: Rows) -> None:
+        for split, table in (("train", chunk.train), ("validation", chunk.validation)):
             if not len(table):
                 continue
-            columns = self._columns(part, table)
+            columns = self._columns(chunk, table)
             if self._options.tokenizer is not None:
                 starts = offsets_of(table.segment_lengths)[:-1]
                 self._span_ends += _span_ends(self._options.tokenizer).count(table.labels, starts)
@@ -146,21 +146,21 @@ class _OpenShard:
                 if (split, format) not in self._rows:
                     self._rows[split, format] = self._row_files(split, format)
                 self._rows[split, format].write(columns, len(table.ids), int(table.trained_tokens.sum()))
-        for reject in sorted(part.outcomes.rejects, key=lambda reject: reject.position):
+        for reject in sorted(chunk.outcomes.rejects, key=lambda reject: reject.position):
             self._rejected[reject.reason] += 1
             if reject.reason not in self._first_rejects:
                 self._first_rejects[reject.reason] = self._first(reject.position, reject.detail)
-        self._exceptions.add(part)
-        self._dropped.update(part.outcomes.dropped)
-        for drop in sorted(part.outcomes.drops, key=lambda drop: drop.position):
+        self._exceptions.add(chunk)
+        self._dropped.update(chunk.outcomes.dropped)
+        for drop in sorted(chunk.outcomes.drops, key=lambda drop: drop.position):
             if drop.reason not in self._first_drops:
                 self._first_drops[drop.reason] = self._first(drop.position, drop.detail or drop.known.size())
-        if not self._first_truncated and part.used.truncated.any():
-            self._first_truncated["truncated"] = self._first(*_first_truncated(part))
-        self._outcomes += msgspec.structs.replace(part.outcomes, drops=(), rejects=())
+        if not self._first_truncated and chunk.used.truncated.any():
+            self._first_truncated["truncated"] = self._first(*_first_truncated(chunk))
+        self._outcomes += msgspec.structs.replace(chunk.outcomes, drops=(), rejects=())
         if self._task.has_sources:
-            self._of_sources = added(self._of_sources, totals_of_sources(part))
-        self._sent = part.sent or self._sent
+            self._of_sources = added(self._of_sources, totals_of_sources(chunk))
+        self._sent = chunk.sent or self._sent
 
     def complete(self, last: bool) -> Receipt:
         """Complete the files, and after them write the receipt that names them."""
@@ -168,7 +168,7 @@ class _OpenShard:
         statistics = msgspec.structs.replace(outcomes.statistics, span_ends=dict(sorted(self._span_ends.items())))
         receipt = Receipt(
             task=self._task.number,
-            part=self._number,
+            shard=self._number,
             last=last,
             read=outcomes.read,
             kept=outcomes.kept,
@@ -207,25 +207,25 @@ class _OpenShard:
         piece, position = self._task.origin(position)
         return FirstExample(piece.url, f"{input_format(piece.format).position_unit} {position:,}", detail)
 
-    def _columns(self, part: Rows, table: RowTable) -> pa.Table:
-        is_packed = part.packing != "none"
+    def _columns(self, chunk: Rows, table: RowTable) -> pa.Table:
+        is_packed = chunk.packing != "none"
         names = self._options.write_columns or default_columns(is_packed)
         columns: dict[str, pa.Array] = {name: _list_array(*column_of(table, name)) for name in names}
         if self._options.provenance:
-            urls, positions = self._task.origins(part.source.positions[table.sources])
+            urls, positions = self._task.origins(chunk.source.positions[table.sources])
             values = dict(zip(PROVENANCE_COLUMNS, (urls, pa.array(positions)), strict=True))
             if is_packed:
                 values = {name: _list_array(array, table.segment_offsets) for name, array in values.items()}
             columns |= values
         fields = [pa.field(name, column.type, nullable=False) for name, column in columns.items()]
-        if part.source.columns is not None and is_packed:
-            of_segments = part.source.columns.take(pa.array(table.sources))
+        if chunk.source.columns is not None and is_packed:
+            of_segments = chunk.source.columns.take(pa.array(table.sources))
             for name in of_segments.column_names:
                 values = of_segments[name].combine_chunks()
                 columns[name] = _list_array(values, table.segment_offsets, nullable=True)
                 fields.append(pa.field(name, columns[name].type, nullable=False))
-        elif part.source.columns is not None:
-            kept = part.source.columns.take(pa.array(table.sources[table.segment_offsets[:-1]]))
+        elif chunk.source.columns is not None:
+            kept = chunk.source.columns.take(pa.array(table.sources[table.segment_offsets[:-1]]))
             for name, field in zip(kept.column_names, kept.schema, strict=True):
                 columns[name] = kept[name]
                 fields.append(field)
@@ -239,11 +239,11 @@ def _span_ends(tokenizer: str) -> SpanEnds:
     return SpanEnds(TokenDecoder.load(tokenizer))
 
 
-def _first_truncated(part: Rows) -> tuple[int, str]:
+def _first_truncated(chunk: Rows) -> tuple[int, str]:
     """The position of the first record that is truncated, and what it lost."""
-    used, first = part.used, int(part.used.truncated.argmax())
+    used, first = chunk.used, int(chunk.used.truncated.argmax())
     lost, trained = used.tokens_lost[first], used.trained_tokens_lost[first]
-    position = part.source.positions[part.source.first_rows()[used.records[first]]]
+    position = chunk.source.positions[chunk.source.first_rows()[used.records[first]]]
     return int(position), f"{lost:,} tokens, {trained:,} of them to be trained on, are in no row"
 
 
@@ -262,7 +262,7 @@ def _list_array(values: np.ndarray | pa.Array, offsets: np.ndarray, nullable: bo
 class WriteShards(Step):
     """Write the rows of each split as shards, exceptions and receipts, which CommitDataset makes a dataset of.
 
-    PCollection[Parts[Rows]] -> PCollection[Receipt].
+    PCollection[Chunks[Rows]] -> PCollection[Receipt].
 
     Args:
         folder: of the dataset, at any url that fsspec opens. The files of each increment have folders of their own.
@@ -289,26 +289,26 @@ class WriteShards(Step):
         super().__init__(ShardWriter, **options)
         self.with_output_types(Receipt)
 
-    def expand(self, parts: beam.PCollection) -> beam.PCollection:
+    def expand(self, chunks: beam.PCollection) -> beam.PCollection:
         return (
-            parts
-            | beam.ParDo(_WriteParts(self._make)).with_output_types(Receipt)
+            chunks
+            | beam.ParDo(_WriteChunks(self._make)).with_output_types(Receipt)
             | "count" >> beam.ParDo(CountReceipts()).with_output_types(Receipt)
         )
 
 
-class _WriteParts(beam.DoFn):
+class _WriteChunks(beam.DoFn):
     def __init__(self, make: Callable[[], Callable[[Rows], Receipt | None]]):
         self._make = make
         self._failures = FailureWriter()
         self._reports = ReportWriter()
 
-    def process(self, parts: Parts[Rows]) -> Iterator[Receipt]:
+    def process(self, chunks: Chunks[Rows]) -> Iterator[Receipt]:
         call, write = StepCall(self._failures), self._make()
 
-        def write_and_report(part: Rows) -> Receipt | None:
-            receipt = call(write, part)
-            self._reports.write(part)
+        def write_and_report(chunk: Rows) -> Receipt | None:
+            receipt = call(write, chunk)
+            self._reports.write(chunk)
             return receipt
 
-        yield from filter(None, map(write_and_report, parts))
+        yield from filter(None, map(write_and_report, chunks))

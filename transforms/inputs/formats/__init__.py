@@ -32,7 +32,7 @@ KEPT_BYTES = 1 << 16
 SNIFFED_BYTES = 1 << 16
 
 
-class Part(NamedTuple):
+class Chunk(NamedTuple):
     """Some records of a file, in order.
 
     Attributes:
@@ -52,8 +52,8 @@ class InputFormat:
 
     Args:
         suffixes: of the names of such files, in lower case, without that of a compression.
-        read: yields the records that belong to the bytes start <= position < stop of a file, in parts of about
-            part_bytes of input. Takes the file, start, stop, part_bytes and max_record_bytes: a longer record is
+        read: yields the records that belong to the bytes start <= position < stop of a file, in chunks of about
+            chunk_bytes of input. Takes the file, start, stop, chunk_bytes and max_record_bytes: a longer record is
             rejected (`too_long`). The format decides which record belongs to which byte, so that any cut of a file
             yields each record once. If stop is None, all records from start on are yielded. If files cannot be cut, or
             this one is compressed, the file may not be able to seek.
@@ -69,7 +69,7 @@ class InputFormat:
     """
 
     suffixes: tuple[str, ...]
-    read: Callable[[BinaryIO, int, int | None, int, int], Iterator[Part]]
+    read: Callable[[BinaryIO, int, int | None, int, int], Iterator[Chunk]]
     recognizes: Callable[[bytes], bool] | None = None
     can_be_cut: bool = False
     can_be_shared: bool = False

@@ -8,16 +8,16 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from transforms.inputs.formats import InputFormat, Part
-from transforms.inputs.tables import ROWS_AT_ONCE, check_schema, parts_of_batches
+from transforms.inputs.formats import Chunk, InputFormat
+from transforms.inputs.tables import ROWS_AT_ONCE, check_schema, chunks_of_batches
 
 _FILE = b"ARROW1"
 _STREAM = b"\xff\xff\xff\xff"
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
-def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int, max_record_bytes: int) -> Iterator[Part]:
-    """Yield the rows of the record batches that begin at bytes start <= position < stop, in parts.
+def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_record_bytes: int) -> Iterator[Chunk]:
+    """Yield the rows of the record batches that begin at bytes start <= position < stop, in chunks.
 
     In a file, of whose batches pyarrow does not tell the places, they count as if all had the same size. The batches
     before are read too, since the number of their rows is needed.
@@ -34,7 +34,7 @@ def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int, max_reco
     own = takewhile(lambda found: stop is None or found[0] < stop, batches)
     validated = (_validated(batch) for _, batch in own)
     smaller = (batch.slice(i, ROWS_AT_ONCE) for batch in validated for i in range(0, len(batch), ROWS_AT_ONCE))
-    yield from parts_of_batches(smaller, part_bytes, max_record_bytes, first_row)
+    yield from chunks_of_batches(smaller, chunk_bytes, max_record_bytes, first_row)
 
 
 def _batches(file: BinaryIO) -> Iterator[tuple[int, pa.RecordBatch]]:

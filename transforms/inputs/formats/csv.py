@@ -8,12 +8,12 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from transforms.inputs.delimited import read_delimited
-from transforms.inputs.formats import InputFormat, Part
+from transforms.inputs.formats import Chunk, InputFormat
 
 
-def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int, max_record_bytes: int) -> Iterator[Part]:
-    """Yield all rows, in parts. Raises ValueError as read_delimited does."""
-    return read_delimited(file, part_bytes, ",", max_record_bytes)
+def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_record_bytes: int) -> Iterator[Chunk]:
+    """Yield all rows, in chunks. Raises ValueError as read_delimited does."""
+    return read_delimited(file, chunk_bytes, ",", max_record_bytes)
 
 
 FORMAT = InputFormat(

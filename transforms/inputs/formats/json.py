@@ -15,7 +15,7 @@ from typing import BinaryIO, TypeAlias
 
 import msgspec
 
-from transforms.inputs.formats import KEPT_BYTES, SNIFFED_BYTES, InputFormat, Part, too_long
+from transforms.inputs.formats import KEPT_BYTES, SNIFFED_BYTES, Chunk, InputFormat, too_long
 from transforms.inputs.json_text import NOT_JSON
 from transforms.inputs.json_values import KEY, has_records_by_id, next_after_value, with_id
 from transforms.inputs.malformed import end_of_malformed
@@ -34,12 +34,12 @@ _IN_STRING = re.compile(rb'["\\]')
 _Value: TypeAlias = bytes | tuple[str, bytes]
 
 
-def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int, max_record_bytes: int) -> Iterator[Part]:
-    """Yield the records that begin at bytes start <= position < stop, in parts.
+def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_record_bytes: int) -> Iterator[Chunk]:
+    """Yield the records that begin at bytes start <= position < stop, in chunks.
 
     A record's position is its number in the file, from 0. The file is read from its start.
     """
-    part, size = Part([], []), 0
+    chunk, size = Chunk([], []), 0
     for number, (begin, found) in enumerate(_Reader(file, max_record_bytes).values()):
         if stop is not None and begin >= stop:
             break
@@ -47,16 +47,16 @@ def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int, max_reco
             continue
         content = found if isinstance(found, bytes) else found[1]
         if len(content) > max_record_bytes:
-            part.rejects.append(too_long(number, content, max_record_bytes))
+            chunk.rejects.append(too_long(number, content, max_record_bytes))
         elif isinstance(found, bytes):
-            part.records.append(Record(number, content))
+            chunk.records.append(Record(number, content))
         else:
-            part.rejects.append(Reject(number, "cut_short", found[0], content))
+            chunk.rejects.append(Reject(number, "cut_short", found[0], content))
         size += len(content)
-        if size >= part_bytes:
-            yield part._replace(bytes=size)
-            part, size = Part([], []), 0
-    yield part._replace(bytes=size)
+        if size >= chunk_bytes:
+            yield chunk._replace(bytes=size)
+            chunk, size = Chunk([], []), 0
+    yield chunk._replace(bytes=size)
 
 
 class _Reader:

@@ -10,15 +10,15 @@ from codecs import BOM_UTF8
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from transforms.inputs.formats import InputFormat, Part, too_long
+from transforms.inputs.formats import Chunk, InputFormat, too_long
 from transforms.model.examples import Record
 from transforms.storage.compression import skip_to
 
 _SKIPPED_AT_ONCE = 1 << 20
 
 
-def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int, max_record_bytes: int) -> Iterator[Part]:
-    """Yield the lines that begin at bytes start <= position < stop, in parts; without a stop, all from start on.
+def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_record_bytes: int) -> Iterator[Chunk]:
+    """Yield the lines that begin at bytes start <= position < stop, in chunks; without a stop, all from start on.
 
     A line of more than max_record_bytes is rejected. It is never in memory as a whole, nor read after the stop.
     """
@@ -26,15 +26,15 @@ def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int, max_reco
     if start:
         skip_to(file, start - 1)
         position = _end_of_line(file, start - 1, stop)
-    if stop is not None:  # parts of the same size
-        part_bytes = -(-(stop - start) // max(1, -(-(stop - start) // part_bytes)))
+    if stop is not None:  # chunks of the same size
+        chunk_bytes = -(-(stop - start) // max(1, -(-(stop - start) // chunk_bytes)))
     while stop is None or position < stop:
-        content = file.read(part_bytes if stop is None else min(part_bytes, stop - position))
+        content = file.read(chunk_bytes if stop is None else min(chunk_bytes, stop - position))
         if not content:
             return
         if not content.endswith(b"\n"):
             content += file.readline(max_record_bytes)
-        yield _part(content, position, max_record_bytes)
+        yield _chunk(content, position, max_record_bytes)
         position += len(content)
         if not content.endswith(b"\n"):  # its last line is longer, or the last one of the file
             position = _end_of_line(file, position, stop)
@@ -50,7 +50,7 @@ def _end_of_line(file: BinaryIO, position: int, stop: int | None) -> int:
     return position
 
 
-def _part(content: bytes, position: int, max_record_bytes: int) -> Part:
+def _chunk(content: bytes, position: int, max_record_bytes: int) -> Chunk:
     """position: of the content's first byte in the file."""
     records, rejects = [], []
     check = len(content) > max_record_bytes
@@ -60,7 +60,7 @@ def _part(content: bytes, position: int, max_record_bytes: int) -> Part:
         elif record := (line if position else line.removeprefix(BOM_UTF8)).strip():
             records.append(Record(position, record))
         position += len(line) + 1
-    return Part(records, rejects, len(content))
+    return Chunk(records, rejects, len(content))
 
 
 FORMAT = InputFormat(

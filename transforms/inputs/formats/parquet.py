@@ -13,12 +13,12 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from transforms.inputs.formats import InputFormat, Part
-from transforms.inputs.tables import ROWS_AT_ONCE, check_schema, parts_of_batches
+from transforms.inputs.formats import Chunk, InputFormat
+from transforms.inputs.tables import ROWS_AT_ONCE, check_schema, chunks_of_batches
 
 
-def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int, max_record_bytes: int) -> Iterator[Part]:
-    """Yield the rows of the row groups whose middle is at start <= byte < stop, in parts.
+def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_record_bytes: int) -> Iterator[Chunk]:
+    """Yield the rows of the row groups whose middle is at start <= byte < stop, in chunks.
 
     Raises:
         pa.ArrowInvalid: if the file is corrupt, as far as its checksums show, or has too many columns.
@@ -36,7 +36,7 @@ def read(file: BinaryIO, start: int, stop: int | None, part_bytes: int, max_reco
             raise pa.ArrowInvalid(f"row group {number} is outside of the file")
         if start <= middle and (stop is None or middle < stop):
             batches = table.iter_batches(batch_size=ROWS_AT_ONCE, row_groups=[number])
-            yield from parts_of_batches(batches, part_bytes, max_record_bytes, first_row, row_group.num_rows)
+            yield from chunks_of_batches(batches, chunk_bytes, max_record_bytes, first_row, row_group.num_rows)
         first_row += row_group.num_rows
     if first_row != table.metadata.num_rows:
         raise pa.ArrowInvalid(f"its row groups have {first_row} rows, and the footer says {table.metadata.num_rows}")

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from transforms.inputs.formats import InputFormat, Part, json, too_long
+from transforms.inputs.formats import Chunk, InputFormat, json, too_long
 from transforms.inputs.traces import trace_format
 from transforms.model.examples import Record
 from transforms.model.outcomes import Reject
@@ -26,16 +26,16 @@ def trace_input(name: str) -> InputFormat:
 
 
 def _read(
-    name: str, file: BinaryIO, start: int, stop: int | None, part_bytes: int, max_record_bytes: int
-) -> Iterator[Part]:
-    """Yield the sessions of a file, in parts. The position of a session is that of its first value, from 0."""
+    name: str, file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_record_bytes: int
+) -> Iterator[Chunk]:
+    """Yield the sessions of a file, in chunks. The position of a session is that of its first value, from 0."""
     sessions = _Sessions(name, max_record_bytes)
-    for part in json.read(file, 0, None, part_bytes, max_record_bytes):
-        items: list[Record | Reject] = [*part.records, *part.rejects]
+    for chunk in json.read(file, 0, None, chunk_bytes, max_record_bytes):
+        items: list[Record | Reject] = [*chunk.records, *chunk.rejects]
         found = map(sessions.take, sorted(items, key=lambda item: item.position))
-        yield _part((item for item in found if item is not None), part.bytes)
+        yield _chunk((item for item in found if item is not None), chunk.bytes)
     if (whole_file := sessions.whole_file()) is not None:
-        yield _part([whole_file], 0)
+        yield _chunk([whole_file], 0)
 
 
 class _Sessions:
@@ -82,10 +82,10 @@ class _Sessions:
         return Reject(item.position, "unknown_trace", detail, _raw(item))
 
 
-def _part(items: Iterable[Record | Reject], size: int) -> Part:
+def _chunk(items: Iterable[Record | Reject], size: int) -> Chunk:
     found = [*items]
     records = [item for item in found if isinstance(item, Record)]
-    return Part(records, [item for item in found if isinstance(item, Reject)], size)
+    return Chunk(records, [item for item in found if isinstance(item, Reject)], size)
 
 
 def _record(name: str, position: int, session: bytes) -> Record:

@@ -1,4 +1,4 @@
-"""The parts of a task are made one after the other, and look the same to the runner wherever they are made."""
+"""The chunks of a task are made one after the other, and look the same to the runner wherever they are made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import weakref
 import apache_beam as beam
 
 from support.chats import TASK, examples_of
-from transforms import Examples, Parts
+from transforms import Chunks, Examples
 
 made: list[int] = []
 
@@ -17,7 +17,7 @@ made: list[int] = []
 def make():
     for number in range(3):
         made.append(number)
-        yield dataclasses.replace(examples_of(), part=number, last=number == 2)
+        yield dataclasses.replace(examples_of(), chunk=number, last=number == 2)
 
 
 def copied(examples: Examples) -> Examples:
@@ -32,22 +32,22 @@ def test_a_part_is_made_when_it_is_asked_for_and_is_not_kept():
         seen.append(weakref.ref(examples))
         return examples
 
-    parts = Parts(TASK, make).map(watched).map(copied).map(lambda part: part.part)
+    chunks = Chunks(TASK, make).map(watched).map(copied).map(lambda chunk: chunk.chunk)
     assert made == []
-    iterator = iter(parts)
+    iterator = iter(chunks)
     for number in range(3):
         assert next(iterator) == number
         assert made == [*range(number + 1)]
         assert seen[number]() is None
-    assert list(parts) == [0, 1, 2]
+    assert list(chunks) == [0, 1, 2]
 
 
-def test_parts_are_pickled_with_all_of_them_and_their_size_is_estimated_without_making_them():
-    parts = Parts(TASK, make).map(copied)
-    coder = beam.coders.registry.get_coder(Parts[Examples])
+def test_chunks_are_pickled_with_all_of_them_and_their_size_is_estimated_without_making_them():
+    chunks = Chunks(TASK, make).map(copied)
+    coder = beam.coders.registry.get_coder(Chunks[Examples])
     made.clear()
-    assert coder.estimate_size(parts) == TASK.bytes
+    assert coder.estimate_size(chunks) == TASK.bytes
     assert made == []
-    for decoded in (coder.decode(coder.encode(parts)), pickle.loads(pickle.dumps(parts))):
+    for decoded in (coder.decode(coder.encode(chunks)), pickle.loads(pickle.dumps(chunks))):
         assert decoded.task == TASK
-        assert list(decoded) == list(decoded) == list(parts)
+        assert list(decoded) == list(decoded) == list(chunks)

@@ -1,0 +1,93 @@
+"""The chunks of a task: what one Beam element is between the steps.
+
+A chunk is a batch of some megabytes of input. The chunks of a task are made one after the other while the last step
+asks for them, each from its input to its rows, so that memory is bounded by the size of a chunk. Only if a runner
+breaks the fusion of the steps, all chunks of a task are made at once, and sent.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+import apache_beam as beam
+
+from transforms.model.batches import Batch, Examples, Labels, Records, Rows, Task, Texts, Tokens
+
+# Enough that little is lost at the end of a chunk, where rows are not full; little enough that a worker needs no more
+# than 250 MB for it.
+CHUNK_BYTES = 4 << 20
+
+_Chunk = TypeVar("_Chunk", bound=Batch)
+
+
+class Chunks(Generic[_Chunk]):
+    """The chunks of a task, in order. They can be iterated any number of times; each time makes them again.
+
+    Args:
+        task: the task.
+        make: returns an iterator that makes the chunks.
+    """
+
+    def __init__(self, task: Task, make: Callable[[], Iterator[_Chunk]]):
+        self.task = task
+        self._make = make
+
+    def __iter__(self) -> Iterator[_Chunk]:
+        return _uncollected(self._make())
+
+    def map(self, function: Callable[[_Chunk], Any]) -> Chunks[Any]:
+        """Return the chunks that a function makes of these, when they are iterated."""
+        return Chunks(self.task, lambda: map(function, self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (self.task, list(self))
+
+
+def _made(task: Task, chunks: Sequence[_Chunk]) -> Chunks[_Chunk]:
+    return Chunks(task, lambda: iter(chunks))
+
+
+def _uncollected(chunks: Iterator[_Chunk]) -> Iterator[_Chunk]:
+    """Yield chunks without a reference to the one that was yielded, so that it does not stay in memory.
+
+    While there is a chunk, Python does not look for garbage in cycles: the many small objects of a chunk are not
+    garbage, and to look through them again and again takes a third of the time. It looks when a chunk is gone.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        while True:
+            yield next(chunks)
+            if was_enabled:
+                gc.collect(0)
+    except StopIteration:
+        return
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+class ChunksCoder(beam.coders.Coder):
+    """Pickles chunks, and estimates their size without making them.
+
+    Beam samples the sizes of elements between steps, by default by encoding them.
+    """
+
+    def encode(self, value: Chunks[Any]) -> bytes:
+        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+
+    def decode(self, encoded: bytes) -> Chunks[Any]:
+        return pickle.loads(encoded)
+
+    def estimate_size(self, value: Chunks[Any]) -> int:
+        return value.task.bytes
+
+    def is_deterministic(self) -> bool:
+        return False
+
+
+for _kind in (Records, Examples, Texts, Tokens, Labels, Rows):
+    beam.coders.registry.register_coder(Chunks[_kind], ChunksCoder)  # type: ignore[valid-type]
