@@ -1052,7 +1052,7 @@ MUTANTS = [
         "is_inside = found.stops[words + sizes - 1] <",
         "is_inside = found.stops[words] <",
         "a run of words is found across two texts",
-        "tests/unit/test_contamination.py::test_a_run_does_not_go_from_one_text_to_the_next",
+        "tests/unit/test_contamination.py::test_which_runs_are_found",
     ),
     Mutant(
         "ten_records_are_a_template",
@@ -1060,7 +1060,7 @@ MUTANTS = [
         "[records <= MOST_RECORDS]",
         "[records < MOST_RECORDS]",
         "a run of exactly so many records is not looked for",
-        "tests/unit/test_contamination.py::test_a_run_of_many_records_is_taken_for_their_template",
+        "tests/unit/test_contamination.py::test_which_runs_are_found",
     ),
     Mutant(
         "letters_are_not_folded",
@@ -1076,7 +1076,7 @@ MUTANTS = [
         "is_size = sizes >= size if size == length else sizes == size",
         "is_size = sizes >= size",
         "runs that are shorter than asked for are found in long texts",
-        "tests/unit/test_contamination.py::test_match_names_the_text_the_word_the_run_and_the_first_record_that_has_it",
+        "tests/unit/test_contamination.py::test_which_runs_are_found",
     ),
     # Reading a dataset.
     Mutant(

@@ -11,8 +11,8 @@ import msgspec
 
 from pipeline.job.job_json import JobEvaluations
 from transforms.base.errors import StoreError, UserError
-from transforms.contamination.evaluations import decode_evaluations, encode_evaluations, evaluation_of
 from transforms.contamination.index import EvaluationIndex
+from transforms.contamination.texts import decode_evaluations, encode_evaluations, evaluation_of
 from transforms.inputs.formats import input_format
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.tasks import tasks_of

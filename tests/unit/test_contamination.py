@@ -1,144 +1,171 @@
-"""Runs of words that texts share with evaluation sets: words, their hashes, and what an index finds."""
+"""Runs of words that texts share with evaluation sets: what words are, and which runs a build finds.
+
+Each text is a record of plain text; what it shares with an evaluation record is the detail of its line in records/.
+"""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from transforms.contamination import words
-from transforms.contamination.evaluations import (
-    Evaluation,
-    decode_evaluations,
-    encode_evaluations,
-    evaluation_of,
-)
-from transforms.contamination.index import MOST_RECORDS, EvaluationIndex, Match
-from transforms.contamination.words import normalized, words_of
+from support.command_line import chatmill
+from support.datasets import exceptions_of, manifest_of, write_jsonl
+from support.paths import TOKENIZER
 
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("Don't  STOP,\nnow_or-never: 3.5%", "don t stop now or never 3 5"),
-        ("Straße ﬁne ＡＢＣ１ ½", "strasse fine abc1 1 2"),
-        ("cafe\u0301 = café", "café café"),
-        ("in\u00advis\u200bible ❤\ufe0f ok", "invisible ok"),
-        ("对百雅轩798艺术中心有了解吗？", "对 百 雅 轩 798 艺 术 中 心 有 了 解 吗"),
-        ("これはペンです。", "こ れ は ペ ン で す"),
-        ("한국어 문장", "한국어 문장"),
-        ("हिन्दी में", "हिन्दी में"),
-        ("lone \ud800 surrogate", "lone surrogate"),
-        ("…", ""),
-    ],
-)
-def test_words_of_a_text(text, expected):
-    assert b" ".join(normalized(text).split()).decode() == expected
-
-
-@given(st.text(), st.integers(1, 40))
-def test_normalizing_again_changes_no_word_of_ascii_and_words_are_found_in_pieces_of_any_size(text, at_once):
-    content = normalized(text)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(words, "_AT_ONCE", at_once)
-        found = words_of(content)
-    assert [content[start:stop] for start, stop in zip(found.starts, found.stops, strict=True)] == content.split()
-    assert (found.hashes(1) == words_of(content).hashes(1)).all()
-
-
-def test_a_run_has_the_same_hash_wherever_it_is():
-    here, there = words_of(b"a bc d a bc"), words_of(b"xyz  a   bc dd")
-    runs = here.hashes(2).tolist()
-    assert runs[0] == runs[3] == there.hashes(2)[1] and len({*runs, *there.hashes(2).tolist()}) == 5
-
-
-def test_evaluation_has_all_strings_and_no_keys_and_survives_its_file():
-    record = {"question": "What is It?", "choices": ["A b", None, {"text": "A, b!"}], "number": 3, "ok": True, "": ""}
-    found = evaluation_of("set.jsonl:7", record)
-    assert found == Evaluation("set.jsonl:7", ("what is it", "a b"))
-    assert decode_evaluations(encode_evaluations([found, found])) == [found, found]
-
-
-def index_of(*texts: str, length: int = 13) -> EvaluationIndex:
-    return EvaluationIndex([evaluation_of(f"e:{number}", {"q": text}) for number, text in enumerate(texts)], length)
-
-
-def found_in(index: EvaluationIndex, *texts: str) -> list[Match]:
-    return index.find([normalized(text) for text in texts])
-
-
+# A run of words in more evaluation records than these is taken for their template.
+MOST_RECORDS = 10
 QUESTION = "Mark has a garden with 10 yellow flowers, and he plants 80% more of those in purple."
 WORDS = "mark has a garden with 10 yellow flowers and he plants 80 more"
 
 
-def test_match_names_the_text_the_word_the_run_and_the_first_record_that_has_it():
-    index = index_of("Something else that has nothing in common with it at all", QUESTION, QUESTION)
-    assert found_in(index, "clean", f"Say: {QUESTION.upper()}") == [Match(1, 1, WORDS, "e:1", 5)]
-    assert found_in(index, QUESTION.replace("yellow", "red")) == []
+def offsets_of(path: Path) -> list[int]:
+    """Where the lines of a file begin."""
+    offsets = [0]
+    for line in path.read_bytes().splitlines(keepends=True):
+        offsets.append(offsets[-1] + len(line))
+    return offsets[:-1]
 
 
-def test_a_run_does_not_go_from_one_text_to_the_next():
-    first, second = QUESTION[:40], QUESTION[40:]
-    index = index_of(f"{first}{second}", "and")
-    assert found_in(index, first, second) == [] and len(found_in(index, first + second)) == 1
+def found_in(folder: Path, evaluations: Sequence[Any], texts: Sequence[str], length: int = 13) -> list[str | None]:
+    """Build a dataset of texts, and return what each shares with evaluation records, None if it is nothing.
+
+    An evaluation record is named by its number, from 0.
+    """
+    sets = write_jsonl(folder / "e.jsonl", list(evaluations))
+    chats = write_jsonl(folder / "texts.jsonl", [{"text": text} for text in texts])
+    options = ["--direct_num_workers=1", "--report=none", "--decontaminate", sets, "--decontaminate_words", length]
+    assert chatmill("build", "--input", chats, "--tokenizer", TOKENIZER, "--output", folder / "out", *options) == 0
+    number_at = {offset: number for number, offset in enumerate(offsets_of(sets))}
+    details = {}
+    for line in exceptions_of(folder / "out"):
+        if line["detail"] and line["outcome"] == "kept":
+            place, _, run = line["detail"].partition(": ")
+            details[line["origin_position"]] = f"{number_at[int(place.removeprefix('e.jsonl:'))]}: {run}"
+    return [details.get(offset) for offset in offsets_of(chats)]
 
 
-def test_short_text_is_found_as_a_whole_and_a_shorter_one_is_counted():
-    index = index_of("one two three four five six seven eight", "too short", length=13)
-    assert (index.runs, index.too_short, index.in_templates) == (1, 1, 0)
-    assert found_in(index, "zero one two three four five six seven eight nine")[0].words.split()[-1] == "eight"
-    assert found_in(index, "one two three four five six seven", "too short") == []
+def of_job(folder: Path) -> tuple[int, int, int]:
+    """What the job says of the evaluation sets: how many runs, records that are too short, and runs of templates."""
+    evaluations = manifest_of(folder / "out")["job"]["evaluations"]
+    return evaluations["runs"], evaluations["too_short"], evaluations["in_templates"]
 
 
-def test_of_two_runs_that_begin_with_one_word_the_longer_one_is_named():
-    index = index_of("one two three four five six seven eight", "one two three four five six seven eight nine")
-    assert found_in(index, "one two three four five six seven eight nine")[0].place == "e:1"
+def test_words_of_a_text(tmp_path):
+    words_of = {
+        "Don't  STOP,\nnow_or-never: 3.5%": "don t stop now or never 3 5",
+        "Straße ﬁne ＡＢＣ１ ½": "strasse fine abc1 1 2",
+        "cafe\u0301 = café": "café café",
+        "in\u00advis\u200bible ❤\ufe0f ok": "invisible ok",
+        "对百雅轩798艺术中心有了解吗？": "对 百 雅 轩 798 艺 术 中 心 有 了 解 吗",
+        "これはペンです。": "こ れ は ペ ン で す",
+        "한국어 문장": "한국어 문장",
+        "हिन्दी में": "हिन्दी में",
+        "…": "",
+    }
+    # A text of an evaluation record that has fewer words than asked for is one run.
+    ends = [" ".join(f"{letter}{number}" for letter in "abcdefgh") for number in range(len(words_of))]
+    evaluations = [{"q": f"{text} {end}"} for text, end in zip(words_of, ends, strict=True)]
+    expected = [f"{words} {end}".strip() for words, end in zip(words_of.values(), ends, strict=True)]
+    assert found_in(tmp_path, evaluations, expected, 40) == [f"{n}: {words}" for n, words in enumerate(expected)]
 
 
-def test_a_run_of_many_records_is_taken_for_their_template():
+def test_which_runs_are_found(tmp_path):
     template = "Answer the following question and put the letter of the right choice on the last line:"
-    many = [f"{template} {number} {QUESTION if number == 3 else ''}" for number in range(MOST_RECORDS + 1)]
-    index = index_of(*many)
-    assert found_in(index, template) == [] and index.in_templates == 4
-    assert found_in(index, QUESTION)[0].place == "e:3"
-    assert found_in(index_of(*many[1:]), template)[0].place == "e:0"
+    first_ten = "In less than two words say why it is so hard to find good ones today"
+    repeated = "what one record has again and again is of one record and no template"
+    eight, nine = "eins zwei drei vier funf sechs sieben acht", "eins zwei drei vier funf sechs sieben acht neun"
+    halves = "one half of this run of words", "and the other half of this run"
+    nested = "a run of at least eight words deep inside of it"
+    evaluations = [
+        *({"q": f"{template} {n}", "of ten": first_ten if n else ""} for n in range(MOST_RECORDS + 1)),
+        {"question": QUESTION, "the keys of a record are not looked for however long they may be": 1},
+        {"q": QUESTION, "short": "too short"},
+        {"q": " And: ".join([repeated] * (MOST_RECORDS + 1))},
+        {"q": eight},
+        {"q": nine},
+        {"q": halves[0], "r": halves[1]},
+        {"q": " ".join(["two", *halves, "three"])},
+        {"q": ["A", None, {"text": nested}], "number": 3, "ok": True},
+        {"q": "too short"},
+    ]
+    texts = {
+        "clean": None,
+        f"Say: {QUESTION.upper()}": f"11: {WORDS}; 5 runs of words in all",
+        QUESTION.replace("yellow", "red"): None,
+        "the keys of a record are not looked for however long they may be": None,
+        template: None,
+        first_ten: "1: in less than two words say why it is so hard to find; 4 runs of words in all",
+        repeated: "13: what one record has again and again is of one record and no; 2 runs of words in all",
+        f"null {eight}": f"14: {eight}",
+        nine: f"15: {nine}",
+        eight.rpartition(" ")[0]: None,
+        # A run does not go from one text to the next.
+        halves[0]: None,
+        halves[1]: None,
+        f"one {nested} two": f"18: {nested}",
+        "too short": None,
+    }
+    assert found_in(tmp_path, evaluations, [*texts]) == [*texts.values()]
+    assert of_job(tmp_path)[1:] == (2, 4)
 
 
-def test_a_run_that_one_record_repeats_is_of_one_record():
-    index = index_of(" And: ".join([QUESTION] * (MOST_RECORDS + 1)))
-    assert found_in(index, QUESTION)[0].place == "e:0" and index.in_templates == 0
+def test_an_evaluation_set_of_short_records_finds_nothing(tmp_path):
+    assert found_in(tmp_path, [{"q": "short"}], ["short", QUESTION]) == [None, None]
+    assert of_job(tmp_path) == (0, 1, 0)
 
 
-def test_an_index_of_nothing_finds_nothing():
-    assert found_in(index_of(), QUESTION) == [] == found_in(index_of("short"), QUESTION, "")
+def test_words_of_a_long_text_are_whole(tmp_path):
+    """Texts are hashed some 32 KiB at once."""
+    drawn = random.Random(0)
+    words = ["".join(drawn.choices("abcdé", k=drawn.randint(1, 30))) for _ in range(9_000)]
+    words[4_000] = "z" * 70_000
+    texts = [" ".join(words), " ".join(words[1:])]
+    found = found_in(tmp_path, [{"q": " ".join(words[500:])}], texts)
+    assert found == [f"0: {' '.join(words[500:513])}; 8,488 runs of words in all"] * 2
 
 
-_texts = st.lists(st.lists(st.sampled_from("abc"), max_size=12).map(" ".join), max_size=6)
-
-
-@given(_texts, _texts, st.integers(1, 10))
-def test_what_is_found_is_what_sets_of_words_find(evaluations, texts, length):
+@pytest.mark.parametrize("length", [1, 3, 8, 10])
+def test_what_is_found_is_what_sets_of_words_find(tmp_path, length):
     """The same as with tuples of words, one by one."""
-    index = index_of(*evaluations, length=length)
+    drawn = random.Random(length)
+    vocabulary, weights = [f"w{number}" for number in range(40)], [0.8**number for number in range(40)]
+
+    def text() -> list[str]:
+        words = drawn.choices(vocabulary, weights, k=drawn.randint(1, 12))
+        return words[:1] * len(words) if drawn.random() < 0.2 else words
+
+    evaluations, texts = [text() for _ in range(60)], [text() for _ in range(300)]
+    texts += [[*text(), *drawn.choice(evaluations), *text()] for _ in range(100)]
     records: dict[tuple[str, ...], set[int]] = {}
-    for number, text in enumerate(evaluations):
-        of_text = text.split()
-        size = min(length, len(of_text))
+    for number, words in enumerate(evaluations):
+        size = min(length, len(words))
         if size >= min(length, 8):
-            for first in range(len(of_text) - size + 1):
-                records.setdefault(tuple(of_text[first : first + size]), set()).add(number)
-    expected = []
-    for number, text in enumerate(texts):
-        of_text = text.split()
-        runs = [
+            for first in range(len(words) - size + 1):
+                records.setdefault(tuple(words[first : first + size]), set()).add(number)
+    runs = {run: min(numbers) for run, numbers in records.items() if len(numbers) <= MOST_RECORDS}
+    expected: list[str | None] = []
+    for words in texts:
+        inside = [
             (first, -size)
-            for first in range(len(of_text))
+            for first in range(len(words))
             for size in range(1, length + 1)
-            if tuple(of_text[first : first + size]) in records and first + size <= len(of_text)
+            if first + size <= len(words) and tuple(words[first : first + size]) in runs
         ]
-        if runs:
-            first, size = min(runs)
-            run = tuple(of_text[first : first - size])
-            place = f"e:{min(records[run])}"
-            expected.append(Match(number, first, " ".join(run), place, len({first for first, _ in runs})))
-    assert found_in(index, *texts) == expected
+        firsts = {first for first, _ in inside}
+        first, size = min(inside, default=(0, 0))
+        run = tuple(words[first : first - size])
+        more = f"; {len(firsts)} runs of words in all" if len(firsts) > 1 else ""
+        expected.append(f"{runs[run]}: {' '.join(run)}{more}" if inside else None)
+    assert (
+        found_in(
+            tmp_path, [{"q": " ".join(words)} for words in evaluations], [" ".join(words) for words in texts], length
+        )
+        == expected
+    )
+    too_short = sum(len(words) < min(length, 8) for words in evaluations)
+    assert of_job(tmp_path) == (len(runs), too_short, len(records) - len(runs))
+    assert expected.count(None) not in (0, len(expected))

@@ -29,7 +29,6 @@ support/encodings.py
 trainers/test_recipes.py
 unit/test_architecture.py
 unit/test_beam_contract.py
-unit/test_contamination.py
 unit/test_cores.py
 unit/test_decoding.py
 unit/test_fuzz.py

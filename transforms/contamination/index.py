@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transforms.contamination.evaluations import Evaluation
+from transforms.contamination.texts import Evaluation
 from transforms.contamination.words import Words, words_of
 from transforms.rows.ragged import indices_of, joined, offsets_of
 
@@ -143,16 +143,15 @@ class EvaluationIndex:
         """The runs of texts that have the hash of one of evaluation records: the words with which they begin, in order,
         their lengths, the longest first, and the words with which those of evaluation records begin.
         """
-        words, sizes, own = (list[np.ndarray]() for _ in range(3))
+        found_runs = list[tuple[np.ndarray, np.ndarray, np.ndarray]]()
         for size, runs in self._of_length.items():
             enough = begins[begins + size <= len(found.starts)]
             at = _places_in(runs.hashes, found.hashes(size, enough))
-            words.append(enough[at >= 0])
-            sizes.append(np.full(len(words[-1]), size))
-            own.append(runs.words[at[at >= 0]])
-        every = np.concatenate(words), np.concatenate(sizes), np.concatenate(own)
-        order = np.lexsort((-every[1], every[0]))
-        return every[0][order], every[1][order], every[2][order]
+            at, is_run = at[at >= 0], at >= 0
+            found_runs.append((enough[is_run], np.full(len(at), size), runs.words[at]))
+        words, sizes, own = map(np.concatenate, zip(*found_runs, strict=True))
+        order = np.lexsort((-sizes, words))
+        return words[order], sizes[order], own[order]
 
 
 def _places_in(ordered: np.ndarray, hashes: np.ndarray) -> np.ndarray:

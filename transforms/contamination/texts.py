@@ -1,41 +1,79 @@
-"""Texts of a record that are compared with others: what users, assistants and tools say, without system prompts."""
+"""Which texts are compared: all strings of evaluation records, and what is said in examples, without system prompts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
-from operator import mul
 from typing import Any
 
+import msgspec
+
+from transforms.contamination.words import normalized
 from transforms.model.examples import REASONING_KEYS, Content, PlainText, PromptCompletion, TokenRow
 
 # Of those who write the instructions of a conversation, which a whole corpus may share.
 _NOT_COMPARED = ("system", "developer")
 
 
-def compared(content: Content) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the roles of messages, and the text of each, with its reasoning; empty if it is not compared.
+class Evaluation(msgspec.Struct, frozen=True):
+    """A record of an evaluation set.
+
+    Attributes:
+        place: its file and its position there, as `FILE:POSITION`.
+        texts: its texts, normalized, with one space between two words.
+    """
+
+    place: str
+    texts: tuple[str, ...]
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Evaluation).decode
+
+
+def encode_evaluations(evaluations: Sequence[Evaluation]) -> bytes:
+    """Return the content of the file: JSON lines."""
+    return b"".join(_encode(evaluation) + b"\n" for evaluation in evaluations)
+
+
+def decode_evaluations(content: bytes) -> list[Evaluation]:
+    """Return the records that the content of a file has."""
+    return [_decode(line) for line in content.splitlines()]
+
+
+def evaluation_of(place: str, record: Any) -> Evaluation:
+    """Return what is looked for of a record of an evaluation set: all its strings, however deep, but no keys.
 
     Args:
-        content: of an example. A prompt is of a user, and a completion or a text of an assistant; token ids have none.
+        place: its file and its position there.
+        record: as JSON has it.
+    """
+    texts = (b" ".join(normalized(text).split()).decode() for text in _strings(record))
+    return Evaluation(place, tuple(dict.fromkeys(filter(None, texts))))
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list, tuple)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _strings(each)
+
+
+def compared_texts(content: Content) -> Sequence[str]:
+    """Return the text of each message of an example, with its reasoning; empty if it is not compared.
+
+    Args:
+        content: of the example. Token ids have no text.
     """
     if isinstance(content, PlainText):
-        return ("assistant",), (content.text,)
+        return (content.text,)
     if isinstance(content, PromptCompletion):
-        return ("user", "assistant"), (content.prompt, content.completion)
+        return content.prompt, content.completion
     if isinstance(content, TokenRow):
-        return (), ()
-    if found := content.plain:
-        roles, texts = found
-        return roles, [*map(mul, texts, _are_compared(roles))]
-    messages = content.messages
-    return [message["role"] for message in messages], ["\n".join(_texts_of(message)) for message in messages]
-
-
-@lru_cache(1024)
-def _are_compared(roles: tuple[str, ...]) -> tuple[bool, ...]:
-    """For each message, by its role, whether it is compared."""
-    return tuple(role not in _NOT_COMPARED for role in roles)
+        return ()
+    if plain := content.plain:
+        return ["" if role in _NOT_COMPARED else text for role, text in zip(*plain, strict=True)]
+    return ["\n".join(_texts_of(message)) for message in content.messages]
 
 
 def _texts_of(message: Mapping[str, Any]) -> Iterator[str]:

@@ -85,11 +85,11 @@ class Words(NamedTuple):
     stops: np.ndarray
     sums: np.ndarray
 
-    def hashes(self, length: int | np.ndarray, begins: np.ndarray | None = None) -> np.ndarray:
+    def hashes(self, length: int, begins: np.ndarray | None = None) -> np.ndarray:
         """Hash runs of words.
 
         Args:
-            length: the number of words of a run; or int64, shape (runs,): of each.
+            length: the number of words of a run.
             begins: int64, shape (runs,): the words with which they begin; None for all that begin one of a length.
 
         Returns:

@@ -14,9 +14,8 @@ from transforms.base.checks import check_choice, check_count, check_text
 from transforms.base.held import check_held
 from transforms.base.once import once
 from transforms.contamination.config import CONTAMINATED
-from transforms.contamination.evaluations import decode_evaluations
 from transforms.contamination.index import EvaluationIndex, Match
-from transforms.contamination.texts import compared
+from transforms.contamination.texts import compared_texts, decode_evaluations
 from transforms.contamination.words import normalized
 from transforms.model.batches import Examples
 from transforms.model.examples import Content, Conversation, Example, TokenRow
@@ -37,7 +36,7 @@ def load_index(url: str, words: int) -> EvaluationIndex:
         words: the number of words of a run.
 
     Raises:
-        UserError: if the file is not the one that was planned, see held_to.
+        UserError: if the file is not the one that was planned.
         FileNotFoundError, StoreError: if it cannot be read.
     """
     content = read_bytes(url)
@@ -46,13 +45,7 @@ def load_index(url: str, words: int) -> EvaluationIndex:
 
 
 class Decontaminator:
-    """Compares the examples of a batch with evaluation sets.
-
-    Args:
-        evaluations: the url of the stored file of evaluation sets.
-        words: the number of words of a run.
-        contaminated: one of CONTAMINATED.
-    """
+    """Compares the examples of a batch with evaluation sets. Takes what Decontaminate takes."""
 
     def __init__(self, *, evaluations: str, words: int, contaminated: str):
         self._index = load_index(evaluations, words)
@@ -91,7 +84,7 @@ def _in_groups(examples: Sequence[Example]) -> Iterator[list[tuple[Example, byte
     """Yield examples with their normalized texts, some at once."""
     group, size = list[tuple[Example, bytes]](), 0
     for example in examples:
-        text = normalized("\n".join(compared(example.content)[1]))
+        text = normalized("\n".join(compared_texts(example.content)))
         group.append((example, text))
         size += len(text)
         if size >= _BYTES_AT_ONCE:
@@ -103,7 +96,7 @@ def _in_groups(examples: Sequence[Example]) -> Iterator[list[tuple[Example, byte
 
 def _described(match: Match, content: Content) -> str:
     """The evaluation record, where the match begins, and its words."""
-    counts = accumulate(len(normalized(text).split()) for text in compared(content)[1])
+    counts = accumulate(len(normalized(text).split()) for text in compared_texts(content))
     number = next(number for number, count in enumerate(counts, 1) if match.word < count)
     place = f", message {number}" if isinstance(content, Conversation) else ""
     more = f"; {match.runs:,} runs of words in all" if match.runs > 1 else ""
