@@ -141,8 +141,8 @@ MUTANTS = [
     Mutant(
         "pieces_overlap",
         "transforms/rows/truncation.py",
-        "np.minimum(lengths[source] - start, max_length))",
-        "np.minimum(lengths[source], max_length))",
+        "np.minimum(lengths[example_index] - start, max_length))",
+        "np.minimum(lengths[example_index], max_length))",
         "the last piece of bfd_split reaches into the next row",
         "tests/unit/test_pack.py::test_rows_equal_those_of_the_naive_packer",
     ),
@@ -150,8 +150,8 @@ MUTANTS = [
     Mutant(
         "example_without_label_drops_record",
         "transforms/steps/label.py",
-        "dropped = np.setdiff1d(np.arange(batch.source.records()), batch.source.record_numbers()[rows])",
-        "dropped = np.unique(batch.source.record_numbers()[labels.trained_tokens == 0])",
+        "dropped = np.setdiff1d(np.arange(batch.origin.records()), batch.origin.record_numbers()[rows])",
+        "dropped = np.unique(batch.origin.record_numbers()[labels.trained_tokens == 0])",
         "a record of which one example has no label is dropped, and its other rows are there",
         "tests/unit/test_label.py::test_record_of_several_rows_is_dropped_only_if_no_row_has_a_label",
     ),
@@ -730,8 +730,8 @@ MUTANTS = [
     Mutant(
         "origin_is_that_of_the_row",
         "transforms/steps/write.py",
-        "self._task.origins(chunk.source.positions[table.sources])",
-        "self._task.origins(chunk.source.positions[: len(table.sources)])",
+        "self._task.origins(chunk.origin.positions[table.example_index])",
+        "self._task.origins(chunk.origin.positions[: len(table.example_index)])",
         "after a row that is dropped, the columns of provenance name other records",
         "tests/integration/test_shuffle.py::test_rows_know_where_they_are_from",
     ),
@@ -1255,8 +1255,8 @@ MUTANTS = [
     Mutant(
         "another_record_is_the_first_truncated",
         "transforms/steps/write.py",
-        "chunk.source.first_rows()[used.records[first]]",
-        "chunk.source.first_rows()[first]",
+        "chunk.origin.first_rows()[used.records[first]]",
+        "chunk.origin.first_rows()[first]",
         "the first truncated record of the manifest is another one if one before it was dropped",
         "tests/integration/test_shown.py::test_first_record_of_each_outcome_is_in_the_manifest",
     ),

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.model.batches import Labels, RowSource, Task
+from transforms.model.batches import Labels, RowOrigin, Task
 from transforms.model.outcomes import Outcomes
 from transforms.rows import IGNORED
 from transforms.rows.ragged import offsets_of
@@ -23,20 +23,20 @@ _TRAINED = np.int32(-(2**31))
 
 def table_of(batch: Labels) -> pa.Table:
     """Return the rows of a batch as a table, without outcomes. A column that none of its rows has is absent."""
-    source = batch.source
+    origin = batch.origin
     columns: dict[str, Any] = {
-        "position": source.positions,
-        "validation": source.validation,
+        "position": origin.positions,
+        "validation": origin.validation,
         "tokens": _bytes(np.where(batch.labels != IGNORED, batch.ids | _TRAINED, batch.ids), batch.offsets),
     }
     if batch.parts is not None:
         columns["parts"] = _bytes(batch.parts, batch.offsets)
-    if source.numbers is not None:
-        columns["number"] = source.numbers
-    if source.found is not None:
-        columns["found"] = pa.array(source.found, pa.string())
-    if source.columns is not None:
-        columns |= {_CARRIED + name: source.columns[name] for name in source.columns.column_names}
+    if origin.numbers is not None:
+        columns["number"] = origin.numbers
+    if origin.found is not None:
+        columns["found"] = pa.array(origin.found, pa.string())
+    if origin.columns is not None:
+        columns |= {_CARRIED + name: origin.columns[name] for name in origin.columns.column_names}
     return pa.table(columns)
 
 
@@ -63,7 +63,7 @@ def labels_of(table: pa.Table, task: Task, chunk: int, last: bool) -> Labels:
         labels=np.where(tokens < 0, ids, np.int32(IGNORED)),
         offsets=offsets_of(lengths),
         parts=parts,
-        source=RowSource(
+        origin=RowOrigin(
             positions=table["position"].to_numpy(),
             validation=table["validation"].to_numpy(),
             columns=table.select(carried).rename_columns([name.removeprefix(_CARRIED) for name in carried])

@@ -156,7 +156,7 @@ def slices_and_places(positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @dataclass(frozen=True)
-class RowSource:
+class RowOrigin:
     """Where each row comes from, and the columns that it carries along.
 
     Attributes:
@@ -195,8 +195,8 @@ class RowSource:
         """Return the number of records that the rows come from."""
         return int(self.record_numbers()[-1]) + 1 if len(self.positions) else 0
 
-    def take(self, rows: np.ndarray) -> RowSource:
-        """Return the sources of some rows. rows: int64, shape (any,): their numbers."""
+    def take(self, rows: np.ndarray) -> RowOrigin:
+        """Return the origins of some rows. rows: int64, shape (any,): their numbers."""
         numbers = rows.tolist()
 
         def taken(values: Any) -> Any:
@@ -206,7 +206,7 @@ class RowSource:
                 return values[rows]
             return values.take(rows) if isinstance(values, pa.Table) else [values[row] for row in numbers]
 
-        return RowSource(**{field.name: taken(getattr(self, field.name)) for field in dataclasses.fields(self)})
+        return RowOrigin(**{field.name: taken(getattr(self, field.name)) for field in dataclasses.fields(self)})
 
     def drops(self, records: np.ndarray, reason: str, tokens: np.ndarray, trained_tokens: np.ndarray) -> list[Drop]:
         """Return the drops of some of the records for a reason.
@@ -300,7 +300,7 @@ class Tokens(Batch):
         ids: int32, shape (tokens,).
         offsets: int64, shape (rows + 1,): row i has the tokens offsets[i]:offsets[i + 1].
         trained: bool, shape (tokens,): whether the token has a character in a span.
-        source: of the rows.
+        origin: of the rows.
         parts: int32, shape (tokens, spans): the codes of the parts of turns, see `rows.parts`, that the spans are which
             the token has a character in, in order, and 0 after the last one; None if the parts of turns are not known.
         trained_parts: as in Texts.
@@ -309,7 +309,7 @@ class Tokens(Batch):
     ids: np.ndarray
     offsets: np.ndarray
     trained: np.ndarray
-    source: RowSource
+    origin: RowOrigin
     parts: np.ndarray | None = None
     trained_parts: tuple[str, ...] | None = None
 
@@ -322,7 +322,7 @@ class Labels(Batch):
         ids: int32, shape (tokens,).
         labels: int32, shape (tokens,): the id if the token is trained on, otherwise -100.
         offsets: int64, shape (rows + 1,): row i has the tokens offsets[i]:offsets[i + 1].
-        source: of the rows.
+        origin: of the rows.
         parts: int32, shape (tokens,): the code of the part of a turn that each token is, see `rows.parts`; None if the
             parts of turns are not known.
     """
@@ -330,7 +330,7 @@ class Labels(Batch):
     ids: np.ndarray
     labels: np.ndarray
     offsets: np.ndarray
-    source: RowSource
+    origin: RowOrigin
     parts: np.ndarray | None = None
 
     @functools.cached_property
@@ -347,7 +347,7 @@ class Labels(Batch):
             ids=slices_of(self.ids, starts, lengths),
             labels=slices_of(self.labels, starts, lengths),
             offsets=offsets_of(lengths),
-            source=self.source.take(rows),
+            origin=self.origin.take(rows),
             parts=None if self.parts is None else slices_of(self.parts, starts, lengths),
         )
 
@@ -361,7 +361,7 @@ class RowTable:
         offsets: int64, shape (rows + 1,): row i has the tokens offsets[i]:offsets[i + 1].
         segment_lengths: int64, shape (segments,): the tokens of each segment.
         segment_offsets: int64, shape (rows + 1,): row i has the segments segment_offsets[i]:segment_offsets[i + 1].
-        sources: int64, shape (segments,): the labelled row that each segment is of.
+        example_index: int64, shape (segments,): the labelled example that each segment is of.
         parts: as in Labels.
     """
 
@@ -370,7 +370,7 @@ class RowTable:
     offsets: np.ndarray
     segment_lengths: np.ndarray
     segment_offsets: np.ndarray
-    sources: np.ndarray
+    example_index: np.ndarray
     parts: np.ndarray | None = None
 
     def __len__(self) -> int:
@@ -396,7 +396,7 @@ class RowTable:
             offsets=offsets_of(lengths),
             segment_lengths=self.segment_lengths[segments],
             segment_offsets=offsets_of(segment_counts),
-            sources=self.sources[segments],
+            example_index=self.example_index[segments],
             parts=None if self.parts is None else slices_of(self.parts, self.offsets[rows], lengths),
         )
 
@@ -426,7 +426,7 @@ class Rows(Batch):
     Attributes:
         train, validation: the rows of each split.
         packing: one of PACKINGS.
-        source: of the labelled rows that the segments are of.
+        origin: of the labelled rows that the segments are of.
         used: the records that are kept or truncated.
         sent: what became of the examples of a task that sends them to buckets, and so has no rows; None if it is not
             its last chunk.
@@ -436,7 +436,7 @@ class Rows(Batch):
     train: RowTable
     validation: RowTable
     packing: str
-    source: RowSource
+    origin: RowOrigin
     used: Used
     sent: Sent | None = None
     tokens_sent: int = 0

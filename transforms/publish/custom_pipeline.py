@@ -283,8 +283,8 @@ def _checked(chunks: Chunks[Rows], job: CustomJob, increment: str) -> Chunks[Row
 def _found_in(rows: Rows, job: CustomJob) -> dict[str, Any]:
     """What rows have that is not as the job says it, by the name of the option."""
     found: dict[str, Any] = {}
-    kept = [] if rows.source.columns is None else rows.source.columns.column_names
-    if len(rows.source.positions) and kept != job.options["keep_columns"]:
+    kept = [] if rows.origin.columns is None else rows.origin.columns.column_names
+    if len(rows.origin.positions) and kept != job.options["keep_columns"]:
         found["keep_columns"] = kept
     if rows.packing != job.options["packing"]:
         found["packing"] = rows.packing

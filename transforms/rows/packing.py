@@ -23,7 +23,7 @@ Longer: TypeAlias = Literal["truncate", "split", "keep"]
 class Packed(NamedTuple):
     """Packed rows.
 
-    segments: the segments of all rows, row by row; their sources are numbers of the segments that were packed.
+    segments: the segments of all rows, row by row; their examples are numbers of the segments that were packed.
     offsets: int64, shape (rows + 1,): the first segment of each row, and the number of segments.
     """
 
@@ -153,8 +153,8 @@ def pack_wrapped(lengths: np.ndarray, capacity: int) -> Packed:
     begins = offsets_of(lengths)
     row_starts = np.arange(0, int(begins[-1]), capacity)
     starts = np.union1d(begins[:-1], row_starts)
-    source = np.searchsorted(begins, starts, side="right") - 1
-    pieces = Segments(source, starts - begins[source], np.diff(starts, append=begins[-1]))
+    example_index = np.searchsorted(begins, starts, side="right") - 1
+    pieces = Segments(example_index, starts - begins[example_index], np.diff(starts, append=begins[-1]))
     return Packed(pieces, np.append(np.searchsorted(starts, row_starts), len(starts)))
 
 
@@ -164,8 +164,8 @@ PACKINGS = ("none", *_PACKINGS)
 def _whole_segments(order: np.ndarray, row_of: list[int], lengths: np.ndarray) -> Packed:
     """Make packed rows of segments in an order; each segment has a row."""
     rows = np.array(row_of, np.int64)
-    source = order[np.argsort(rows, kind="stable")]
-    segments = Segments(source, np.zeros(len(source), np.int64), lengths[source])
+    example_index = order[np.argsort(rows, kind="stable")]
+    segments = Segments(example_index, np.zeros(len(example_index), np.int64), lengths[example_index])
     return Packed(segments, offsets_of(np.bincount(rows)))
 
 

@@ -152,7 +152,7 @@ def split(lengths: np.ndarray, max_length: int) -> Segments:
         The pieces of all rows, in order.
     """
     pieces = -(-lengths // max_length)
-    source = np.repeat(np.arange(len(lengths)), pieces)
+    example_index = np.repeat(np.arange(len(lengths)), pieces)
     first = np.repeat(np.cumsum(pieces) - pieces, pieces)
-    start = (np.arange(len(source)) - first) * max_length
-    return Segments(source, start, np.minimum(lengths[source] - start, max_length))
+    start = (np.arange(len(example_index)) - first) * max_length
+    return Segments(example_index, start, np.minimum(lengths[example_index] - start, max_length))

@@ -91,11 +91,11 @@ class ExceptionsWriter:
 
     def _of_used(self, chunk: Rows) -> Iterator[pa.Table]:
         """Yield the lines of records that are truncated, or kept in spite of something."""
-        used, source = chunk.used, chunk.source
-        record_of, first_rows = source.record_numbers(), source.first_rows()
+        used, origin = chunk.used, chunk.origin
+        record_of, first_rows = origin.record_numbers(), origin.first_rows()
         is_chosen = used.truncated | (used.tokens_lost > 0) | (used.trained_tokens_lost > 0)
-        if source.found is not None:
-            is_chosen |= np.array([source.found[row] is not None for row in first_rows.tolist()])[used.records]
+        if origin.found is not None:
+            is_chosen |= np.array([origin.found[row] is not None for row in first_rows.tolist()])[used.records]
         chosen = np.flatnonzero(is_chosen)
         if not len(chosen):
             return
@@ -117,9 +117,9 @@ class ExceptionsWriter:
         number, goes_on = number_of[records], np.diff(records, prepend=_NOWHERE) == 0
         is_nowhere = splits == _NOWHERE
         yield self._table(
-            origin_position=source.positions[rows],
+            origin_position=origin.positions[rows],
             outcome=_OUTCOMES.take(pa.array(np.where(used.copies, 2, used.truncated)[number].astype(np.int8))),
-            **({} if source.found is None else {"detail": pa.array([source.found[row] for row in rows.tolist()])}),
+            **({} if origin.found is None else {"detail": pa.array([origin.found[row] for row in rows.tolist()])}),
             example=rows - first_rows[records],
             split=_SPLITS.take(pa.array(splits, mask=is_nowhere)),
             **{name: pa.array(values, mask=is_nowhere) for name, values in zip(_PLACE, places, strict=True)},
@@ -173,8 +173,8 @@ def _segments(table: RowTable, split: int, rows_before: int) -> np.ndarray:
     counts = np.diff(table.segment_offsets)
     return np.stack(
         [
-            table.sources,
-            np.full(len(table.sources), split),
+            table.example_index,
+            np.full(len(table.example_index), split),
             rows_before + np.repeat(np.arange(len(table)), counts),
             indices_of(np.zeros(len(table), np.int64), counts),
             table.segment_lengths,

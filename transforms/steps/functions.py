@@ -11,7 +11,7 @@ import numpy as np
 from transforms.base.checks import check_choice
 from transforms.base.errors import ParameterError, RecordDropped, RecordError
 from transforms.chat.config import ENGINES
-from transforms.model.batches import Labels, Records, RowSource, Task
+from transforms.model.batches import Labels, Records, RowOrigin, Task
 from transforms.model.examples import Example, Record
 from transforms.model.outcomes import Outcomes
 from transforms.rows.ragged import joined, offsets_of
@@ -116,10 +116,10 @@ def pack(
     for number, (row, of_row) in enumerate(pairs):
         if len(row) != len(of_row):
             raise ParameterError("examples", number, f"{len(of_row)} labels of {len(row)} input_ids.")
-    source = RowSource(np.arange(len(pairs)), np.zeros(len(pairs), bool), None)
+    origin = RowOrigin(np.arange(len(pairs)), np.zeros(len(pairs), bool), None)
     ids, labels = (joined([pair[i] for pair in pairs], np.int32) for i in range(2))
     offsets = offsets_of(np.array([len(row) for row, _ in pairs], np.int64))
-    labelled = Labels(_TASK, 0, True, Outcomes(), ids, labels, offsets, source)
+    labelled = Labels(_TASK, 0, True, Outcomes(), ids, labels, offsets, origin)
     table = Packer(max_length=max_length, **options)(labelled).train
     lengths = table.segment_lengths.tolist()
     return [

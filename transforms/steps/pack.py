@@ -32,7 +32,7 @@ class Packer(PackOptions):
         segments, left, in_rows = self._segments(batch)
         if len(copies := _copies_in_no_row(batch, left)):
             return self(batch.take(np.delete(np.arange(len(left)), copies), batch.outcomes))
-        held_back = batch.source.validation[segments.source]
+        held_back = batch.origin.validation[segments.example_index]
         tables = [self._table(batch, segments.take(held_back == validation)) for validation in (False, True)]
         outcomes, used = self._outcomes(batch, segments, left, in_rows, tables)
         train, validation = map(shifted, tables) if self.shift_labels else tables
@@ -52,7 +52,7 @@ class Packer(PackOptions):
             train=train,
             validation=validation,
             packing=self.packing,
-            source=batch.source,
+            origin=batch.origin,
             used=used,
         )
 
@@ -72,10 +72,10 @@ class Packer(PackOptions):
         in_rows = segments.new(len(lengths))
         if (in_rows < lengths).any() or len(segments) > len(lengths):
             in_segment = sums_of(self.labels_in(batch, segments) != IGNORED, offsets_of(segments.length))
-            left = np.bincount(segments.source, in_segment, len(lengths))
+            left = np.bincount(segments.example_index, in_segment, len(lengths))
         else:
             left = batch.trained_tokens
-        return segments.take(left[segments.source] > 0), left, in_rows
+        return segments.take(left[segments.example_index] > 0), left, in_rows
 
     def cut(self, batch: Labels) -> Segments:
         """Truncate or split the rows that are longer than max_length."""
@@ -94,7 +94,7 @@ class Packer(PackOptions):
 
     def labels_in(self, batch: Labels, segments: Segments) -> np.ndarray:
         """Return the labels of segments, one segment after the other: int32, shape (tokens,)."""
-        labels = slices_of(batch.labels, batch.offsets[segments.source] + segments.start, segments.length)
+        labels = slices_of(batch.labels, batch.offsets[segments.example_index] + segments.start, segments.length)
         starts = offsets_of(segments.length)[:-1]
         if self.shift_labels:
             labels = _ignored_at(labels, starts[segments.length > 0])
@@ -125,8 +125,8 @@ class Packer(PackOptions):
             segments, left, in_rows: of _segments.
             tables: before labels are shifted.
         """
-        source, lengths, trained = batch.source, np.diff(batch.offsets), batch.trained_tokens
-        numbers, records = source.record_numbers(), source.records()
+        origin, lengths, trained = batch.origin, np.diff(batch.offsets), batch.trained_tokens
+        numbers, records = origin.record_numbers(), origin.records()
 
         def sums(of_rows: np.ndarray) -> np.ndarray:
             """Add up values of rows for each record: int64 (records,)."""
@@ -135,25 +135,27 @@ class Packer(PackOptions):
         def lost(of_rows: np.ndarray, in_segments: Sequence[np.ndarray]) -> np.ndarray:
             """Find how much of each record is in no row, from what its labelled rows and the segments have."""
             placed = sum(
-                np.bincount(table.sources, of_table, len(lengths))
+                np.bincount(table.example_index, of_table, len(lengths))
                 for table, of_table in zip(tables, in_segments, strict=True)
             )
             return sums(of_rows - placed)
 
-        repeated = 0 if segments.repeated is None else np.bincount(segments.source, segments.repeated, len(lengths))
+        repeated = (
+            0 if segments.repeated is None else np.bincount(segments.example_index, segments.repeated, len(lengths))
+        )
         tokens_lost = lost(lengths + repeated, [table.segment_lengths for table in tables])
         trained_tokens_lost = lost(trained, [table.segment_trained_tokens for table in tables])
         survives, cut, had_labels = sums(left > 0) > 0, sums(in_rows < lengths) > 0, sums(trained > 0) > 0
-        copies = batch.task.are_copies(source.positions[source.first_rows()])
+        copies = batch.task.are_copies(origin.positions[origin.first_rows()])
         dropped_whole = ~survives & cut & (self.truncation == "drop")
         without = ~survives & ~dropped_whole & ~had_labels
         left_without = ~survives & ~dropped_whole & had_labels
         own = ~copies  # further copies have the outcome of the first one
         outcomes = batch.outcomes.drop(
             [
-                *source.drops(np.flatnonzero(own & dropped_whole), "too_long", lengths, trained),
-                *source.drops(np.flatnonzero(own & without), "no_trained_tokens", lengths, trained),
-                *source.drops(np.flatnonzero(own & left_without), "no_trained_tokens_left", lengths, trained),
+                *origin.drops(np.flatnonzero(own & dropped_whole), "too_long", lengths, trained),
+                *origin.drops(np.flatnonzero(own & without), "no_trained_tokens", lengths, trained),
+                *origin.drops(np.flatnonzero(own & left_without), "no_trained_tokens_left", lengths, trained),
             ]
         )
         losers = np.flatnonzero(trained_tokens_lost)
@@ -162,13 +164,13 @@ class Packer(PackOptions):
             detail = (
                 f"{trained_tokens_lost[record]:,} of its {sums(trained)[record]:,} tokens to train on are in no row"
             )
-            first = int(source.positions[source.first_rows()[record]]), detail
+            first = int(origin.positions[origin.first_rows()[record]]), detail
             outcomes = outcomes.note("records_that_lost_trained_tokens", len(losers), first)
-        examples = int(np.count_nonzero(np.bincount(source.example_numbers(), left > 0)))
+        examples = int(np.count_nonzero(np.bincount(origin.example_numbers(), left > 0)))
         outcomes = outcomes.note("parity_rows_added", int(np.sum(left > 0)) - examples)
         outcomes = outcomes.note("formatter_rows_added", examples - int(np.sum(survives)))
         if segments.repeated is not None:
-            windows_of_all = sum(len(table.sources) for table in tables)
+            windows_of_all = sum(len(table.example_index) for table in tables)
             outcomes = outcomes.note("window_rows_added", windows_of_all - int(np.sum(left > 0)))
         outcomes = outcomes.note("copies_added", int(np.sum(survives & copies)))
         used = np.flatnonzero(survives)
@@ -187,14 +189,14 @@ class Packer(PackOptions):
         else:
             packed = pack_segments(self.packing, segments.length, self.max_length or 0)
             segments, segment_offsets = segments.cut(packed.segments), packed.offsets
-        starts = batch.offsets[segments.source] + segments.start
+        starts = batch.offsets[segments.example_index] + segments.start
         table = RowTable(
             ids=slices_of(batch.ids, starts, segments.length),
             labels=self.labels_in(batch, segments),
             offsets=offsets_of(segments.length)[segment_offsets],
             segment_lengths=segments.length,
             segment_offsets=segment_offsets,
-            sources=segments.source,
+            example_index=segments.example_index,
             parts=None if batch.parts is None else self._parts_in(batch.parts, starts, segments.length),
         )
         return table if table.trained_tokens.all() else table.take(np.flatnonzero(table.trained_tokens))
@@ -204,11 +206,11 @@ def _copies_in_no_row(batch: Labels, left: np.ndarray) -> np.ndarray:
     """Find the labelled rows of further copies that have no label left: nothing of them is in the dataset, and what
     became of their records is counted with the first copies.
     """
-    are_copies = batch.task.are_copies(batch.source.positions)
+    are_copies = batch.task.are_copies(batch.origin.positions)
     if not are_copies.any():
         return np.flatnonzero(are_copies)
-    records = batch.source.record_numbers()
-    survives = np.bincount(records, left, batch.source.records()) > 0
+    records = batch.origin.record_numbers()
+    survives = np.bincount(records, left, batch.origin.records()) > 0
     return np.flatnonzero(~survives[records] & are_copies)
 
 
@@ -226,7 +228,7 @@ def shifted(table: RowTable) -> RowTable:
         offsets=table.offsets - np.arange(len(table.offsets)),
         segment_lengths=lengths[left],
         segment_offsets=offsets_of(sums_of(left, table.segment_offsets)),
-        sources=table.sources[left],
+        example_index=table.example_index[left],
     )
 
 

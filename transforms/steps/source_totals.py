@@ -18,9 +18,9 @@ def totals_of_sources(chunk: Rows) -> list[Totals]:
     Returns:
         By the number of the source. A packed row counts for the source of its first example, each token for its own.
     """
-    task, source, used = chunk.task, chunk.source, chunk.used
-    of_rows = task.sources_of(source.positions)
-    of_used = of_rows[source.first_rows()[used.records]]
+    task, origin, used = chunk.task, chunk.origin, chunk.used
+    of_rows = task.sources_of(origin.positions)
+    of_used = of_rows[origin.first_rows()[used.records]]
     drops = chunk.outcomes.drops
     of_drops = task.sources_of(np.array([drop.position for drop in drops], np.int64)).tolist()
     count = 1 + int(task.received.sources.max()) if task.received else 1
@@ -32,7 +32,7 @@ def totals_of_sources(chunk: Rows) -> list[Totals]:
     )
     rows, tokens, trained = (np.zeros(count, np.int64) for _ in range(3))
     for table in (chunk.train, chunk.validation):
-        of_segments = of_rows[table.sources]
+        of_segments = of_rows[table.example_index]
         rows += np.bincount(of_segments[table.segment_offsets[:-1]], minlength=count)
         tokens += np.bincount(of_segments, table.segment_lengths, count).astype(np.int64)
         trained += np.bincount(of_segments, table.segment_trained_tokens, count).astype(np.int64)

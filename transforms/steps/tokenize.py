@@ -20,7 +20,7 @@ from transforms.base.errors import InputError, RecordError
 from transforms.chat.config import ENGINES, TokenizeOptions
 from transforms.chat.spans.untrained_parts import untrained_parts
 from transforms.inputs.formats import input_format
-from transforms.model.batches import RowSource, Texts, Tokens
+from transforms.model.batches import RowOrigin, Texts, Tokens
 from transforms.model.examples import Conversation, Text
 from transforms.model.outcomes import Reject
 from transforms.rows.ragged import indices_of, joined, offsets_of, slices_of, sums_of
@@ -190,7 +190,7 @@ class Encoder:
                 outcomes = outcomes.count_tokenized_by_reference(reason, len(by_reference), first)
                 counted |= set(by_reference)
         return batch.succeeded_by(
-            Tokens, outcomes, source=_source(kept), trained_parts=batch.trained_parts, **vars(rows)
+            Tokens, outcomes, origin=_origin(kept), trained_parts=batch.trained_parts, **vars(rows)
         )
 
     @functools.cached_property
@@ -401,11 +401,11 @@ def _joined_columns(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
     return np.concatenate([np.pad(array, ((0, 0), (0, most - array.shape[1]))) for array in found])
 
 
-def _source(texts: list[Text]) -> RowSource:
+def _origin(texts: list[Text]) -> RowOrigin:
     examples = [text.example for text in texts]
     numbers = np.array([example.number for example in examples], np.int64)
     found = [example.found for example in examples]
-    return RowSource(
+    return RowOrigin(
         positions=np.array([example.position for example in examples], np.int64),
         validation=np.array([example.validation for example in examples], bool),
         columns=_kept_columns([example.columns for example in examples]),

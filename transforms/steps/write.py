@@ -212,20 +212,20 @@ class _OpenShard:
         names = self._options.write_columns or default_columns(is_packed)
         columns: dict[str, pa.Array] = {name: _list_array(*column_of(table, name)) for name in names}
         if self._options.provenance:
-            urls, positions = self._task.origins(chunk.source.positions[table.sources])
+            urls, positions = self._task.origins(chunk.origin.positions[table.example_index])
             values = dict(zip(PROVENANCE_COLUMNS, (urls, pa.array(positions)), strict=True))
             if is_packed:
                 values = {name: _list_array(array, table.segment_offsets) for name, array in values.items()}
             columns |= values
         fields = [pa.field(name, column.type, nullable=False) for name, column in columns.items()]
-        if chunk.source.columns is not None and is_packed:
-            of_segments = chunk.source.columns.take(pa.array(table.sources))
+        if chunk.origin.columns is not None and is_packed:
+            of_segments = chunk.origin.columns.take(pa.array(table.example_index))
             for name in of_segments.column_names:
                 values = of_segments[name].combine_chunks()
                 columns[name] = _list_array(values, table.segment_offsets, nullable=True)
                 fields.append(pa.field(name, columns[name].type, nullable=False))
-        elif chunk.source.columns is not None:
-            kept = chunk.source.columns.take(pa.array(table.sources[table.segment_offsets[:-1]]))
+        elif chunk.origin.columns is not None:
+            kept = chunk.origin.columns.take(pa.array(table.example_index[table.segment_offsets[:-1]]))
             for name, field in zip(kept.column_names, kept.schema, strict=True):
                 columns[name] = kept[name]
                 fields.append(field)
@@ -243,7 +243,7 @@ def _first_truncated(chunk: Rows) -> tuple[int, str]:
     """The position of the first record that is truncated, and what it lost."""
     used, first = chunk.used, int(chunk.used.truncated.argmax())
     lost, trained = used.tokens_lost[first], used.trained_tokens_lost[first]
-    position = chunk.source.positions[chunk.source.first_rows()[used.records[first]]]
+    position = chunk.origin.positions[chunk.origin.first_rows()[used.records[first]]]
     return int(position), f"{lost:,} tokens, {trained:,} of them to be trained on, are in no row"
 
 
