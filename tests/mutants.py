@@ -862,8 +862,8 @@ MUTANTS = [
     Mutant(
         "lost_version_is_not_seen",
         "transforms/publish/derived.py",
-        "manifest.snapshot.version > last.number:",
-        "manifest.snapshot.version > last.number + 1:",
+        "manifest.version > last.number:",
+        "manifest.version > last.number + 1:",
         "what is appended takes the place of a version whose file was lost",
         "tests/integration/test_damage.py::test_version_that_is_not_whole_is_named_by_each_command_that_needs_it_and_nothing_is_changed",
     ),

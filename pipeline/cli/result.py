@@ -9,13 +9,22 @@ import msgspec
 
 from transforms.dataset.versions import Increment
 
-_SUMS = ("records", "rows", "tokens", "trained_tokens", "trained_tokens_lost", "notes", "sources")
+_SUMS = (
+    "records",
+    "rows",
+    "tokens",
+    "trained_tokens",
+    "trained_tokens_lost",
+    "notes",
+    "sources",
+    "version",
+    "increments",
+)
 
 
 def sums(manifest: dict[str, Any]) -> dict[str, Any]:
     """The sums of a manifest, as --json has them."""
-    of_snapshot = {"snapshot": manifest["snapshot"]} if "snapshot" in manifest else {}
-    return {name: manifest[name] for name in _SUMS} | {"shards": len(manifest["shards"])} | of_snapshot
+    return {name: manifest[name] for name in _SUMS} | {"shards": len(manifest["shards"])}
 
 
 def appended_sums(increments: Sequence[Increment]) -> dict[str, Any]:

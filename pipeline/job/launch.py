@@ -129,7 +129,7 @@ def _append(
         if manifest and added and not options.every:
             print_summary(folder, manifest, options.max_reject_fraction)
         if manifest and (added or not options.every):
-            _print_added(manifest["snapshot"]["version"], added)
+            _print_added(manifest["version"], added)
         return appended
 
     _warn_of_layout(options)

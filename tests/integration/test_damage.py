@@ -439,7 +439,7 @@ def of_0_2(output: Path) -> None:
     shutil.rmtree(output / VERSIONS)
     (output / STATE / "job.json").write_text("{}")
     manifest = json.loads((output / "manifest.json").read_bytes())
-    del manifest["snapshot"]
+    del manifest["version"]
     names = {
         shard["path"]: f"data/train-{number:05d}-of-00002.parquet" for number, shard in enumerate(manifest["shards"])
     }

@@ -105,14 +105,14 @@ def end(process: subprocess.Popen[bytes]) -> None:
 def taken_of(output: Path) -> Counter[str]:
     """The names of the files that a dataset has, each as often as it was added; none as long as it is not there."""
     with suppress(UserError):
-        increments = Dataset(str(output)).snapshot.increments
+        increments = Dataset(str(output)).stored_version.increments
         return Counter(Path(file.url).name for each in increments for file in each.inputs)
     return Counter()
 
 
 def increments_of(output: Path) -> list[str]:
     """The letters of the files of each increment."""
-    increments = Dataset(str(output)).snapshot.increments
+    increments = Dataset(str(output)).stored_version.increments
     return ["".join(Path(file.url).stem for file in each.inputs) for each in increments]
 
 
@@ -177,7 +177,7 @@ def test_an_increment_that_was_begun_is_finished_first_with_its_own_files(folder
     else:
         assert chatmill("build", "--append", *options_of(folder, output)) == 0
     assert increments_of(output) == ["bc", "a"]
-    assert Dataset(str(output)).snapshot.increments[0].id == begun
+    assert Dataset(str(output)).stored_version.increments[0].id == begun
     assert not (output / "_chatmill/building").exists()
 
 

@@ -232,7 +232,7 @@ def _of_examples(manifest: Mapping[str, Any], shards: list[_Rows]) -> Iterator[s
     splits: dict[str, Counter[tuple[str, int]]] = {"train": Counter(), "validation": Counter()}
     for each in shards:
         splits[each.shard["split"]].update(each.records)
-    of_one = len(manifest["sources"]) == 1 and manifest["snapshot"]["increments"] == 1
+    of_one = len(manifest["sources"]) == 1 and manifest["increments"] == 1
     if of_one and (both := splits["train"].keys() & splits["validation"].keys()):
         yield f"{min(both)} is in train and in validation"
     has_one_each = expected == manifest["records"]["kept"] + manifest["records"]["truncated"]

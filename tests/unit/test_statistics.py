@@ -112,7 +112,7 @@ def test_sums_of_appends_are_those_of_one_build(tmp_path: Path):
     assert chatmill("build", *options, f"--output={tmp_path}/whole") == 0
     days, whole = (manifest_of(tmp_path / name) for name in ("days", "whole"))
     assert [source["records"]["read"] for source in whole["sources"]] == [24, 10, 0]
-    own = {"snapshot", "job", "shards", "exceptions"}
+    own = {"version", "increments", "job", "shards", "exceptions"}
     assert {key: days[key] for key in days.keys() - own} == {key: whole[key] for key in whole.keys() - own}
     first = whole["first_examples"]["duplicate_json_keys"]
     assert first["file"] == str(tmp_path / "a2.jsonl")

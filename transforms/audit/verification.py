@@ -71,12 +71,12 @@ def verify(url: str) -> Verification:
         return found
     names = names_below(dataset.url)
     files = _files_of(dataset)
-    if not dataset.snapshot and not any(name.startswith("records/") for name in names):
+    if not dataset.stored_version and not any(name.startswith("records/") for name in names):
         if dataset.manifest["exceptions"]:
             found.notes.append("records/ is not in this copy")
         files = [file for file in files if not file["path"].startswith("records/")]
     found.faults += _additional(dataset, names, found.notes)
-    if dataset.snapshot:
+    if dataset.stored_version:
         found.faults += [*_versions(dataset), *_stored_files(dataset), *_derived(dataset)]
     elif any(name.startswith("_chatmill/") for name in names):
         found.faults.append(Fault("_chatmill/versions", "it is missing, and other files of _chatmill/ are there"))
@@ -109,8 +109,8 @@ def _read(dataset: Dataset, path: str) -> tuple[int, str]:
 
 def _files_of(dataset: Dataset) -> Sequence[Mapping[str, Any]]:
     """The files of a version, each with its path and sha256, and if they are known its bytes."""
-    if dataset.snapshot:
-        return [msgspec.structs.asdict(file) for file in dataset.snapshot.files()]
+    if dataset.stored_version:
+        return [msgspec.structs.asdict(file) for file in dataset.stored_version.files()]
     return [*dataset.manifest["shards"], *dataset.manifest["exceptions"]]
 
 
@@ -118,7 +118,7 @@ def _additional(dataset: Dataset, names: Sequence[str], notes: list[str]) -> Ite
     """Yield files that nothing names. Adds to the notes what does not belong there."""
     named = {file["path"] for file in _files_of(dataset)}
     read = {increment_stem_of(path) for path in named}
-    if dataset.snapshot:  # other versions may have some files of the same increments
+    if dataset.stored_version:  # other versions may have some files of the same increments
         with suppress(InputError):  # which _versions names
             named |= {file.path for version in builds(dataset.folder) for file in version.files()}
     for name in names:

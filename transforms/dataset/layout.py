@@ -187,15 +187,11 @@ def check_free(folder: Folder, overwrite: bool = False) -> None:
         raise ParameterError("output", folder.output, problem)
 
 
-class _Snapshot(msgspec.Struct):
-    version: int
-
-
 class DerivedManifest(msgspec.Struct):
     """What manifest.json says of its version, and of its files if an earlier version of Chatmill wrote it."""
 
     format: int
-    snapshot: _Snapshot = msgspec.field(default_factory=lambda: _Snapshot(0))
+    version: int = 0
     shards: list[dict[str, Any]] = []
     ledger: list[dict[str, Any]] = []
     rejects: list[str] = []

@@ -117,7 +117,8 @@ class Version(msgspec.Struct, frozen=True, omit_defaults=True):
                 shards_of_stem[_without_kind(shard["path"])].setdefault(shard["split"], shard["path"])
         return {
             "format": self.format,
-            "snapshot": {"version": self.number, "increments": len(self.increments)},
+            "version": self.number,
+            "increments": len(self.increments),
             **self.total.as_json([source["name"] for source in self.job.get("sources", [{"name": "input"}])]),
             "layout": layout.described(),
             "shards": shards,

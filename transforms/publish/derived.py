@@ -88,10 +88,10 @@ def check_not_lost(folder: Folder) -> None:
         InputError: if the manifest is of a later one, whose file was lost.
     """
     manifest, last = derived_manifest(folder), newest(folder)
-    if manifest and last and manifest.format == FORMAT and manifest.snapshot.version > last.number:
+    if manifest and last and manifest.format == FORMAT and manifest.version > last.number:
         raise InputError(
             f"{folder.versions}: {last.number + 1:08d}.json is missing: manifest.json is of version "
-            f"{manifest.snapshot.version}. Copy it again."
+            f"{manifest.version}. Copy it again."
         )
 
 

@@ -63,7 +63,7 @@ def expire(url: str, older_than: float, keep: int = 1, when_held: Callable[[str]
         StoreError: if the store fails.
     """
     dataset = Dataset(url_of_all(url))
-    if not dataset.snapshot:
+    if not dataset.stored_version:
         raise UserError(f"{url}: its versions are missing. Copy its folder _chatmill, too.")
     folder = dataset.folder
     before = time.time() - older_than

@@ -71,7 +71,7 @@ def contents_of(dataset: Dataset, name: str, with_rejects: bool) -> Contents:
     derived = {MANIFEST: encode_manifest(manifest), SUCCESS: b""}
     if exists(folder.report):
         with reading(folder.report):
-            derived[REPORT] = report_of(folder, manifest) if dataset.snapshot else read_bytes(folder.report)
+            derived[REPORT] = report_of(folder, manifest) if dataset.stored_version else read_bytes(folder.report)
     shards = shards_of(manifest["shards"])
     is_read_by_name = manifest["shards"] and datasets_files(manifest["shards"])
     where = {"folder": name} if is_read_by_name else {}
@@ -88,7 +88,7 @@ def _loadable(
     dataset: Dataset, folder: Folder, shards: frozenset[tuple[str, str]]
 ) -> Iterator[tuple[int, list[dict[str, Any]]]]:
     """The versions that the card names: those of which all shards are pushed, since this version has them, too."""
-    if dataset.snapshot and dataset.version > 1:
+    if dataset.stored_version and dataset.version > 1:
         for version, of_version in named_versions(folder, dataset.version, NAMED_VERSIONS):
             if shards_of(of_version) <= shards:
                 yield version, of_version

@@ -31,15 +31,11 @@ class _Shard(msgspec.Struct):
     sha256: str
 
 
-class _Snapshot(msgspec.Struct):
-    version: int
-
-
 class _Manifest(msgspec.Struct):
     """What says which dataset a repository has, in the manifests of all versions of Chatmill since 0.3."""
 
     rows: int
-    snapshot: _Snapshot
+    version: int
     shards: list[_Shard]
 
 
@@ -170,7 +166,7 @@ def _check_version(
     shards_of_version: Callable[[int], frozenset[tuple[str, str]] | None],
 ) -> None:
     """Raise NotReplaceable if the dataset there is neither contained in this one nor an earlier version of it."""
-    theirs, found = {(shard.path, shard.sha256) for shard in manifest.shards}, manifest.snapshot.version
+    theirs, found = {(shard.path, shard.sha256) for shard in manifest.shards}, manifest.version
     if theirs <= contents.shards:
         return
     if theirs != shards_of_version(found):

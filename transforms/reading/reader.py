@@ -58,7 +58,7 @@ class Dataset:
         url: of its folder, without the version.
         folder: the urls of its parts.
         manifest: the content of manifest.json (docs/output.md) of the version.
-        snapshot: the version, with its increments; None in a copy without the folder _chatmill.
+        stored_version: its file in _chatmill, with its increments; None in a copy without that folder.
 
     Raises:
         UserError: if there is no finished dataset, or no such version; or if another version of Chatmill wrote it.
@@ -70,13 +70,13 @@ class Dataset:
         self.url, version = url_and_version(url)
         self._asks_for_version = version is not None
         url, self.folder = self.url, Folder(self.url)
-        self.snapshot: Version | None
+        self.stored_version: Version | None
         if version is None or not numbers(self.folder):
-            self.snapshot = newest(self.folder)
+            self.stored_version = newest(self.folder)
         else:
-            self.snapshot = read_version(self.folder, version)
-        if self.snapshot:
-            self.manifest = self.snapshot.manifest()
+            self.stored_version = read_version(self.folder, version)
+        if self.stored_version:
+            self.manifest = self.stored_version.manifest()
             return
         check_format(self.folder)
         if not exists(self.folder.success):
@@ -93,7 +93,7 @@ class Dataset:
     @property
     def version(self) -> int:
         """The version of the dataset: how many commits made it."""
-        version: int = self.manifest["snapshot"]["version"]
+        version: int = self.manifest["version"]
         return version
 
     @property
@@ -416,10 +416,6 @@ class _Job(msgspec.Struct):
     tokenizer: str
 
 
-class _Number(msgspec.Struct):
-    version: int
-
-
 class _Manifest(Totals, frozen=True, kw_only=True):
     """What a manifest must have, of the types on which commands rely."""
 
@@ -430,7 +426,8 @@ class _Manifest(Totals, frozen=True, kw_only=True):
     shards: list[File]
     exceptions: list[File]
     job: _Job
-    snapshot: _Number
+    version: int
+    increments: int
 
 
 _check_manifest = msgspec.json.Decoder(_Manifest).decode

@@ -151,7 +151,7 @@ def _configs(shards: Sequence[ShardEntry], versions: Iterable[tuple[int, Sequenc
 
 def _version(manifest: Mapping[str, Any], configs: Sequence[str], folder: str) -> list[str]:
     """Which version it is, if it is not the first one, and how an older one is loaded."""
-    version = manifest["snapshot"]["version"]
+    version = manifest["version"]
     if version == 1:
         return []
     newest = f"It is version {version} of the dataset."

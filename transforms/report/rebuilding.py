@@ -37,7 +37,7 @@ def recipe_text(manifest: Mapping[str, Any], changes: Mapping[str, Any] | None =
     if rejected > Budgets.max_reject_fraction * read:
         recipe["max_reject_fraction"] = -(-1000 * rejected // read) / 1000
     about = ""
-    if manifest.get("snapshot", {}).get("increments", 1) > 1:
+    if manifest["increments"] > 1:
         about = "# Of the first build. What was appended later has the same options, and other inputs.\n"
     return about + yaml.dump(recipe, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
