@@ -160,7 +160,7 @@ def _finished_manifest(options: Options, folder: Folder, sources: Sequence[Sourc
     version = newest(folder)
     if version is None:
         check_format(folder)
-        if exists(folder.success):
+        if exists(folder.manifest):
             raise UserError(f"{folder.output}: the dataset has no versions. Copy its folder _chatmill, too.")
         return None
     if not all(map(version.has, begun_since_commit(folder, version))):

@@ -94,7 +94,7 @@ def check_appendable(folder: Folder, options: Options, sources: Sequence[Source]
     version = newest(folder)
     if version is None:
         check_format(folder)
-        if exists(folder.success):
+        if exists(folder.manifest):
             raise UserError(
                 f"{folder.output}: its versions are missing, so it cannot be appended to. Copy its folder _chatmill, "
                 "too."

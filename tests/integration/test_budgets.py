@@ -1,4 +1,4 @@
-"""Budgets: a run that exceeds one fails before _SUCCESS, and is finished by the same command with a larger one."""
+"""Budgets: a run that exceeds one fails before its commit, and is finished by the same command with a larger one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_run_over_its_budgets_fails_with_one_message_and_is_finished_with_larg
         "max_unprinted_fraction 0.0",
     ):
         assert line in ended.err
-    assert not (output / "_SUCCESS").exists() and not (output / "_chatmill" / "versions").exists()
+    assert not (output / "manifest.json").exists() and not (output / "_chatmill" / "versions").exists()
     written = {path: path.stat().st_mtime_ns for path in output.glob("*/*.parquet")}
     assert sorted(name_in_increment(path.name) for path in written) == [
         "records-000000-000.parquet",

@@ -438,6 +438,7 @@ def of_0_2(output: Path) -> None:
     """Let a dataset be as 0.2 wrote it."""
     shutil.rmtree(output / VERSIONS)
     (output / STATE / "job.json").write_text("{}")
+    (output / "_SUCCESS").touch()
     manifest = json.loads((output / "manifest.json").read_bytes())
     del manifest["version"]
     names = {
@@ -476,7 +477,7 @@ def test_dataset_of_an_earlier_version_is_read_as_input_and_built_again_and_all_
     assert broken_laws(output) == [] and Dataset(str(output)).version == 1
     named = {file["path"] for file in (*manifest_of(output)["shards"], *manifest_of(output)["exceptions"])}
     assert {*published(output)} == {*named, "data/notes.txt"}
-    assert not (output / STATE / "log").exists()
+    assert not (output / STATE / "log").exists() and not (output / "_SUCCESS").exists()
     assert run(*command_of("expire", output, made))[0] == 0
 
 
@@ -495,7 +496,7 @@ def of_manifest(**values: Any) -> Callable[[Path], None]:
 NOT_WHOLE: list[tuple[str, Callable[[Path], Any], str]] = [
     ("inspect", without_versions(lambda output: shutil.rmtree(output / STATE)), "there is no tokenizer"),
     ("inspect", without_versions(lambda output: shutil.rmtree(output / "data")), ".parquet: the file is missing"),
-    ("stats", without_versions(lambda output: (output / "_SUCCESS").unlink()), "it is not finished"),
+    ("stats", without_versions(lambda output: (output / "manifest.json").unlink()), "it is not finished"),
     (
         "stats",
         without_versions(lambda output: (output / "manifest.json").write_text("{}")),

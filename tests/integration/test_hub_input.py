@@ -160,7 +160,7 @@ def test_killed_build_goes_on_with_the_commit_that_it_was_planned_with(hub, home
     started = start_and_wait_for_receipts(options, tmp_path / "out", 2, **environment_of(hub, home))
     os.killpg(started.pid, signal.SIGKILL)
     started.communicate()
-    assert not (tmp_path / "out/_SUCCESS").exists()
+    assert not (tmp_path / "out/manifest.json").exists()
     repo.commit({"data/train_sft-00001-of-00003.jsonl": as_lines(records(5, 6))})
     code, _, err = run(*options, f"--output={tmp_path}/out", ONE)
     assert code == 0, err

@@ -109,7 +109,7 @@ def test_no_process_is_left_and_the_same_command_goes_on_within_a_second(command
         shown, code = done.stdout + done.stderr, done.returncode
     else:
         again = start()
-        while not (output / "_SUCCESS").exists():
+        while not (output / "manifest.json").exists():
             assert again.poll() is None
             time.sleep(0.1)
         again.send_signal(signal.SIGTERM)

@@ -26,7 +26,7 @@ from transforms import Dataset
 
 OPTIONS = [f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--direct_num_workers=1"]
 SEVERAL = ["--split_bytes=2000", "--validation_fraction=0.2"]
-DERIVED = ["README.md", "_SUCCESS", "manifest.json", "report.html"]
+DERIVED = ["README.md", "manifest.json", "report.html"]
 FILES_IN_COMMIT = 256
 
 
@@ -126,7 +126,7 @@ def test_pushed_dataset_is_loaded_by_its_name(versions, hub, push, loaded, tmp_p
     code, printed = push(versions[0], "--private")
     shards = shards_in(versions[0])
     assert (code, len(shards) > 2) == (0, True)
-    sent = f"has version 1: {len(shards) + 4} files sent in 1 commit, 0 there already, 0 deleted."
+    sent = f"has version 1: {len(shards) + 3} files sent in 1 commit, 0 there already, 0 deleted."
     assert printed == f"{hub.endpoint}/datasets/me/mine {sent}\n"
     assert_has(hub, versions[0])
     assert hub.repos["me/mine"].is_private
@@ -143,7 +143,7 @@ def test_append_sends_its_own_shards_alone_and_the_earlier_version_has_its_name(
     code, printed = push(versions[1])
     new = {*shards_in(versions[1])} - {*shards_in(versions[0])}
     assert code == 0
-    there = len(shards_in(versions[0])) + 1  # and _SUCCESS
+    there = len(shards_in(versions[0]))
     assert f"{len(new) + 3} files sent in 1 commit, {there} there already, 0 deleted" in printed
     assert hub.upload_bytes == sum((versions[1] / path).stat().st_size for path in new)
     assert_has(hub, versions[1])
@@ -228,7 +228,7 @@ def test_many_files_are_pushed_in_several_commits_and_readers_see_the_last_alone
     repo = hub.repos["me/mine"]
     _, earlier, *_ = repo.history()
     assert b"chatmill-push-is-not-finished/*" in earlier.files["README.md"].content
-    assert not {"manifest.json", "_SUCCESS"} & earlier.files.keys()
+    assert "manifest.json" not in earlier.files
     # Readers of the first version keep it until the last commit of the next one.
     before = repo.files()
     code, printed = push(many[1], "--with_rejects")

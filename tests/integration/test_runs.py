@@ -220,8 +220,7 @@ def test_what_is_derived_of_a_finished_dataset_is_written_again_if_it_is_damaged
     output = Path(shutil.copytree(small, tmp_path / "out"))
     for name in ("manifest.json", "README.md", "recipe.yaml"):
         (output / name).write_bytes(b"\0")
-    for name in ("SHA256SUMS", "_SUCCESS"):
-        (output / name).unlink()
+    (output / "SHA256SUMS").unlink()
     ended = build(*SMALL_JOB, f"--output={output}")
     said = [line for line in ended.err.splitlines() if not line.startswith("chatmill: hint for ")]
     assert ended.code == 0 and len(said) == 1 and "is finished already" in said[0]
@@ -230,7 +229,7 @@ def test_what_is_derived_of_a_finished_dataset_is_written_again_if_it_is_damaged
 
 def test_what_killed_processes_left_is_removed(build, stopped):
     output, expected = stopped
-    left = [output / "_SUCCESS", output / "manifest.json", first_receipt(output), first_shard(output)]
+    left = [output / "SHA256SUMS", output / "manifest.json", first_receipt(output), first_shard(output)]
     left = [path.with_name(f"{path.name}.{'0a' * 16}") for path in left]
     # A task had another shard when it was cut into shards of another size.
     left.append(Path(str(first_shard(output)).replace("-000000-000.", "-000000-099.")))
@@ -273,7 +272,7 @@ def test_tokenizer_that_is_replaced_after_the_job_was_planned_is_refused(build, 
     stored = stored_tokenizer(output) / "tokenizer.json"
     message = f"chatmill: {stored.parent}: the tokenizer was changed during the build. Run the same command again.\n"
     assert ended.code == 2 and ended.err.endswith(message), ended.err  # after the progress, on a busy machine
-    assert not (output / "_SUCCESS").exists()
+    assert not (output / "manifest.json").exists()
     monkeypatch.undo()
     ended = build(*SMALL_JOB, f"--output={output}")
     assert (ended.code, ended.err.splitlines()[0]) == (
@@ -298,7 +297,7 @@ def test_too_many_rejects_fail_the_run_which_resumes_if_more_are_allowed(build, 
     assert ended.code == 1
     assert "10 of 100 records were rejected, more than max_reject_fraction 0.01" in ended.err
     assert f"bad_message (10): {corpus}, byte 0: messages is a string" in ended.err
-    assert not (output / "_SUCCESS").exists() and not (output / "manifest.json").exists()
+    assert not (output / "manifest.json").exists()
     ended = build(*options_for(corpus, output), "--max_reject_fraction=0.2")
     assert ended.code == 0, ended.err
     assert manifest_of(output)["records"] == {
@@ -311,10 +310,10 @@ def test_a_finished_dataset_is_left_alone_until_overwritten(build, corpus, tmp_p
     output = tmp_path / "out"
     allowed = "--max_reject_fraction=0.2"
     assert build(*options_for(corpus, output), allowed).code == 0
-    before, written = digests(output), (output / "_SUCCESS").stat().st_mtime_ns
+    before, written = digests(output), (output / "manifest.json").stat().st_mtime_ns
     again = build(*options_for(corpus, output), allowed)
     assert again.code == 0 and "is finished already" in again.err and "records read" in again.out
-    assert (output / "_SUCCESS").stat().st_mtime_ns == written
+    assert (output / "manifest.json").stat().st_mtime_ns == written
     same = shutil.copytree(TOKENIZER, tmp_path / "same")
     assert build(*options_for(corpus, output), allowed, f"--tokenizer={same}").code == 0
     assert digests(output) == before
@@ -446,7 +445,7 @@ def test_a_corpus_of_rejects_alone_fails_with_the_first_record_of_each_reason(bu
     advice = "--schema chosen"
     warning = f"chatmill: warning: a chosen and a rejected answer ({corpus}, byte 9) are"
     assert ended.err.count(warning) == 1 and ended.err.count(advice) == 2
-    assert not (tmp_path / "out" / "_SUCCESS").exists()
+    assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 def test_layout_of_the_rows_is_in_the_card_the_manifest_and_each_parquet_file(build, tmp_path):

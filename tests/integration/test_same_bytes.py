@@ -289,7 +289,7 @@ def workers_of_beam(job: Job, output: Path, _: pytest.FixtureRequest) -> None:
 
 
 # What is changed when all is written: the commit, what is derived from it, and what is removed.
-LAST_CHANGES = ("/_chatmill/versions/", "README.md", "manifest.json", "_SUCCESS", "plan.jsonl")
+LAST_CHANGES = ("/_chatmill/versions/", "README.md", "SHA256SUMS", "manifest.json", "plan.jsonl")
 
 
 def killed_at_a_change(job: Job, output: Path, request: pytest.FixtureRequest) -> None:
@@ -332,14 +332,14 @@ def killed_with_workers(job: Job, output: Path, request: pytest.FixtureRequest) 
 
 
 def power_cut(job: Job, output: Path, request: pytest.FixtureRequest) -> None:
-    """After some sync, drawn. After each of them nothing refers to what is lost, and _SUCCESS is not too early."""
+    """After some sync, drawn. After each of them nothing refers to what is lost, and the manifest is not too early."""
     disk = Disk(output.parent)
     with disk.watched():
         build(job, output, ONE)
     expected, finished, states = digests(output), 0, disk.states()
     for files in states:
         assert lost_shards(files) == []
-        if "out/_SUCCESS" in files and len(job.commands) == 1:
+        if "out/manifest.json" in files and len(job.commands) == 1:
             finished += 1
             left = {name.removeprefix("out/"): sha256(content) for name, content in files.items()}
             assert {name: digest for name, digest in left.items() if not name.startswith("_chatmill/")} == expected

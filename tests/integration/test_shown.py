@@ -324,7 +324,7 @@ def test_commit_without_a_report_removes_that_of_an_earlier_commit(tmp_path):
     options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out"]
     assert chatmill("build", *options) == 0 and (tmp_path / "out" / "report.html").exists()
     assert chatmill("build", *options, "--overwrite", "--report=none") == 0
-    assert (tmp_path / "out" / "_SUCCESS").exists() and not (tmp_path / "out" / "report.html").exists()
+    assert (tmp_path / "out" / "manifest.json").exists() and not (tmp_path / "out" / "report.html").exists()
     assert Dataset(f"{tmp_path}/out").version == 2
 
 

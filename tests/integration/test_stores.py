@@ -101,7 +101,7 @@ def test_shards_in_a_bucket_are_the_same_as_on_a_disk(build, store, proxy, outpu
         assert len(uploads) == len(on_disk) > 3
     assert not [request for request in proxy.log if re.search("copy|rewriteTo|compose", request, re.IGNORECASE)]
     assert shards_in(store, output) == on_disk
-    assert store.files.exists(f"{output}/_SUCCESS")
+    assert store.files.exists(f"{output}/manifest.json")
     assert not store.names(f"{output}/_chatmill/building")
     assert json.loads(done.out.splitlines()[-1])["status"] == "done"
     for name in store.names(output):
@@ -162,7 +162,7 @@ def test_run_that_was_killed_is_resumed_in_a_bucket(build, store, output, on_dis
     whole = [name for name in receipts if name.endswith("-00000.json") and json.loads(store.files.cat(name))["last"]]
     paths = [shard["path"] for name in whole for shard in json.loads(store.files.cat(name))["shards"]]
     written = {path: store.files.modified(f"{output}/{path}") for path in paths}
-    assert not store.files.exists(f"{output}/_SUCCESS")
+    assert not store.files.exists(f"{output}/manifest.json")
     done = build(*options_of(store, output, ONE))
     assert done.code == 0, done.err
     assert shards_in(store, output) == on_disk

@@ -49,7 +49,7 @@ def test_worker_that_dies_is_reported_in_one_line_with_its_task_and_its_position
     assert done.stderr.startswith("chatmill: a worker ") and f"{how} in task " in done.stderr
     assert f", {CHATS}/" in done.stderr and ", from byte " in done.stderr
     assert done.stderr.count("\n") == 1
-    assert not (tmp_path / "out" / "_SUCCESS").exists()
+    assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 @pytest.mark.parametrize(("how", "code"), [("os.abort()", -signal.SIGABRT), ("ctypes.string_at(0)", -signal.SIGSEGV)])

@@ -100,7 +100,7 @@ def test_stopped_run_cancels_its_job(cluster, corpus, tmp_path):
     assert stderr.endswith("chatmill: stopped. Run the same command again, without --overwrite, to go on from here.\n")
     assert "Traceback" not in stderr
     wait_until(lambda: cluster.last_job()["state"] == "CANCELED", seconds=30)
-    assert not (output / "_SUCCESS").exists()
+    assert not (output / "manifest.json").exists()
 
 
 def test_job_continues_after_a_taskmanager_and_its_worker_were_killed(cluster, corpus, local, tmp_path):

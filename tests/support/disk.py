@@ -81,6 +81,6 @@ def lost_shards(files: dict[str, bytes]) -> list[str]:
             named += json.loads(content)["shards"]
         elif "/versions/" in name and name.endswith(".json"):
             named += [file for increment in json.loads(content)["increments"] for file in increment["files"]]
-        elif name == "out/manifest.json" and "out/_SUCCESS" in files:
+        elif name == "out/manifest.json":
             named += json.loads(content)["shards"]
     return [of["path"] for of in named if sha256(files.get(f"out/{of['path']}", b"")) != of["sha256"]]

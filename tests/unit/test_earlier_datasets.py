@@ -30,7 +30,7 @@ def manifest_of(folder: Path, *shards: str, **more: Any) -> bytes:
     return encoded(MANIFEST | {"shards": entries} | more)
 
 
-def write_dataset(folder: Path, parts: str = "job manifest success") -> Path:
+def write_dataset(folder: Path, parts: str = "job manifest") -> Path:
     for path in (folder / "data" / "train-00000-of-00001.parquet", folder / "rejects" / "00000.parquet"):
         path.parent.mkdir(parents=True)
         pq.write_table(pa.table({"input_ids": [[1, 2]]}), path)
@@ -39,8 +39,6 @@ def write_dataset(folder: Path, parts: str = "job manifest success") -> Path:
         (folder / "_chatmill" / "job.json").write_text("{}")
     if "manifest" in parts:
         (folder / "manifest.json").write_bytes(manifest_of(folder, "data/train-00000-of-00001.parquet"))
-    if "success" in parts:
-        (folder / "_SUCCESS").touch()
     (folder / "README.md").write_text("# A dataset")
     return folder
 
@@ -57,7 +55,7 @@ def listed(pattern: Path | str, folder: Path) -> list[str]:
     return [str(Path(url).relative_to(folder)) for url in urls_of(pattern)]
 
 
-@pytest.mark.parametrize("parts", ["job manifest success", "job", "manifest success"])
+@pytest.mark.parametrize("parts", ["job manifest", "job", "manifest"])
 @pytest.mark.parametrize("place", ["out", "more/out", "out/2026/11"])
 def test_a_dataset_below_a_folder_is_not_read_and_logged(corpus, caplog, place, parts):
     write_dataset(corpus / place, parts)
@@ -69,7 +67,7 @@ def test_a_dataset_below_a_folder_is_not_read_and_logged(corpus, caplog, place, 
     )
 
 
-@pytest.mark.parametrize("parts", ["job manifest success", "manifest success"])
+@pytest.mark.parametrize("parts", ["job manifest", "manifest"])
 def test_a_dataset_that_is_named_gives_its_rows_and_not_its_rejects(corpus, caplog, parts):
     out = write_dataset(corpus / "out", parts)
     write_dataset(out / "data" / "nested")
@@ -91,7 +89,7 @@ def test_a_glob_does_not_read_a_dataset_that_only_its_signs_match(corpus, caplog
 
 def test_a_folder_that_has_only_the_names_of_a_dataset_is_read(corpus):
     other = corpus / "other"
-    write_dataset(other, "success")
+    write_dataset(other, "")
     (other / "manifest.json").write_text('{"files": 3}')
     assert "other/data/train-00000-of-00001.parquet" in listed(corpus, corpus)
 

@@ -64,7 +64,7 @@ def verify(url: str) -> Verification:
         dataset = Dataset(url)
     except Unfinished:
         problem = "it is missing: the dataset is not finished, or was not copied completely"
-        found.faults.append(Fault("_SUCCESS", problem))
+        found.faults.append(Fault("manifest.json", problem))
         return found
     except InputError as error:
         found.faults.append(_of_error(url_and_version(url)[0], error))

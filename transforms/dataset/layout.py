@@ -27,7 +27,7 @@ PUBLISHED = tuple(_NAMES)
 # The folders, below `_chatmill`, of what the jobs of several versions may have in common.
 STORED = ("tokenizers", "formatters", "evaluations")
 # What a dataset consists of.
-PARTS = ("_SUCCESS", "manifest.json", "report.html", "README.md", "recipe.yaml", "SHA256SUMS", *PUBLISHED, "_chatmill")
+PARTS = ("manifest.json", "report.html", "README.md", "recipe.yaml", "SHA256SUMS", *PUBLISHED, "_chatmill")
 _INCREMENT = "[0-9a-f]{16}"
 # The numbers of the task, and of its shard, follow. What the reference made again has an r.
 _PUBLISHED = re.compile(
@@ -66,7 +66,6 @@ class Folder:
         self.checksums = join(output, "SHA256SUMS")
         # What the urls of the increment's files of exceptions begin with.
         self.records = join(output, "records", f"records-{increment}")
-        self.success = join(output, "_SUCCESS")
 
     def tokenizer(self, fingerprint: str) -> str:
         """Return the url of the stored files of a tokenizer. A dataset that was overwritten has those of both."""

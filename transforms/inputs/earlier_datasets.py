@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from transforms.base.phrases import counted
+from transforms.outputs import output_folders
 
 _STATE = "_chatmill"  # of each dataset, finished or not
 _READ_FORMAT = "parquet"
-_MANIFEST, _SUCCESS = "manifest.json", "_SUCCESS"  # of a copy without its folder _chatmill
+_MANIFEST = "manifest.json"
 
 
 def dataset_folders(names: Collection[str], read: Callable[[str], bytes]) -> list[str]:
@@ -26,11 +27,13 @@ def dataset_folders(names: Collection[str], read: Callable[[str], bytes]) -> lis
         The folders, relative to the same folder and in order; "" is that folder itself.
     """
     found = {before.rstrip("/") for name in names for before, state, _ in [_at_state(name)] if state}
-    for name in names:
+    folders = {posixpath.dirname(name) for name in names}
+    for name in names:  # of a copy without its folder _chatmill
         folder = posixpath.dirname(name)
-        is_candidate = posixpath.basename(name) == _MANIFEST and posixpath.join(folder, _SUCCESS) in names
-        if is_candidate and folder not in found and _manifest(read(name)):
-            found.add(folder)
+        if posixpath.basename(name) == _MANIFEST and folder not in found:
+            has_rows = any(posixpath.join(folder, part) in folders for part in output_folders())
+            if has_rows and _manifest(read(name)):
+                found.add(folder)
     return sorted(found)
 
 

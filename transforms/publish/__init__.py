@@ -1,1 +1,1 @@
-"""How a dataset is committed, and what is derived from its newest version: manifest.json, _SUCCESS, card, report."""
+"""How a dataset is committed, and what is derived from its newest version: manifest.json, card, report."""

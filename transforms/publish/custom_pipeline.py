@@ -142,7 +142,7 @@ class CustomJob(msgspec.Struct, frozen=True):
 
 @takes(WriteOptions)
 class WriteDataset(beam.PTransform):
-    """Write rows as a dataset, and commit it once all are written: manifest, card, _SUCCESS.
+    """Write rows as a dataset, and commit it once all are written: manifest, card, report.
 
     PCollection[Chunks[Rows]] -> PCollection[str], the url of the manifest. The rows must come from one
     ReadConversations. Each run writes a dataset of its own: it is not resumed, and what is there is not replaced. Of

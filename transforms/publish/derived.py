@@ -101,7 +101,8 @@ def _remove_earlier(folder: Folder) -> None:
     if manifest and manifest.format < FORMAT:
         for path in manifest.paths():
             remove(join(folder.output, path))
-        remove(join(folder.state, "log"))
+        for name in ("_SUCCESS", "_chatmill/log"):
+            remove(join(folder.output, name))
 
 
 def checksums_of(version: Version) -> bytes:
@@ -146,5 +147,4 @@ def _derived_from(folder: Folder, version: Version) -> tuple[dict[str, Any], dic
         folder.recipe: stored_recipe(manifest),
         folder.checksums: checksums_of(version),
         folder.manifest: encode_manifest(manifest),
-        folder.success: b"",
     }

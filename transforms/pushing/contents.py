@@ -16,7 +16,7 @@ from transforms.report.card import dataset_card
 from transforms.report.page import report_of
 from transforms.storage.files import exists, join, read_bytes
 
-CARD, MANIFEST, REPORT, SUCCESS = "README.md", "manifest.json", "report.html", "_SUCCESS"
+CARD, MANIFEST, REPORT = "README.md", "manifest.json", "report.html"
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Contents:
 
     Attributes:
         data: the files that the version names, in its order.
-        derived: the contents of manifest.json, report.html and _SUCCESS, by path.
+        derived: the contents of manifest.json and report.html, by path.
         card: the text of README.md.
         shards: the path and the sha256 of each shard of the version: what makes it the version that it is.
     """
@@ -68,7 +68,7 @@ def contents_of(dataset: Dataset, name: str, with_rejects: bool) -> Contents:
     manifest, folder = dataset.manifest, dataset.folder
     entries = [*manifest["shards"], *(manifest["exceptions"] if with_rejects else ())]
     data = [DataFile(each["path"], join(dataset.url, each["path"]), each["sha256"], each["bytes"]) for each in entries]
-    derived = {MANIFEST: encode_manifest(manifest), SUCCESS: b""}
+    derived = {MANIFEST: encode_manifest(manifest)}
     if exists(folder.report):
         with reading(folder.report):
             derived[REPORT] = report_of(folder, manifest) if dataset.stored_version else read_bytes(folder.report)

@@ -44,7 +44,7 @@ _OF_REJECTS = re.compile(r"(.+)/records/records-([0-9a-f]{16})(-.*)?")
 
 
 class Unfinished(UserError):
-    """A dataset that has no _SUCCESS."""
+    """A dataset that has no version, and no manifest.json."""
 
 
 class Dataset:
@@ -79,13 +79,13 @@ class Dataset:
             self.manifest = self.stored_version.manifest()
             return
         check_format(self.folder)
-        if not exists(self.folder.success):
-            if exists(self.folder.state) or exists(self.folder.manifest):
+        if not exists(self.folder.manifest):
+            if exists(self.folder.state):
                 raise Unfinished(
-                    f"{url}: the dataset has no _SUCCESS, so it is not finished. Finish it with the command that began "
-                    "it, or copy all of its files."
+                    f"{url}: the dataset has no manifest.json, so it is not finished. Finish it with the command that "
+                    "began it, or copy all of its files."
                 )
-            raise UserError(f"{url}: there is no dataset. Give the folder that a build wrote, with its _SUCCESS.")
+            raise UserError(f"{url}: there is no dataset. Give the folder that a build wrote, with its manifest.json.")
         self.manifest = _read_manifest(self.folder.manifest)
         if version not in (None, self.version):
             raise UserError(f"{url}: there is no version {version}; it has version {self.version}.")
@@ -308,7 +308,7 @@ def is_finished(url: str) -> bool:
     if _OF_REJECTS.fullmatch(url):
         return False
     folder = Folder(url_and_version(url)[0])
-    return bool(numbers(folder)) or exists(folder.success)
+    return bool(numbers(folder)) or exists(folder.manifest)
 
 
 class FailedBuild:
