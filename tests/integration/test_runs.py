@@ -388,7 +388,7 @@ def test_records_that_the_reference_handled_are_noted_if_they_are_many(build, co
     output, allowed = tmp_path / "out", "--max_reject_fraction=0.2"
     assert build(*options_for(corpus, output), allowed).code == 0
     of_reasons = {"rendered_by_reference": reasons, "tokenized_by_reference": {}}
-    first = {"rendered_by_reference": {"source": "a.jsonl", "position": "byte 7", "detail": "why"}}
+    first = {"rendered_by_reference": {"file": "a.jsonl", "position": "byte 7", "detail": "why"}}
     edit_version(output, lambda of: of["total"].update(of_reasons, first_examples=first))
     err = build(*options_for(corpus, output), allowed).err
     if note is None:
