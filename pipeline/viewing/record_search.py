@@ -22,6 +22,7 @@ from transforms.dataset.layout import SPLITS
 from transforms.reading.reader import Dataset, FailedBuild
 from transforms.reading.row_examples import examples_of
 from transforms.rows.columns import PROVENANCE_COLUMNS
+from transforms.rows.layout import RowLayout
 from transforms.tokens.decoding import TokenDecoder
 
 # What is shown: a row, a reject, a line of the exceptions about a record without a row, or a note as a sentence.
@@ -81,7 +82,7 @@ def search(dataset: Dataset, decoder: TokenDecoder, split: str, text: str, limit
         raise UserError("--search: the rows have no input_ids, so there is no text to search.")
     found, rows = 0, dataset.row_count(split)
     for _, first, batch in dataset.rows(split, columns):
-        for row in _rows_with(text, decoder, batch, dataset.packed):
+        for row in _rows_with(text, decoder, batch, dataset.layout):
             if found == limit:
                 yield f"{counted(limit, 'row')} shown, of the first {first + row:,} of {rows:,}; --limit shows more."
                 return
@@ -90,12 +91,17 @@ def search(dataset: Dataset, decoder: TokenDecoder, split: str, text: str, limit
     yield f"{found:,} of {rows:,} rows of {split} have it."
 
 
-def _rows_with(text: str, decoder: TokenDecoder, batch: pa.RecordBatch, packed: bool) -> Iterator[int]:
+def _rows_with(text: str, decoder: TokenDecoder, batch: pa.RecordBatch, layout: RowLayout) -> Iterator[int]:
     """The numbers of the rows of a batch with an example that has a text."""
-    examples = examples_of(batch, packed, shift_labels=False)
-    of_examples = [ids.tolist() for ids in np.split(examples.ids.astype(np.uint32), examples.offsets[1:-1])]
-    found = [text in decoded for decoded in decoder.texts(of_examples)]
-    yield from np.unique(np.repeat(np.arange(len(batch)), examples.counts)[found]).tolist()
+    # Through Python numbers it would take a second for each row group.
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    rows = [
+        examples_of({name: np.from_dlpack(column[row].values) for name, column in columns.items()}, layout)
+        for row in range(len(batch))
+    ]
+    ids = [of_example.tolist() for row in rows for of_example in np.split(row.ids, row.offsets[1:-1])]
+    found = np.array([text in decoded for decoded in decoder.texts(ids)])
+    yield from np.unique(np.repeat(np.arange(len(rows)), [len(row.offsets) - 1 for row in rows])[found]).tolist()
 
 
 def reject(dataset: Dataset | FailedBuild, number: int) -> Iterator[Found]:

@@ -8,13 +8,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from pipeline.viewing.view import Marked, as_text, legend, marked_tokens, runs, shown_tokens, visible
 from transforms.base.phrases import counted
 from transforms.outputs import ShardEntry, stem_of
 from transforms.reading.reader import READ_FORMAT, Dataset
-from transforms.reading.row_examples import EXAMPLE_COLUMNS, examples_of
+from transforms.reading.row_examples import examples_of
 from transforms.rows import IGNORED
 from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS
 from transforms.rows.parts import KINDS, kinds_of
@@ -114,16 +113,15 @@ def read_row_of_shard(dataset: Dataset, shard: ShardEntry, in_shard: int) -> Row
     place = shard["split"], number, shard["path"], in_shard
     if not dataset.layout.has_ids:
         return Row(*place, [], "The rows have no input_ids, so there is no text to show.")
-    names = [name for name in EXAMPLE_COLUMNS if name in values]
-    lists = [_list_array(values[name]) for name in names]
-    found = examples_of(pa.RecordBatch.from_arrays(lists, names), dataset.packed, dataset.layout.shift_labels)
+    found = examples_of(values, dataset.layout)
     note = ""
-    if not found.are_known:
+    if not dataset.layout.has_segments:
         note = "The rows have neither seq_lengths nor position_ids, so the examples are not shown separately."
     elif not {"labels", "loss_mask", "chosen_mask", "completion_mask"} & values.keys():
         note = "The rows have no labels, so what is trained on is not shown."
     kept = {name: value for name, value in values.items() if name not in (*OUTPUT_COLUMNS, *PROVENANCE_COLUMNS)}
-    origins, lines = _origins(values, len(found.offsets) - 1), _lines_of_row(dataset, shard, in_shard)
+    origins = _origins(values, len(found.offsets) - 1)
+    lines = _lines_of_row(dataset, shard, in_shard) if dataset.layout.has_segments else {}
     examples = []
 
     def is_of_examples(value: Any) -> bool:
@@ -133,15 +131,8 @@ def read_row_of_shard(dataset: Dataset, shard: ShardEntry, in_shard: int) -> Row
         kinds = None if found.parts is None else kinds_of(found.parts[start:stop])
         own = {name: value[segment] if is_of_examples(value) else value for name, value in kept.items()}
         example = Example(found.ids[start:stop], found.labels[start:stop], origins[segment], own, kinds=kinds)
-        examples.append(with_line(example, lines[segment]) if found.are_known and segment in lines else example)
+        examples.append(with_line(example, lines[segment]) if segment in lines else example)
     return Row(*place, examples, note)
-
-
-def _list_array(values: list[int]) -> pa.Array:
-    """A column of one row. Of values in Python or numpy, pyarrow would import pandas first, which takes 0.3 seconds."""
-    numbers, offsets = np.array(values, np.int32), np.array([0, len(values)], np.int32)
-    flat = pa.Array.from_buffers(pa.int32(), len(numbers), [None, pa.py_buffer(numbers)])
-    return pa.Array.from_buffers(pa.list_(pa.int32()), 1, [None, pa.py_buffer(offsets)], children=[flat])
 
 
 def _lines_of_row(dataset: Dataset, shard: ShardEntry, in_shard: int) -> dict[int, dict[str, Any]]:

@@ -22,7 +22,7 @@ from transforms.base.hidden import HIDDEN
 from transforms.base.phrases import in_bytes
 from transforms.dataset.layout import Folder
 from transforms.model.statistics import at_most, bins_of
-from transforms.reading.excerpts import Excerpt, read_excerpts
+from transforms.report.excerpts import Excerpt, read_excerpts
 from transforms.report.rebuilding import recipe_text
 from transforms.report.texts import contamination_text, mix_of_source, unread_events_text, unread_text
 from transforms.report.warnings import warnings

@@ -88,7 +88,7 @@ def read_excerpts(folder: Folder, manifest: Mapping[str, Any]) -> list[Excerpt]:
         wanted = (_ROWS - len(found)) // (len(chosen) - number)
         rows = _first_rows(folder, shard, layout)
         for row in _spread(len(rows), wanted):
-            examples = examples_of(rows.slice(row, 1), layout.packed, layout.shift_labels)
+            examples = examples_of(rows.slice(row, 1).to_pylist()[0], layout)
             found.append((shard["path"], row, examples))
     decoder = TokenDecoder.load(folder.tokenizer(manifest["job"]["tokenizer"]))
     return [_excerpt(*row, decoder) for row in found]
