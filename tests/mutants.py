@@ -1081,7 +1081,7 @@ MUTANTS = [
     # Reading a dataset.
     Mutant(
         "row_at_border_of_shard",
-        "transforms/reading/reader.py",
+        "transforms/dataset/reader.py",
         'if 0 <= left < shard["rows"]:',
         'if 0 <= left <= shard["rows"]:',
         "the first row of a shard is looked for in the one before",

@@ -16,12 +16,11 @@ if TYPE_CHECKING:
         UserError,
     )
     from transforms.chat.config import RenderConfig
+    from transforms.dataset.reader import Dataset, shards
     from transforms.model.batches import Examples, Slice, Task
     from transforms.model.chunks import Chunks
     from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, TokenRow
     from transforms.publish.custom_pipeline import ReadConversations, WriteDataset
-    from transforms.reading.reader import Dataset
-    from transforms.reading.shard_urls import shards
     from transforms.steps.custom import FilterExamples, MapExamples
     from transforms.steps.functions import pack, parse, tokenize
     from transforms.steps.label import BuildLabels
@@ -46,8 +45,8 @@ _HOMES = {
     "BuildLabels": "steps.label",
     "TruncateOrPack": "steps.pack",
     "WriteDataset": "publish.custom_pipeline",
-    "Dataset": "reading.reader",
-    "shards": "reading.shard_urls",
+    "Dataset": "dataset.reader",
+    "shards": "dataset.reader",
     "Task": "model.batches",
     "Slice": "model.batches",
     "Chunks": "model.chunks",

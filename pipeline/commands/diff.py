@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from transforms.audit.differences import Differences
-    from transforms.reading.reader import Dataset
+    from transforms.dataset.reader import Dataset
 
 _TITLES = {"job": "changed in the job", "records": "changed records", "sums": "changed sums"}
 
@@ -33,7 +33,7 @@ def run(arguments: Sequence[str]) -> int:
     options = _parse(arguments)
 
     from transforms.audit.differences import compare
-    from transforms.reading.reader import Dataset
+    from transforms.dataset.reader import Dataset
 
     datasets = Dataset(options.a), Dataset(options.b)
     found = compare(*(dataset.manifest for dataset in datasets))

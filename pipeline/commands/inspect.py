@@ -11,7 +11,7 @@ from transforms.base.errors import UserError
 
 if TYPE_CHECKING:
     from pipeline.viewing.record_search import Found
-    from transforms.reading.reader import Dataset, FailedBuild
+    from transforms.dataset.reader import Dataset, FailedBuild
     from transforms.tokens.decoding import TokenDecoder
 
 _LIMIT = 5
@@ -32,7 +32,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     options = _parse(arguments)
 
-    from transforms.reading.reader import Dataset, FailedBuild, is_finished
+    from transforms.dataset.reader import Dataset, FailedBuild, is_finished
     from transforms.tokens.decoding import TokenDecoder
 
     of_rejects = options.reject is not None or options.reason is not None
@@ -47,7 +47,7 @@ def _found(dataset: Dataset | FailedBuild, decoder: TokenDecoder, options: argpa
     """What the options ask for."""
     from pipeline.viewing import record_search as finding
     from pipeline.viewing.row_view import read_row
-    from transforms.reading.reader import FailedBuild
+    from transforms.dataset.reader import FailedBuild
 
     if options.reject is not None:
         return finding.reject(dataset, options.reject)

@@ -44,8 +44,8 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
 
     from transforms.dataset.layout import Folder
+    from transforms.dataset.reader import Dataset, url_of_all
     from transforms.dataset.versions import history
-    from transforms.reading.reader import Dataset, url_of_all
 
     versions = [*history(Folder(url_of_all(options.dataset)))]
     described = [_described(*each) for each in zip_longest(versions, versions[1:])][::-1]

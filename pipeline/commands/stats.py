@@ -48,7 +48,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("dataset", metavar="OUT", help="the folder or url of a dataset")
     parser.add_argument("--json", action="store_true", default=False, help="print the statistics as JSON")
     options = parser.parse_args(arguments)
-    from transforms.reading.reader import Dataset
+    from transforms.dataset.reader import Dataset
 
     manifest = Dataset(options.dataset).manifest
     if options.json:

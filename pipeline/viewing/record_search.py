@@ -19,8 +19,8 @@ from transforms.base.checks import did_you_mean
 from transforms.base.errors import UserError
 from transforms.base.phrases import counted
 from transforms.dataset.layout import SPLITS
-from transforms.reading.reader import Dataset, FailedBuild
-from transforms.reading.row_examples import examples_of
+from transforms.dataset.reader import Dataset, FailedBuild
+from transforms.dataset.row_examples import examples_of
 from transforms.rows.columns import PROVENANCE_COLUMNS
 from transforms.rows.layout import RowLayout
 from transforms.tokens.decoding import TokenDecoder

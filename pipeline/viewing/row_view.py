@@ -11,9 +11,9 @@ import numpy as np
 
 from pipeline.viewing.view import Marked, as_text, legend, marked_tokens, runs, shown_tokens, visible
 from transforms.base.phrases import counted
+from transforms.dataset.reader import READ_FORMAT, Dataset
+from transforms.dataset.row_examples import examples_of
 from transforms.outputs import ShardEntry, stem_of
-from transforms.reading.reader import READ_FORMAT, Dataset
-from transforms.reading.row_examples import examples_of
 from transforms.rows import IGNORED
 from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS
 from transforms.rows.parts import KINDS, kinds_of

@@ -16,8 +16,8 @@ from pipeline.viewing.row_view import print_preview
 from transforms.base.phrases import counted, most_of
 from transforms.chat.parity.contexts import KINDS
 from transforms.dataset.layout import Folder
+from transforms.dataset.reader import Dataset
 from transforms.outputs import loading_code
-from transforms.reading.reader import Dataset
 from transforms.report.texts import described_source, records_compared, unread_events_text, unread_text
 from transforms.report.warnings import DatasetWarning, warnings
 

@@ -33,7 +33,6 @@ LAYERS = [
     {"transforms.steps"},
     {"transforms.corpus"},
     {"transforms.dataset"},
-    {"transforms.reading"},
     {"transforms.report"},
     {"transforms.publish"},
     {"transforms.audit", "transforms.pushing"},

@@ -22,9 +22,9 @@ from transforms.dataset.layout import (
     is_stored,
     last_written,
 )
+from transforms.dataset.reader import Dataset, url_of_all
 from transforms.dataset.versions import builds, drop_before, history
 from transforms.publish.derived import check_not_lost, repair
-from transforms.reading.reader import Dataset, url_of_all
 from transforms.storage.files import join
 from transforms.storage.lock import Lock
 from transforms.storage.walking import modified_below, names_below

@@ -19,12 +19,12 @@ from fsspec.implementations.local import LocalFileSystem
 from huggingface_hub import CommitOperationAdd
 
 from transforms.base.errors import InputError, Unavailable, UserError
+from transforms.dataset.reader import Dataset, reading
 from transforms.dataset.versions import read_version
 from transforms.pushing.card_header import with_header_of
 from transforms.pushing.contents import CARD, MANIFEST, Contents, DataFile, contents_of, shards_of
 from transforms.pushing.planning import UNFINISHED, Held, NotReplaceable, Plan, check_replaceable, plan
 from transforms.pushing.repository import Moved, Repository
-from transforms.reading.reader import Dataset, reading
 from transforms.storage.files import file_system, full_url, open_file
 
 # Files in a commit: the Hub may take longer than a minute for more, which a proxy then cuts off.

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.dataset.layout import Folder
+from transforms.dataset.reader import READ_FORMAT, open_shard
+from transforms.dataset.row_examples import EXAMPLE_COLUMNS, RowExamples, examples_of
 from transforms.outputs import ShardEntry
-from transforms.reading.reader import READ_FORMAT, open_shard
-from transforms.reading.row_examples import EXAMPLE_COLUMNS, RowExamples, examples_of
 from transforms.rows.layout import RowLayout
 from transforms.rows.parts import KINDS, kinds_of
 from transforms.tokens.decoding import TokenDecoder

@@ -25,11 +25,11 @@ from transforms.dataset.layout import SPLITS, Folder, check_format
 from transforms.dataset.versions import Version, newest, numbers, read_version
 from transforms.model.counts import Totals
 from transforms.model.receipts import File
-from transforms.outputs import OUTPUT_FORMATS, ShardEntry
+from transforms.outputs import OUTPUT_FORMATS, ShardEntry, most_readable
 from transforms.outputs.parquet import ParquetReader
 from transforms.rows.columns import PROVENANCE_COLUMNS
 from transforms.rows.layout import RowLayout
-from transforms.storage.files import exists, join, mapped, open_file, read_bytes
+from transforms.storage.files import exists, full_url, join, mapped, open_file, read_bytes
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -276,6 +276,28 @@ class Dataset:
     def row_count(self, split: str) -> int:
         """Return the number of rows of a split. split: train or validation."""
         return sum(shard["rows"] for shard in self.readable(split))
+
+
+def shards(output: str, version: int | None = None, split: str | None = None) -> list[str]:
+    """Return the urls of the shards of a version, in order: those in Parquet, if there are any.
+
+        datasets.load_dataset("parquet", data_files={"train": shards("s3://shards/chats", split="train")})
+
+    Args:
+        output: the folder of the dataset.
+        version: of the dataset; None for the newest one.
+        split: train or validation; None for both.
+
+    Raises:
+        UserError: if there is no dataset, or no such version.
+        InputError: if it is damaged.
+        StoreError: if its store fails.
+    """
+    dataset = Dataset(output if version is None else f"{output}@{version}")
+    folder = full_url(dataset.url)
+    entries = dataset.shards(split)
+    format = most_readable(shard["format"] for shard in entries) if entries else None
+    return [join(folder, shard["path"]) for shard in entries if shard["format"] == format]
 
 
 def url_and_version(url: str) -> tuple[str, int | None]:

@@ -1,1 +1,0 @@
-"""How a dataset is read: rows, examples, excerpts."""
