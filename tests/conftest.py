@@ -57,21 +57,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item in kept]
 
 
-@pytest.fixture(autouse=True)
-def no_compiled_template_differs(request, monkeypatch):
-    """Fail if a compiled template is not as `apply_chat_template`, unless a test is marked as one that makes it so."""
-    from transforms.chat.traced.compiled import TemplateCompiler
-
-    compare = TemplateCompiler.compare
-
-    def compared(self: TemplateCompiler, *given: Any) -> None:
-        differs = compare(self, *given)
-        assert differs is None, f"a compiled template differs: {differs.detail}"
-
-    if request.node.get_closest_marker("transformers_differs") is None:
-        monkeypatch.setattr(TemplateCompiler, "compare", compared)
-
-
 @dataclass(frozen=True)
 class BuildResult:
     """The exit code of a build, and what it wrote to stdout and stderr."""

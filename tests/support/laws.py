@@ -28,7 +28,7 @@ def broken_laws(folder: Path | str) -> list[str]:
     """Return each law that a finished dataset on this machine breaks, with its file and the first row."""
     folder = Path(folder)
     manifest = json.loads((folder / "manifest.json").read_bytes())
-    found = [*_of_files(folder, manifest), *_of_sums(manifest)]
+    found = [*_of_files(folder, manifest), *_of_sums(manifest), *_of_notes(manifest)]
     shards = [shard for shard in manifest["shards"] if shard["format"] == "parquet"]
     if found or not shards:
         return found
@@ -71,6 +71,12 @@ def _of_sums(manifest: Mapping[str, Any]) -> Iterator[str]:
             of_shards = sum(shard[what] for shard in manifest["shards"] if shard["format"] == format)
             if of_shards != manifest[what]:
                 yield f"the manifest has {manifest[what]} {what}, and its {format} shards have {of_shards}"
+
+
+def _of_notes(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """No compiled template prints something else than `apply_chat_template`, though such records are rendered again."""
+    if "compiled_template_differs" in manifest["notes"]:
+        yield f"a compiled template differs: {manifest['first_examples']['compiled_template_differs']}"
 
 
 def _examples(manifest: Mapping[str, Any]) -> int:

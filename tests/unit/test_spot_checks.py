@@ -14,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerBase
 
+from pipeline import main
 from support.chats import assistant, batch_of, examples_of, render_config, text_of, user
 from support.datasets import digests, manifest_of, write_jsonl
 from support.drawn import examples
 from support.engines import of_any_engine
+from support.laws import broken_laws
 from support.models import TOKENIZERS
 from support.paths import TOKENIZER
 from support.templates import CHATML
@@ -118,23 +120,28 @@ APPLY = PreTrainedTokenizerBase.apply_chat_template
 
 
 @pytest.fixture
-def transformers_prints_7(monkeypatch):
-    """`apply_chat_template` prints 7 in the place of 6, which no compiled template does."""
+def printed(monkeypatch) -> list[str]:
+    """What `apply_chat_template` has printed; it returns 7 in the place of 6, which no compiled template does."""
+    texts: list[str] = []
 
     def applied(*given: Any, **options: Any) -> Any:
         text = APPLY(*given, **options)
-        return text.replace("6", "7") if isinstance(text, str) else text
+        if not isinstance(text, str):
+            return text
+        texts.append(text)
+        return text.replace("6", "7")
 
     monkeypatch.setattr(PreTrainedTokenizerBase, "apply_chat_template", applied)
+    return texts
 
 
-@pytest.mark.transformers_differs
-def test_records_whose_compiled_template_differs_are_counted_and_warned_of(build, tmp_path, transformers_prints_7):
+def test_records_whose_compiled_template_differs_are_counted_and_warned_of(printed, tmp_path, capfd):
     records = [{"messages": PLAIN if number % 3 else PLAIN[:2]} for number in range(30)]
     chats = write_jsonl(tmp_path / "chats.jsonl", records)
-    options = ["--chat_template", CHATML, "--parity", "off", "--output", tmp_path / "out"]
-    ended = build("--input", chats, "--tokenizer", TOKENIZER, *options)
-    assert ended.code == 0, ended.err
+    options = [f"--input={chats}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path / 'out'}"]
+    assert main(["build", *options, f"--chat_template={CHATML}", "--parity=off"]) == 0
+    (broken,) = broken_laws(tmp_path / "out")
+    assert broken.startswith("a compiled template differs")
     manifest = manifest_of(tmp_path / "out")
     assert manifest["notes"]["compiled_template_differs"] == 20
     first = manifest["first_examples"]["compiled_template_differs"]
@@ -142,21 +149,19 @@ def test_records_whose_compiled_template_differs_are_counted_and_warned_of(build
     assert (
         "warning: 20 records whose compiled template differs from apply_chat_template: they were rendered one by one, "
         "their rows are right (docs/engines.md)\n"
-    ) in ended.err
+    ) in capfd.readouterr().err
 
 
-def test_rendering_and_parity_compare_a_compiled_template_when_it_is_first_used(transformers_prints_7):
-    """Then it is not used; here, what is around all tests makes it fail (conftest.py)."""
+def test_rendering_and_parity_compare_a_compiled_template_when_it_is_first_used(printed):
+    """Then it is not used, and so not compared again."""
     config = render_config(CHATML)
-    with pytest.MonkeyPatch.context() as context:
-        context.setattr(PreTrainedTokenizerBase, "apply_chat_template", APPLY)
-        texts = ApplyChatTemplate(config).function()(examples_of(PLAIN))
-    for function, batch in (
-        (ApplyChatTemplate(config).function(), examples_of(PLAIN)),
-        (CheckParity(config).function(), texts),
-    ):
-        with pytest.raises(AssertionError, match="a compiled template differs"):
-            function(batch)
+    batch = examples_of(PLAIN, [user("1+5?"), assistant("6"), user("6+0?"), assistant("Also 6.")])
+    texts = ApplyChatTemplate(config).function()(batch)
+    assert texts.outcomes.notes == {"compiled_template_differs": 2}
+    for function, of in ((ApplyChatTemplate(config).function(), batch), (CheckParity(config).function(), texts)):
+        printed.clear()
+        function(of)
+        assert [text.text for text in texts.texts if text.text in printed] == [texts.texts[0].text]
 
 
 class GigatokenThatErrs:
