@@ -22,9 +22,9 @@ import msgspec
 from measure import build, publish
 
 from transforms import Dataset
+from transforms.dataset.derived import finish_commit
 from transforms.dataset.layout import Folder
 from transforms.dataset.versions import Increment, Version, commit, newest
-from transforms.publish.derived import derive
 
 _ROUNDS = 5
 _decode = msgspec.json.Decoder(Increment).decode
@@ -83,7 +83,7 @@ def add(folder: Folder, pattern: Version) -> None:
     before = newest(folder)
     assert before
     increment = numbered(pattern.added, before.number + 1)
-    derive(folder, commit(folder, before.number, "append", increment, before.total, before.job), "none")
+    finish_commit(folder, commit(folder, before.number, "append", increment, before.total, before.job), "none")
 
 
 def median(call: Callable[[], Any]) -> float:

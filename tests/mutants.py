@@ -804,7 +804,7 @@ MUTANTS = [
     # Damage, and user errors.
     Mutant(
         "verify_reads_no_checksum",
-        "transforms/audit/verification.py",
+        "transforms/dataset/verification.py",
         'elif sha256 != file["sha256"]:',
         'elif sha256 == "":',
         "verify finds no file of the right size with other bytes",
@@ -812,7 +812,7 @@ MUTANTS = [
     ),
     Mutant(
         "verify_finds_no_more_files",
-        "transforms/audit/verification.py",
+        "transforms/dataset/verification.py",
         'part != "_chatmill" and name not in named:',
         'part == "_chatmill" and name not in named:',
         "verify does not find a file that the manifest does not name",
@@ -845,7 +845,7 @@ MUTANTS = [
     ),
     Mutant(
         "work_of_a_commit_stays",
-        "transforms/publish/derived.py",
+        "transforms/dataset/derived.py",
         "        remove(Folder(folder.output, id).work)",
         "        pass",
         "what a build that was killed after its commit had to remove is never removed",
@@ -861,7 +861,7 @@ MUTANTS = [
     ),
     Mutant(
         "lost_version_is_not_seen",
-        "transforms/publish/derived.py",
+        "transforms/dataset/derived.py",
         "manifest.version > last.number:",
         "manifest.version > last.number + 1:",
         "what is appended takes the place of a version whose file was lost",
@@ -885,7 +885,7 @@ MUTANTS = [
     ),
     Mutant(
         "newest_version_alone_has_files",
-        "transforms/publish/expiry.py",
+        "transforms/dataset/expiry.py",
         "kept = [*builds(folder)]",
         "kept = [newest]",
         "expiry removes files of older versions that are kept",
@@ -893,7 +893,7 @@ MUTANTS = [
     ),
     Mutant(
         "version_of_that_day_expires",
-        "transforms/publish/expiry.py",
+        "transforms/dataset/expiry.py",
         "if time <= before), len(made) - 1)",
         "if time <= before), len(made)) - 1",
         "a version expires that was the newest one within the time",
@@ -925,9 +925,9 @@ MUTANTS = [
     ),
     Mutant(
         "nobody_repairs",
-        "transforms/publish/derived.py",
-        "    if is_stale(folder, version):\n        derive(",
-        "    if not version:\n        derive(",
+        "transforms/dataset/derived.py",
+        "elif read_bytes(url) != content:",
+        "elif url != folder.manifest and read_bytes(url) != content:",
         "what a killed build did not derive from its version is missing until the next commit",
         "tests/integration/test_growth.py",
     ),
@@ -1124,7 +1124,7 @@ MUTANTS = [
     # Custom pipelines.
     Mutant(
         "custom_output_not_empty",
-        "transforms/publish/custom_pipeline.py",
+        "transforms/dataset/custom_pipeline.py",
         'if kind == "file" or (kind and holds_anything(folder.output)):',
         'if kind == "file":',
         "a custom pipeline writes into a folder that holds something",
@@ -1132,7 +1132,7 @@ MUTANTS = [
     ),
     Mutant(
         "custom_rows_not_checked",
-        "transforms/publish/custom_pipeline.py",
+        "transforms/dataset/custom_pipeline.py",
         'if rows.packing != job.options["packing"]:',
         "if rows.packing != rows.packing:",
         "packed rows are described as rows of one example",
@@ -1140,7 +1140,7 @@ MUTANTS = [
     ),
     Mutant(
         "custom_runs_share_files",
-        "transforms/publish/custom_pipeline.py",
+        "transforms/dataset/custom_pipeline.py",
         "uuid.uuid4().hex[:16]",
         "uuid.UUID(int=0).hex[:16]",
         "two runs to one output have the same increment, and the second one writes over what the first one committed",
@@ -1148,7 +1148,7 @@ MUTANTS = [
     ),
     Mutant(
         "custom_reads_doubled",
-        "transforms/publish/custom_pipeline.py",
+        "transforms/dataset/custom_pipeline.py",
         "if len({*numbers}) < len(numbers):",
         "if not numbers:",
         "of two reads whose tasks have the same numbers, one overwrites the rows of the other with no word on why",
@@ -1213,7 +1213,7 @@ MUTANTS = [
     ),
     Mutant(
         "tokenizer_of_an_earlier_version_goes",
-        "transforms/publish/expiry.py",
+        "transforms/dataset/expiry.py",
         "[*jobs, *(each.job for each in kept)], before)",
         "[*jobs, newest.job], before)",
         "expire removes the tokenizer of a build whose version is kept",

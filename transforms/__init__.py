@@ -16,11 +16,11 @@ if TYPE_CHECKING:
         UserError,
     )
     from transforms.chat.config import RenderConfig
+    from transforms.dataset.custom_pipeline import ReadConversations, WriteDataset
     from transforms.dataset.reader import Dataset, shards
     from transforms.model.batches import Examples, Slice, Task
     from transforms.model.chunks import Chunks
     from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, TokenRow
-    from transforms.publish.custom_pipeline import ReadConversations, WriteDataset
     from transforms.steps.custom import FilterExamples, MapExamples
     from transforms.steps.functions import pack, parse, tokenize
     from transforms.steps.label import BuildLabels
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # Where each public name is defined. A name is imported when it is used: a command line must not wait for Beam.
 _HOMES = {
-    "ReadConversations": "publish.custom_pipeline",
+    "ReadConversations": "dataset.custom_pipeline",
     "ParseConversations": "steps.parse",
     "FilterExamples": "steps.custom",
     "MapExamples": "steps.custom",
@@ -44,7 +44,7 @@ _HOMES = {
     "Tokenize": "steps.tokenize",
     "BuildLabels": "steps.label",
     "TruncateOrPack": "steps.pack",
-    "WriteDataset": "publish.custom_pipeline",
+    "WriteDataset": "dataset.custom_pipeline",
     "Dataset": "dataset.reader",
     "shards": "dataset.reader",
     "Task": "model.batches",

@@ -51,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
         raise UserError("--older_than is missing. Give how long a replaced version is kept, such as 7d.")
     show_phase(f"reading {options.dataset}")
 
-    from transforms.publish.expiry import expire
+    from transforms.dataset.expiry import expire
     from transforms.storage.files import full_url
 
     url = full_url(options.dataset)

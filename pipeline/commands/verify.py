@@ -28,7 +28,7 @@ def run(arguments: Sequence[str]) -> int:
     options = _parse(arguments)
     show_phase(f"reading {options.dataset}")
     from pipeline.viewing.view import visible
-    from transforms.audit.verification import verify
+    from transforms.dataset.verification import verify
 
     found = verify(options.dataset)
     if options.json:

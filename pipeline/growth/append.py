@@ -13,19 +13,18 @@ from typing import Any, NamedTuple
 from pipeline.cli.console import import_beam, show, show_owner, show_phase
 from pipeline.cli.options import Options
 from pipeline.cli.sources import Source, inputs_of, with_all_inputs
-from pipeline.growth.increments import forget, planned_files, select
+from pipeline.growth.increments import forget, is_unclean, planned_files, select
 from pipeline.job.job_json import Job
 from pipeline.job.pinning import check_appendable, pin
 from pipeline.local.fork_server import ForkServer
 from pipeline.runners import runner_of
 from transforms.base.errors import UserError
 from transforms.base.phrases import counted
-from transforms.dataset.layout import Folder, is_alive
+from transforms.dataset.derived import finish_commit
+from transforms.dataset.layout import Folder
 from transforms.dataset.versions import Increment, Version, newest
 from transforms.inputs.listing import Accepts, InputFile, Key
-from transforms.publish.derived import is_stale, repair
-from transforms.publish.increment_commit import Change
-from transforms.storage.files import exists, full_url
+from transforms.storage.files import full_url
 from transforms.storage.lock import Lock
 from transforms.storage.writing import remove_attempts
 
@@ -145,7 +144,7 @@ class _Growth:
         if is_unclean(self._folder, version):
             remove_attempts(self._folder.output)
         if version:
-            repair(self._folder, version, self._options.report)
+            finish_commit(self._folder, version, self._options.report)
 
     def _pinned(self, new: Sequence[InputFile], version: Version | None) -> Job:
         return pin(self._options, self._sources, new, self._server, self._folder, version)
@@ -171,6 +170,7 @@ class _Growth:
         """Build an increment of some files. Returns the status of its run. version: the newest one."""
         from pipeline.job.increment_plan import begin_increment, increment_of
         from pipeline.job.run import parse_beam_options, run_job
+        from transforms.dataset.commit import Change
 
         id, of_increment = increment_of(job, files)
         folder = Folder(self._folder.output, id)
@@ -183,22 +183,11 @@ class _Growth:
             parse_beam_options(for_runner, self._beam_flags),  # a run sets its number of workers there
             for_runner,
             self._server,
-            Change(version.number if version else 0),
+            Change(version.number, "append") if version else Change(),
         )
         if message:
             print(f"chatmill: {message}", file=sys.stderr)
         return status
-
-
-def is_unclean(folder: Folder, version: Version | None) -> bool:
-    """Return whether a process that was killed left something that is to be removed or written again.
-
-    Args:
-        folder: of the dataset.
-        version: the newest one; None if there is none.
-    """
-    begun = any((version and version.has(id)) or not is_alive(Folder(folder.output, id)) for id in folder.begun())
-    return begun or exists(folder.lock) or (version is not None and is_stale(folder, version))
 
 
 def _manifest(version: Version | None) -> dict[str, Any] | None:

@@ -10,11 +10,12 @@ import msgspec
 from pipeline.cli.sources import Source
 from transforms.base.errors import UserError
 from transforms.base.phrases import counted
+from transforms.dataset.derived import is_stale
 from transforms.dataset.layout import Folder, is_alive, last_written
 from transforms.dataset.versions import Version
 from transforms.inputs.listing import InputFile
 from transforms.inputs.plan_file import decode_plan
-from transforms.storage.files import read_bytes
+from transforms.storage.files import exists, read_bytes
 from transforms.storage.writing import remove, remove_if_empty
 
 
@@ -99,3 +100,18 @@ def forget(folder: Folder, begun: Iterable[str]) -> None:
         if not is_alive(of_increment):
             remove(of_increment.work)
     remove_if_empty(folder.building)
+
+
+def is_unclean(folder: Folder, version: Version | None) -> bool:
+    """Return whether a process that was killed left something that is to be removed or written again.
+
+    Args:
+        folder: of the dataset.
+        version: the newest one; None if there is none.
+
+    Raises:
+        InputError: if the file of a later version was lost.
+    """
+    if exists(folder.lock) or (version and is_stale(folder, version)):
+        return True
+    return any((version and version.has(id)) or not is_alive(Folder(folder.output, id)) for id in folder.begun())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import apache_beam as beam
@@ -17,11 +18,10 @@ from transforms.corpus.index import SendExamples
 from transforms.corpus.receive import ReadBuckets, ShuffleRows
 from transforms.corpus.select import SelectRecords
 from transforms.dataset.budgets import Budgets
+from transforms.dataset.commit import Change, CommitDataset, commit_increment
 from transforms.dataset.finished import SkipFinished
 from transforms.dataset.layout import Folder
 from transforms.inputs.input_options import ParseOptions
-from transforms.publish.commit import CommitDataset
-from transforms.publish.increment_commit import Change
 from transforms.rows.layout import about_rows
 from transforms.steps.base import Step
 from transforms.steps.decontaminate import Decontaminate
@@ -65,7 +65,8 @@ def build_graph(
     receipts = build_tasks(tasks, job, folder, engine)
     if job.options.is_exchanged:
         receipts |= "exchange" >> _Exchange(job, folder)
-    receipts | "commit" >> CommitDataset(folder, budgets, report, change)
+    commit = functools.partial(commit_increment, folder=folder, budgets=budgets, report=report, change=change)
+    receipts | "commit" >> CommitDataset(folder, commit)
 
 
 def build_tasks(

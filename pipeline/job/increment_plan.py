@@ -20,12 +20,12 @@ from transforms.base.errors import UserError
 from transforms.base.phrases import in_bytes
 from transforms.corpus.buckets import MOST_TASK_BYTES, bucket_count, shards_needed, unshuffled, with_buckets
 from transforms.corpus.select import MOST_RECORDS
+from transforms.dataset.commit import is_committed
 from transforms.dataset.layout import Folder
 from transforms.inputs.listing import InputFile
 from transforms.inputs.plan_file import decode_plan, encode_plan
 from transforms.inputs.tasks import default_task_bytes, largest_first, tasks_of
 from transforms.model.batches import Task
-from transforms.publish.increment_commit import is_committed
 from transforms.steps.failures import FailureWriter
 from transforms.storage.files import read_bytes
 from transforms.storage.writing import write_atomically

@@ -15,7 +15,7 @@ from pipeline.cli.console import as_typed, error_text, import_beam
 from pipeline.cli.options import Options
 from pipeline.cli.result import appended_sums, print_result, sums
 from pipeline.cli.sources import Source, with_all_inputs
-from pipeline.growth.increments import begun_since_commit
+from pipeline.growth.increments import begun_since_commit, is_unclean
 from pipeline.job.job_json import differences_of_inputs, differences_without_inputs, job_of
 from pipeline.job.temporary import temporary_folder
 from pipeline.local.fork_server import ForkServer, fork_server
@@ -23,10 +23,10 @@ from pipeline.runners import runner_of
 from pipeline.viewing.summary import print_summary
 from transforms.base.errors import ParameterError, StoreError, Unavailable, UserError
 from transforms.base.phrases import counted
+from transforms.dataset.derived import finish_commit
 from transforms.dataset.layout import Folder, check_format, check_free, check_no_links
 from transforms.dataset.versions import Increment, Version, newest
 from transforms.inputs.listing import Accepts
-from transforms.publish.derived import is_stale, repair
 from transforms.report.trainers import layout_warnings
 from transforms.rows.layout import RowLayout
 from transforms.storage.files import check_reachable, exists, full_url
@@ -110,7 +110,7 @@ def _launch(
     if manifest is None:
         return {"status": status}
     if options.expire_replaced and status == "done":
-        from transforms.publish.expiry import expire
+        from transforms.dataset.expiry import expire
 
         expire(folder.output, older_than=0)
     print_summary(folder, manifest, options.max_reject_fraction)
@@ -181,13 +181,13 @@ def _finished(options: Options, folder: Folder, sources: Sequence[Source], versi
         "to build it again.",
         file=sys.stderr,
     )
-    if any(map(version.has, folder.begun())) or exists(folder.lock) or is_stale(folder, version):
+    if is_unclean(folder, version):
         check_no_links(folder)
         # Unless a build replaces the dataset now.
         with Lock(folder.lock, options.output) as lock, suppress(ParameterError):
             lock.take()
             remove_attempts(folder.output)
-            repair(folder, version, options.report)
+            finish_commit(folder, version, options.report)
     return version.manifest()
 
 

@@ -44,6 +44,7 @@ from transforms.chat.rendering.template import NO_TEMPLATE, ChatTemplate, reads_
 from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.spans.turns import TurnFinder
 from transforms.contamination.index import MOST_RECORDS
+from transforms.dataset.commit import Change
 from transforms.dataset.description import library_versions
 from transforms.dataset.layout import Folder, check_free
 from transforms.dataset.versions import builds, newest
@@ -53,7 +54,6 @@ from transforms.inputs.listing import InputFile
 from transforms.inputs.tasks import tasks_of
 from transforms.model.batches import Task
 from transforms.model.examples import Conversation, PromptCompletion, Record
-from transforms.publish.increment_commit import Change
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_task
 from transforms.storage.files import join, read_bytes
@@ -132,7 +132,7 @@ def prepare(
         store(stored_materials(folder, materials), warns=id in begun)
         forget(folder, [other for other in folder.begun() if other != id])
         begin_increment(of_folder, of_increment, files)
-    return Prepared(of_increment, of_folder, Change(version.number if version else 0, is_build=True))
+    return Prepared(of_increment, of_folder, Change(version.number if version else 0))
 
 
 _Planned = tuple[str, Job, list[InputFile]]  # the id of an increment, its job, and its input

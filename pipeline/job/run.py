@@ -29,8 +29,8 @@ from pipeline.job.temporary import remove_temporary_folder
 from pipeline.runners import known_runners, runner_of
 from transforms.base.errors import CommittedMeanwhile, InputError, RejectsError, StoreError, Unavailable, UserError
 from transforms.base.held import held_to
+from transforms.dataset.commit import Change, is_committed
 from transforms.dataset.layout import Folder
-from transforms.publish.increment_commit import Change, is_committed
 from transforms.steps.failures import failures_written_to, last_failure
 from transforms.steps.reports import reports_written_to
 from transforms.storage.files import exists

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from transforms.dataset.derived import NAMED_VERSIONS
 from transforms.dataset.layout import Folder
 from transforms.dataset.manifest import encode_manifest
 from transforms.dataset.reader import Dataset, reading
 from transforms.dataset.versions import named_versions
 from transforms.outputs import datasets_files
-from transforms.publish.derived import NAMED_VERSIONS
 from transforms.report.card import dataset_card
 from transforms.report.page import report_of
 from transforms.storage.files import exists, join, read_bytes

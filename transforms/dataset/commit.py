@@ -5,21 +5,24 @@ Repeating it changes nothing: the files of an increment are a function of what i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+
+import apache_beam as beam
 
 from transforms.base.errors import CommittedMeanwhile, InputError, RejectsError
 from transforms.dataset.budgets import Budgets, nothing_left
-from transforms.dataset.description import Description, read_description
+from transforms.dataset.derived import finish_commit
+from transforms.dataset.description import read_description
 from transforms.dataset.layout import PUBLISHED, Folder
 from transforms.dataset.manifest import check_complete, sums_of_receipts
-from transforms.dataset.versions import Conflict, Increment, Kind, Version, commit, newest
+from transforms.dataset.versions import Conflict, Increment, Kind, commit, newest
 from transforms.inputs.plan_file import decode_plan
 from transforms.model.counts import Totals
 from transforms.model.receipts import Receipt
-from transforms.publish.derived import derive
+from transforms.steps.failures import FailureWriter
 from transforms.storage.files import join, read_bytes
-from transforms.storage.writing import remove, remove_if_empty
+from transforms.storage.writing import remove
 
 
 @dataclass(frozen=True)
@@ -28,11 +31,42 @@ class Change:
 
     Args:
         base: the version that it was planned on; 0 if there was none.
-        is_build: whether it takes the place of all that is there. The first commit does so in any case.
+        kind: `build` takes the place of all that is there, and is the first commit in any case.
     """
 
     base: int = 0
-    is_build: bool = False
+    kind: Kind = "build"
+
+
+class CommitDataset(beam.PTransform):
+    """Commit an increment of a dataset, once all receipts are there.
+
+    PCollection[Receipt] -> PCollection[str], the url of the manifest.
+
+    Args:
+        folder: of the increment.
+        commit: commits it. Takes the receipts of all its tasks, in order.
+    """
+
+    def __init__(self, folder: Folder, commit: Callable[[list[Receipt]], None]):
+        super().__init__()
+        self._folder = folder
+        self._commit = commit
+
+    def expand(self, receipts: beam.PCollection) -> beam.PCollection:
+        # Grouped and not combined to a list, which would be one element of 600 MB for a million receipts.
+        every = receipts | beam.WithKeys(0) | "all" >> beam.GroupByKey() | beam.Values()
+        commit = beam.Map(_commit_once, self._commit, self._folder, FailureWriter())
+        return every | "commit" >> commit.with_output_types(str)
+
+
+def _commit_once(
+    receipts: Iterable[Receipt], commit: Callable[[list[Receipt]], None], folder: Folder, failures: FailureWriter
+) -> str:
+    with failures:
+        if not is_committed(folder):
+            commit(sorted(receipts, key=lambda receipt: (receipt.task, receipt.shard)))
+    return folder.manifest
 
 
 def is_committed(folder: Folder) -> bool:
@@ -42,19 +76,16 @@ def is_committed(folder: Folder) -> bool:
 
 
 def commit_increment(
-    folder: Folder, receipts: Sequence[Receipt], budgets: Budgets, report: str, change: Change
-) -> Version:
-    """Commit an increment, and remove its work folder.
+    receipts: Sequence[Receipt], folder: Folder, budgets: Budgets, report: str, change: Change
+) -> None:
+    """Commit an increment, write what is derived from its version, and remove its work folder.
 
     Args:
-        folder: of the increment.
         receipts: of all its tasks, in order.
+        folder: of the increment.
         budgets: how much may be rejected, lost or wrong.
         report: one of REPORTS.
         change: what it does to the dataset.
-
-    Returns:
-        The newest version.
 
     Raises:
         InputError: if a budget is exceeded, or no row is left of the dataset. Nothing is committed then; the
@@ -63,18 +94,13 @@ def commit_increment(
     """
     job = read_description(folder.job)
     check_complete(job.tasks, receipts)
-    problem, kind = budgets.exceeded(receipts, job, folder), InputError
-    if problem and budgets.too_many_rejects(receipts):
-        kind = RejectsError
-    if not problem and not any(receipt.shards for receipt in receipts) and (change.is_build or not change.base):
+    has_too_many_rejects = budgets.too_many_rejects(receipts)
+    problem = budgets.exceeded(receipts, job, folder)
+    if not problem and change.kind == "build" and not any(receipt.shards for receipt in receipts):
         problem = nothing_left(receipts, folder)
-        kind = RejectsError if any(receipt.rejected for receipt in receipts) else InputError
+        has_too_many_rejects = any(receipt.rejected for receipt in receipts)
     if problem:
-        raise kind(problem)
-    return _commit(folder, job, receipts, report, change)
-
-
-def _commit(folder: Folder, job: Description, receipts: Sequence[Receipt], report: str, change: Change) -> Version:
+        raise (RejectsError if has_too_many_rejects else InputError)(problem)
     sums = sums_of_receipts(job, receipts)
     files = [file for receipt in receipts for file in (*receipt.shards, receipt.exceptions) if file]
     increment = Increment(
@@ -87,14 +113,10 @@ def _commit(folder: Folder, job: Description, receipts: Sequence[Receipt], repor
     # What earlier attempts left: the card names increments, and not each of their files.
     for path in {*folder.files(*PUBLISHED)} - {file.path for file in files}:
         remove(join(folder.output, path))
-    kind: Kind = "build" if change.is_build or not change.base else "append"
     try:
-        version = commit(folder, change.base, kind, increment, sums, job.job)
+        version = commit(folder, change.base, change.kind, increment, sums, job.job)
     except Conflict as conflict:
         raise CommittedMeanwhile(
             f"{folder.output}: {conflict}. What this run has built stays: run the same command again."
         ) from None
-    derive(folder, version, report)
-    remove(folder.work)
-    remove_if_empty(folder.building)
-    return version
+    finish_commit(folder, version, report)

@@ -20,6 +20,7 @@ from transforms.base.declaring import takes, values_of
 from transforms.base.errors import CommittedMeanwhile, ParameterError, UserError
 from transforms.dataset import REPORTS
 from transforms.dataset.budgets import Budgets
+from transforms.dataset.commit import Change, commit_increment
 from transforms.dataset.description import NamedSource, library_versions
 from transforms.dataset.layout import Folder
 from transforms.inputs.hub.repository import Commits
@@ -28,7 +29,6 @@ from transforms.inputs.tasks import default_task_bytes, largest_first, tasks_of
 from transforms.model.batches import Records, Rows, Task
 from transforms.model.chunks import Chunks
 from transforms.model.receipts import Receipt
-from transforms.publish.increment_commit import Change, commit_increment
 from transforms.rows import IGNORED
 from transforms.rows.columns import check_kept_columns
 from transforms.rows.layout import about_rows
@@ -314,7 +314,7 @@ def _commit(receipts: Iterable[Receipt], folder: Folder, job: CustomJob, budgets
     write_atomically(folder.plan, b"")
     write_atomically(folder.job, msgspec.json.format(msgspec.json.encode(job), indent=2))
     try:
-        commit_increment(folder, in_order, budgets, report, Change(is_build=True))
+        commit_increment(in_order, folder, budgets, report, Change())
     except CommittedMeanwhile:
         raise UserError(
             f"{folder.output}: another run has committed a dataset to it meanwhile. Give another folder."

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from transforms.base.errors import UserError
+from transforms.dataset.derived import check_not_lost, finish_commit
 from transforms.dataset.description import evaluations_of, formatters_of, read_description
 from transforms.dataset.layout import (
     PUBLISHED,
@@ -24,7 +25,6 @@ from transforms.dataset.layout import (
 )
 from transforms.dataset.reader import Dataset, url_of_all
 from transforms.dataset.versions import builds, drop_before, history
-from transforms.publish.derived import check_not_lost, repair
 from transforms.storage.files import join
 from transforms.storage.lock import Lock
 from transforms.storage.walking import modified_below, names_below
@@ -75,7 +75,7 @@ def expire(url: str, older_than: float, keep: int = 1, when_held: Callable[[str]
         first = _first_kept(made, before, keep)
         newest = next(builds(folder))
         drop_before(folder, first)
-        repair(folder, newest)
+        finish_commit(folder, newest)
         for begun in (Folder(folder.output, id) for id in folder.begun()):
             if not is_alive(begun) and last_written(begun) < before:
                 remove(begun.work)

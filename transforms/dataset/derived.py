@@ -1,4 +1,4 @@
-"""Derive what is not in a version, from the newest one: README.md, recipe.yaml, report.html and others.
+"""What is derived from the newest version: README.md, recipe.yaml, manifest.json and others.
 
 All of it can be written again at any time.
 """
@@ -24,18 +24,31 @@ _LOGGER = logging.getLogger(__name__)
 NAMED_VERSIONS = 100
 
 
-def derive(folder: Folder, version: Version, report: str) -> None:
-    """Write what is derived from the newest version. It can be repeated, also while others do it.
+def finish_commit(folder: Folder, version: Version, report: str | None = None) -> None:
+    """Do what follows a commit, unless it is done. It can be repeated, also while others do it.
 
-    The report shows rows of any increment. If they cannot be read, there is none, which is logged: the version that is
-    committed is complete all the same.
+    What is derived from the newest version is written, and the work folders of increments that were committed are
+    removed.
 
     Args:
         folder: of the dataset, or of an increment of it.
         version: the newest one. If another commit comes meanwhile, what is derived from that one is written, too.
-        report: one of REPORTS.
+        report: one of REPORTS; None for a report if there is one.
     """
     folder = Folder(folder.output)
+    if any(True for _ in outdated(folder, version)):
+        _derive(folder, version, report or ("html" if exists(folder.report) else "none"))
+    for id in filter(version.has, folder.begun()):
+        remove(Folder(folder.output, id).work)
+    remove_if_empty(folder.building)
+
+
+def _derive(folder: Folder, version: Version, report: str) -> None:
+    """Write what is derived from the newest version.
+
+    The report shows rows of any increment. If they cannot be read, there is none, which is logged: the version that is
+    committed is complete all the same.
+    """
     last: Version | None = version
     while last:
         version = last
@@ -57,6 +70,14 @@ def derive(folder: Folder, version: Version, report: str) -> None:
             return
 
 
+def _remove_earlier(folder: Folder) -> None:
+    """Remove what an earlier version of Chatmill wrote, whose place the first version took."""
+    manifest = derived_manifest(folder)
+    if manifest and manifest.format < FORMAT:
+        for path in (*manifest.paths(), "_SUCCESS", "_chatmill/log"):
+            remove(join(folder.output, path))
+
+
 def is_stale(folder: Folder, version: Version) -> bool:
     """Return whether what is there is not derived from the newest version: a process was killed before it was.
 
@@ -71,7 +92,6 @@ def is_stale(folder: Folder, version: Version) -> bool:
 
 def outdated(folder: Folder, version: Version) -> Iterator[tuple[str, bool]]:
     """Yield the url of each file that is not derived from the newest version, and whether it is missing."""
-    folder = Folder(folder.output)
     for url, content in _derived_from(folder, version)[1].items():
         if content is None:
             continue
@@ -95,45 +115,8 @@ def check_not_lost(folder: Folder) -> None:
         )
 
 
-def _remove_earlier(folder: Folder) -> None:
-    """Remove what an earlier version of Chatmill wrote, whose place the first version took."""
-    manifest = derived_manifest(folder)
-    if manifest and manifest.format < FORMAT:
-        for path in manifest.paths():
-            remove(join(folder.output, path))
-        for name in ("_SUCCESS", "_chatmill/log"):
-            remove(join(folder.output, name))
-
-
-def checksums_of(version: Version) -> bytes:
-    """Return the content of SHA256SUMS: a line for each file of a version, as `sha256sum -c` reads it in the folder."""
-    return "".join(f"{file.sha256}  {file.path}\n" for file in version.files()).encode()
-
-
-def repair(folder: Folder, version: Version, report: str | None = None) -> None:
-    """Do what a process that was killed after its commit did not do.
-
-    What is derived from the newest version is written, and the work folders of increments that were
-    committed are removed.
-
-    Args:
-        folder: of the dataset.
-        version: the newest one.
-        report: one of REPORTS; None for a report if there is one.
-    """
-    if is_stale(folder, version):
-        derive(folder, version, report or ("html" if exists(folder.report) else "none"))
-    for id in filter(version.has, folder.begun()):
-        remove(Folder(folder.output, id).work)
-    remove_if_empty(folder.building)
-
-
 def _derived_from(folder: Folder, version: Version) -> tuple[dict[str, Any], dict[str, bytes | None]]:
     """Derive what a version does not have, but for the report, which shows rows.
-
-    Args:
-        folder: of the dataset.
-        version: that it is of.
 
     Returns:
         The manifest; and by the url of each file its content, None if there is to be none, in the order in which they
@@ -145,6 +128,7 @@ def _derived_from(folder: Folder, version: Version) -> tuple[dict[str, Any], dic
     return manifest, {
         folder.card: dataset_card(manifest, named).encode(),
         folder.recipe: stored_recipe(manifest),
-        folder.checksums: checksums_of(version),
+        # As `sha256sum -c` reads it in the folder.
+        folder.checksums: "".join(f"{file.sha256}  {file.path}\n" for file in version.files()).encode(),
         folder.manifest: encode_manifest(manifest),
     }

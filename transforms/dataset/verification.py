@@ -13,12 +13,12 @@ import msgspec
 
 from transforms.base.cores import cores
 from transforms.base.errors import InputError, ParameterError
+from transforms.dataset.derived import check_not_lost, outdated
 from transforms.dataset.description import evaluations_of, formatters_of
 from transforms.dataset.layout import PARTS, increment_of
 from transforms.dataset.reader import Dataset, Unfinished, url_and_version
 from transforms.dataset.versions import builds, history, newest
 from transforms.outputs import increment_stem_of
-from transforms.publish.derived import check_not_lost, outdated
 from transforms.storage.files import join, read_bytes, size_and_sha256
 from transforms.storage.walking import names_below
 from transforms.tokens.tokenizer_files import fingerprint, read_tokenizer_folder

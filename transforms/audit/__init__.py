@@ -1,1 +1,0 @@
-"""What `chatmill verify` and `chatmill diff` do."""
