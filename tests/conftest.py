@@ -10,29 +10,26 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from support.drawn import FEW
+from support.drawn import AT_LENGTH, FEW_PARAMETERS, IS_FAST, examples
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 # Otherwise gcsfs requests the type of each bucket from a Google server. It reads this variable when it is imported.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 
-# A busy machine is not an error of the code. The same code passes each time; TEST_SLOW=1 draws other examples. Of each
-# test, TEST_FAST=1 runs a few of its parameters, and draws a few examples.
-is_slow, is_fast = bool(os.environ.get("TEST_SLOW")), bool(os.environ.get("TEST_FAST"))
-FEW_PARAMETERS = 4
+# A busy machine is not an error of the code, and the same code passes each time, if it does not run at length.
 # With a mutant (run_mutants.py) it is enough that some example fails.
 phases = [Phase.explicit, Phase.generate] if "TEST_MUTANTS" in os.environ else [*Phase]
 settings.register_profile(
     "suite",
+    examples(100),
     deadline=None,
-    derandomize=not is_slow,
-    max_examples=1_000 if is_slow else FEW if is_fast else 100,
+    derandomize=not AT_LENGTH,
     phases=phases,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("suite")
 
-if is_slow:
+if AT_LENGTH:
     os.environ.setdefault("PYTEST_TIMEOUT", "0")  # the long tests may take an hour
 
 
@@ -47,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not is_fast:
+    if not IS_FAST:
         return
     of_functions: dict[Any, list[pytest.Item]] = {}
     for item in items:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from support import forks
 from support.chats import assistant, user
 from support.command_line import chatmill
 from support.datasets import digests, manifest_of, write_jsonl
+from support.drawn import AT_LENGTH
 from support.paths import TOKENIZER
 from transforms import Dataset
 
@@ -175,7 +175,7 @@ def test_append_to_a_dataset_with_a_damaged_shard_is_committed_and_derived_witho
     assert again.code == 0 and "nothing is new" in again.printed
 
 
-@pytest.mark.parametrize("day", range(30 if "TEST_SLOW" in os.environ else 2))
+@pytest.mark.parametrize("day", range(30 if AT_LENGTH else 2))
 def test_of_two_that_append_at_once_one_adds_what_is_new_and_the_other_finds_nothing(corpus, tmp_path, day):
     arrive(corpus, day)
     command = ["build", *append_to(tmp_path / "out", corpus)]
@@ -196,7 +196,7 @@ REFUSED = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(50 if "TEST_SLOW" in os.environ else 1))
+@pytest.mark.parametrize("number", range(50 if AT_LENGTH else 1))
 def test_of_twenty_builds_with_other_options_one_writes_the_dataset(corpus, tmp_path, number):
     arrive(corpus, number, 300)
     output = tmp_path / "out"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import json
 import math
-import os
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -21,23 +20,21 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 
 from support.command_line import chatmill
 from support.crossed import IGNORED, Case, Record, cases
 from support.datasets import assert_statistics_add_up, digests, manifest_of
+from support.drawn import examples
 from support.tfrecords import rows_of_tfrecord
 
 # Why a record that is in the mix has no row.
 _NO_ROWS = {"too_long", "no_trained_tokens_left"}
-drawn = settings(
-    max_examples=400 if os.environ.get("TEST_SLOW") else 8,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],
-)
+UNHEALTHY = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much]
 
 
 @pytest.mark.slow
-@drawn
+@examples(8, at_length=400, suppress_health_check=UNHEALTHY)
 @given(case=cases().filter(lambda case: not case.refused()))
 def test_laws_hold_whichever_options_are_crossed(build, tmp_path_factory, case):
     folder = tmp_path_factory.mktemp("crossed")
@@ -67,7 +64,7 @@ def test_laws_hold_whichever_options_are_crossed(build, tmp_path_factory, case):
     shutil.rmtree(folder)
 
 
-@settings(drawn, max_examples=2000 if os.environ.get("TEST_SLOW") else 40)
+@examples(40, at_length=2_000, suppress_health_check=UNHEALTHY)
 @given(case=cases().filter(Case.refused))
 def test_options_that_do_not_go_together_are_refused_in_one_line(build, tmp_path_factory, case):
     folder = tmp_path_factory.mktemp("refused")

@@ -19,12 +19,13 @@ import pytest
 
 from support.command_line import chatmill
 from support.datasets import build_in_process, manifest_of, rows_of, work_in
+from support.drawn import AT_LENGTH
 from support.killed import kill_before_the_commit
 from support.paths import ROOT, TOKENIZER
 from support.signals import with_default_signals
 from transforms import Dataset, UserError
 
-FILES, SECONDS, KILLS = (1_000, 600, 12) if "TEST_SLOW" in os.environ else (20, 12, 2)
+FILES, SECONDS, KILLS = (1_000, 600, 12) if AT_LENGTH else (20, 12, 2)
 
 
 def lines(name: str, count: int) -> bytes:

@@ -23,13 +23,14 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import event, example, given, settings
+from hypothesis import event, example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from support import forks
 from support.command_line import chatmill
 from support.datasets import digests
+from support.drawn import examples
 from support.laws import broken_laws
 from support.paths import TOKENIZER
 from transforms import Dataset, UserError, shards
@@ -536,7 +537,7 @@ _GROWS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.slow
-@settings(max_examples=150 if "TEST_SLOW" in os.environ else 10)
+@examples(10, at_length=150)
 @given(_BEGINNINGS, st.lists(st.one_of(_STEPS), min_size=6, max_size=9))
 @example({"lengths": "", "order": "", "others": {"--validation_fraction=0.4"}, "kinds": ["long"]}, _AGES)
 @example({"lengths": "", "order": "--dedup=exact", "others": {"--keep_columns=id"}, "kinds": []}, _GROWS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,13 @@ import pytest
 
 from support.command_line import chatmill
 from support.datasets import digests, write_jsonl
+from support.drawn import AT_LENGTH
 from support.laws import broken_laws
 from support.paths import TOKENIZER
 from support.stores import gs, running, s3
 from transforms import Dataset, shards
 
-COMMITS = 20 if "TEST_SLOW" in os.environ else 6
+COMMITS = 20 if AT_LENGTH else 6
 SPAWN: Any = multiprocessing.get_context("spawn")
 
 

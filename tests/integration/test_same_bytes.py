@@ -42,6 +42,7 @@ from support.datasets import (
     write_jsonl,
 )  # fmt: skip
 from support.disk import Disk, lost_shards, sha256
+from support.drawn import AT_LENGTH
 from support.flink import FLINK, Cluster, install_flink, running_cluster
 from support.killed import start_and_wait_for_receipts
 from support.laws import broken_laws
@@ -51,7 +52,6 @@ from support.stores import Store, running, s3
 from support.templates import models_and_odd
 
 pytestmark = pytest.mark.slow
-IS_SLOW = "TEST_SLOW" in os.environ
 
 OWN = (TOKENIZER / "chat_template.jinja").read_text()
 CONTINUES = "CONTINUE_FINAL_MESSAGE_TAG "
@@ -69,7 +69,7 @@ RECOGNISES = OWN.replace(
     "{%- else -%}{{- shown -}}{%- endif -%}",
 )
 OF_ALL = models_and_odd()
-TEMPLATES = {"tools": RECOGNISES} | (OF_ALL if IS_SLOW else {"qwen3_5_think": OF_ALL["qwen3_5_think"]})
+TEMPLATES = {"tools": RECOGNISES} | (OF_ALL if AT_LENGTH else {"qwen3_5_think": OF_ALL["qwen3_5_think"]})
 
 CONTENTS = ("yes", "Final: 42", "42", "Final: yes", CONTINUES, f"So it is. {CONTINUES}", "<think>\n\n</think>")
 CONTENTS += ("a  b ", "")
@@ -429,8 +429,8 @@ DRAWN, DRAWS = ("killed", "killed_workers", "power_cut"), 10
 
 def cells() -> Iterator[Any]:
     for job in JOBS:
-        for way in WAYS if IS_SLOW else CELLS.get(job, "").split():
-            for number in range(DRAWS if IS_SLOW and way in DRAWN else 1):
+        for way in WAYS if AT_LENGTH else CELLS.get(job, "").split():
+            for number in range(DRAWS if AT_LENGTH and way in DRAWN else 1):
                 marks = [pytest.mark.nightly] * (way == "flink")
                 yield pytest.param(job, way, number, id=f"{job}-{way}-{number}", marks=marks)
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from support.datasets import build_in_process, digests, manifest_of, work_in
+from support.drawn import AT_LENGTH
 from support.flink import FLINK, Cluster, install_flink, running_cluster
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.signals import with_default_signals
@@ -23,7 +24,7 @@ from support.signals import with_default_signals
 pytestmark = pytest.mark.nightly
 
 # How many times the examples are copied: with TEST_SLOW they are 200 MB.
-COPIES, SPLIT_BYTES, SECONDS = (280, 2_000_000, 1_500) if "TEST_SLOW" in os.environ else (8, 60_000, 400)
+COPIES, SPLIT_BYTES, SECONDS = (280, 2_000_000, 1_500) if AT_LENGTH else (8, 60_000, 400)
 # The reference engine is slow, so that a job can be interrupted in the middle.
 JOB = [f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", f"--split_bytes={SPLIT_BYTES}", "--engine=reference"]
 

@@ -6,13 +6,13 @@ import copy
 import dataclasses
 import functools
 import json
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from support.chats import examples_of, parsed, render_config
+from support.drawn import AT_LENGTH
 from support.paths import ROOT, TOKENIZER
 from support.records import CASES
 from support.templates import CHATML, models_and_odd
@@ -108,7 +108,7 @@ def rendered(examples: list[Any], render: Any) -> tuple[bool, int]:
 
 
 @pytest.mark.parametrize("unprinted", ["report", "reject"])
-@pytest.mark.parametrize("name", TEMPLATES if "TEST_SLOW" in os.environ else sorted(TEMPLATES.keys() & IN_THE_SUITE))
+@pytest.mark.parametrize("name", TEMPLATES if AT_LENGTH else sorted(TEMPLATES.keys() & IN_THE_SUITE))
 def test_a_text_planted_anywhere_is_printed_or_counted_or_rejects_the_record(name: str, unprinted: str):
     config = render_config(
         TEMPLATES[name], TOKENIZER, now="2026-11-20T12:00:00", engine="reference", unprinted=unprinted

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from support.chats import batch_of, text_of
+from support.drawn import AT_LENGTH
 from support.encodings import assert_same_tokens, changed, fast_encoder
 from support.tokenizers import save_tokenizer
 from transforms.steps.tokenize import Encoder
@@ -57,10 +57,9 @@ PATTERNS = {
         "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
     ],
 }
-SLOW = "TEST_SLOW" in os.environ
 NEWER = frozenset(map(chr, newer().codes.tolist()))
 # These name all classes.
-NAMES = tuple(PATTERNS) if SLOW else ("qwen3_5", "gpt_oss", "deepseek3")
+NAMES = tuple(PATTERNS) if AT_LENGTH else ("qwen3_5", "gpt_oss", "deepseek3")
 # Whatever stands next to a character: of each class, and what begins a contraction.
 NEIGHBORS = ("a", "A", "1", " ", "\n", ".", "'", "/", "\u0301", "中", "ª", "ǅ", "l", "v", "e", "r")
 
@@ -89,7 +88,7 @@ def classes(folder: Path, name: str) -> str:
 
 def parts() -> list[list[str]]:
     """All characters in some parts; without TEST_SLOW one in 5 of the newer ones and one in 32 of the others."""
-    codes = range(0x110000) if SLOW else sorted({*range(0, 0x34000, 32), *newer().codes[::5].tolist()})
+    codes = range(0x110000) if AT_LENGTH else sorted({*range(0, 0x34000, 32), *newer().codes[::5].tolist()})
     characters = [chr(code) for code in codes if not 0xD800 <= code < 0xE000]
     return [characters[start : start + 20_000] for start in range(0, len(characters), 20_000)]
 
@@ -125,7 +124,7 @@ def test_engines_compose_all_characters_alike(tmp_path):
     folder = changed(classes(tmp_path, "qwen2"), normalizer={"type": "NFC"})
     reference = ReferenceEncoder(load_tokenizer(folder))
     for part in parts():
-        some = [one for one in part if SLOW or one < "\U00020000"]
+        some = [one for one in part if AT_LENGTH or one < "\U00020000"]
         if not some:
             continue
         texts = [text for one in some for text in (f"q\u0301{one}", f"q{one}\u0316", f"q{one}\u0334")]

@@ -12,7 +12,6 @@ import gzip
 import io
 import json
 import lzma
-import os
 import random
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ import zstandard
 
 from support.command_line import chatmill
 from support.datasets import rejects_of, rows_of
+from support.drawn import AT_LENGTH
 from support.paths import TOKENIZER
 from support.reading import File, read, read_content, read_each
 
@@ -178,7 +178,7 @@ def tables(draw: random.Random) -> Iterator[Case]:
     yield "small.parquet", small, File([(i, {"text": f"{i}"}) for i in range(6)])
 
 
-@pytest.mark.parametrize("seed", range(10 if "TEST_SLOW" in os.environ else 1))
+@pytest.mark.parametrize("seed", range(10 if AT_LENGTH else 1))
 @pytest.mark.parametrize("split_bytes", [1, 7, 40, 300, MEGA])
 @pytest.mark.parametrize(("kind", "options"), [
     (json_lines, {"input_format": "jsonl"}), (json_files, {}), (tables_of_text, {}), (tables, {}),

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from itertools import count
@@ -11,11 +10,11 @@ from itertools import count
 import pytest
 
 from support.cases import Case, turns_are_known
+from support.drawn import AT_LENGTH
 from support.engines import shown_failure
 from support.models import TOKENIZERS
 from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING, PRINTS, models_and_odd, templates_of_trl
 
-LONG = "TEST_SLOW" in os.environ
 # The fast lane has one of each kind.
 IN_FAST = models_and_odd()
 TEMPLATES = {**templates_of_trl(), **IN_FAST}
@@ -24,7 +23,7 @@ REFUSED = ("own_remember", "own_remember_sections", "repeats_question")
 NAMES = [pytest.param(name, marks=() if name in IN_FAST else pytest.mark.slow) for name in TEMPLATES]
 
 
-@pytest.mark.parametrize("part", range(40 if LONG else 4))
+@pytest.mark.parametrize("part", range(40 if AT_LENGTH else 4))
 def test_generated_templates(part: int):
     counts = Counter[str]()
     for seed in range(15 * part, 15 * part + 15):
@@ -46,7 +45,7 @@ def test_generated_templates_at_length():
 @pytest.mark.parametrize("name", NAMES)
 def test_templates_of_models_and_odd_ones(name: str):
     counts = Counter[str]()
-    for seed in range(30 if LONG else 3):
+    for seed in range(30 if AT_LENGTH else 3):
         assert shown_failure(Case(seed, TEMPLATES[name]), folder=TOKENIZERS[seed % 3], counts=counts) is None, seed
     assert (counts["kept"] == 0) == (name in REFUSED), counts
 
@@ -243,7 +242,7 @@ OWN |= {printed: TOOLS.replace("CONTENT", printed) for printed in EXPRESSIONS}
 
 @pytest.mark.parametrize("name", OWN)
 def test_what_templates_do_to_texts(name: str):
-    for seed in range(20 if LONG else 2):
+    for seed in range(20 if AT_LENGTH else 2):
         case = Case(seed, OWN[name])
         if seed % 2:  # the mask of all is known, whether turns have headers or not
             case.options |= {"loss_on": "all", "unprinted": "report", "part_columns": False}
