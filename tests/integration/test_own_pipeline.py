@@ -182,6 +182,26 @@ def test_a_pipeline_can_be_built_again_and_of_two_that_run_the_second_fails(tmp_
     assert chatmill("verify", tmp_path) == 0
 
 
+def test_of_two_that_run_at_once_the_second_fails_and_leaves_the_files_of_the_first(tmp_path):
+    """Their files have the same names, and may have other rows. A run that was killed is one that may be alive."""
+    first, second = write(tmp_path), write(tmp_path, rows={"max_length": 256})
+    with stopped_before_the_commit():
+        first.run()
+    before = digests(tmp_path)
+    with pytest.raises(Exception, match="another run has begun to write a dataset to it"):
+        second.run().wait_until_finish()
+    assert digests(tmp_path) == before
+    first.run().wait_until_finish()
+    assert chatmill("verify", tmp_path) == 0
+
+
+def test_names_and_bytes_are_functions_of_the_job_and_the_rows(tmp_path):
+    for name in ("one", "two"):
+        run(tmp_path / name)
+    one, two = (digests(tmp_path / name) for name in ("one", "two"))
+    assert one == two
+
+
 def test_what_a_runner_does_again_has_the_same_bytes(tmp_path):
     pipeline = write(tmp_path)
     with stopped_before_the_commit():

@@ -7,8 +7,10 @@ once, to an empty folder.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -20,9 +22,10 @@ from transforms.base.declaring import takes, values_of
 from transforms.base.errors import CommittedMeanwhile, ParameterError, UserError
 from transforms.dataset import REPORTS
 from transforms.dataset.budgets import Budgets
-from transforms.dataset.commit import Change, commit_increment
-from transforms.dataset.description import NamedSource, library_versions
+from transforms.dataset.commit import Change, CommitDataset, commit_increment
+from transforms.dataset.description import library_versions
 from transforms.dataset.layout import Folder
+from transforms.dataset.versions import numbers
 from transforms.inputs.hub.repository import Commits
 from transforms.inputs.listing import InputFile, files_of_sources, list_inputs, shared_files
 from transforms.inputs.tasks import default_task_bytes, largest_first, tasks_of
@@ -36,10 +39,10 @@ from transforms.rows.packing import PACKINGS
 from transforms.steps.read import ReadTasks
 from transforms.steps.row_options import WriteOptions
 from transforms.steps.write import WriteShards
-from transforms.storage.files import full_url, join, kind_of
+from transforms.storage.files import full_url, join, kind_of, read_bytes
 from transforms.storage.lock import Lock
 from transforms.storage.walking import holds_anything
-from transforms.storage.writing import write_atomically
+from transforms.storage.writing import create, remove, write_atomically
 from transforms.tokens.tokenizer_files import fingerprint, read_tokenizer_folder
 
 
@@ -118,35 +121,13 @@ def _tasks(_: None, files: Sequence[InputFile], split_bytes: int) -> list[Task]:
     return largest_first(tasks_of(files, split_bytes))
 
 
-class CustomJob(msgspec.Struct, frozen=True):
-    """What the manifest says of the job of a custom pipeline. The keys that the command line's Job has mean the same.
-
-    Args:
-        custom: what its user says of it.
-        options: how its rows are laid out and written.
-        tokenizer: sha256 of the tokenizer's files.
-        tokenizer_name: the tokenizer's folder.
-        tasks: how many there are.
-        versions: of the libraries that can change the output.
-        sources: the names of the sources.
-    """
-
-    custom: dict[str, Any]
-    options: dict[str, Any]
-    tokenizer: str
-    tokenizer_name: str
-    versions: dict[str, str]
-    sources: list[NamedSource]
-    tasks: int = 0
-
-
 @takes(WriteOptions)
 class WriteDataset(beam.PTransform):
     """Write rows as a dataset, and commit it once all are written: manifest, card, report.
 
     PCollection[Chunks[Rows]] -> PCollection[str], the url of the manifest. The rows must come from one
-    ReadConversations. Each run writes a dataset of its own: it is not resumed, and what is there is not replaced. Of
-    two runs that write to one output, the one that commits second fails.
+    ReadConversations. Each pipeline writes a dataset of its own: none is resumed, and what is there is not replaced. Of
+    two that write to one output at once, the one that comes second fails.
 
     Args:
         output: the folder of the dataset, at any url that fsspec opens: new or empty.
@@ -165,7 +146,8 @@ class WriteDataset(beam.PTransform):
 
     Raises:
         ParameterError: if a value is not one of those; and, when the pipeline is built, if the output is not empty.
-        UserError: if the rows are others than these parameters say, when the pipeline runs.
+        UserError: if the rows are others than these parameters say, or if another pipeline writes to the output, when
+            the pipeline runs.
     """
 
     def __init__(
@@ -195,49 +177,35 @@ class WriteDataset(beam.PTransform):
         check_names("keep_columns", keep_columns)
         check_names("sources", sources)
         check_choice("report", report, REPORTS)
-        self._output = output
-        self._custom = _as_json(job)
-        self._tokenizer = tokenizer
-        self._rows = {
+        self._writing = values_of(WriteOptions, WriteOptions(**options))
+        check_kept_columns(keep_columns, self._writing["write_columns"], self._writing["provenance"])
+        rows = {
             "packing": packing,
             "max_length": max_length,
             "shift_labels": shift_labels,
             "keep_columns": list(keep_columns),
         }
-        self._writing = values_of(WriteOptions, WriteOptions(**options))
-        check_kept_columns(keep_columns, self._writing["write_columns"], self._writing["provenance"])
-        self._sources = [NamedSource(name) for name in sources]
+        self._job: dict[str, Any] = {
+            "custom": _as_json(job),
+            "options": rows | self._writing,
+            "sources": [{"name": name} for name in sources],
+        }
+        self._output, self._tokenizer, self._report = output, tokenizer, report
         self._budgets = Budgets(max_reject_fraction, max_lost_fraction, max_parity_fraction, max_unprinted_fraction)
-        self._report = report
         self.with_input_types(Chunks[Rows])
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection:
-        # No other run has the same id, so that none writes the files of another one.
-        folder = Folder(full_url(self._output), uuid.uuid4().hex[:16])
+        content = fingerprint(read_tokenizer_folder(self._tokenizer))
+        job = self._job | {"tokenizer": content, "versions": library_versions()}
+        id = hashlib.sha256(msgspec.json.encode(job, order="deterministic")).hexdigest()[:16]
+        job["tokenizer_name"] = self._tokenizer
+        folder = Folder(full_url(self._output), id)
         _check_empty(folder, self._output)
-        job = CustomJob(
-            custom=self._custom,
-            options=self._rows | self._writing,
-            tokenizer=fingerprint(read_tokenizer_folder(self._tokenizer)),
-            tokenizer_name=self._tokenizer,
-            versions=library_versions(),
-            sources=self._sources,
-        )
-        return (
-            rows
-            | "check" >> beam.Map(_checked, job, folder.increment).with_output_types(Chunks[Rows])
-            | "write"
-            >> WriteShards(
-                folder.output,
-                **self._writing,
-                about=about_rows(job.options, job.tokenizer),
-                tokenizer=self._tokenizer,
-            )
-            | beam.WithKeys(0)
-            | "all" >> beam.GroupByKey()
-            | beam.Values()
-            | "commit" >> beam.Map(_commit, folder, job, self._budgets, self._report).with_output_types(str)
-        )
+        about = about_rows(job["options"], content)
+        write = WriteShards(folder.output, **self._writing, about=about, tokenizer=self._tokenizer)
+        commit = functools.partial(_commit, folder=folder, job=job, budgets=self._budgets, report=self._report)
+        checked = rows | "check" >> beam.Map(_checked, job, folder, uuid.uuid4().hex).with_output_types(Chunks[Rows])
+        return checked | "write" >> write | "commit" >> CommitDataset(folder, commit)
 
 
 def _as_json(job: Any) -> dict[str, Any]:
@@ -264,59 +232,73 @@ def _check_empty(folder: Folder, output: str) -> None:
         lock.take()
 
 
-def _checked(chunks: Chunks[Rows], job: CustomJob, increment: str) -> Chunks[Rows]:
+def _checked(chunks: Chunks[Rows], job: Mapping[str, Any], folder: Folder, run: str) -> Chunks[Rows]:
     """The chunks of a task of an increment, each of which is checked when it is made."""
-    task = dataclasses.replace(chunks.task, increment=increment)
+    task = dataclasses.replace(chunks.task, increment=folder.increment)
 
     def check(rows: Rows) -> Rows:
-        for name, found in _found_in(rows, job).items():
-            raise UserError(
-                f"WriteDataset: {name} is {job.options[name]!r}, and the rows have {found!r}. Give the same."
-            )
-        if task.source >= len(job.sources):
-            raise UserError(f"WriteDataset: there is a source {task.source + 1}; expected the names of all in sources.")
+        _check(rows, job, task.source)
         return dataclasses.replace(rows, task=task)
 
-    return Chunks(task, lambda: map(check, chunks))
+    def make() -> Iterator[Rows]:
+        _begin(folder, run)
+        return map(check, chunks)
+
+    return Chunks(task, make)
 
 
-def _found_in(rows: Rows, job: CustomJob) -> dict[str, Any]:
-    """What rows have that is not as the job says it, by the name of the option."""
-    found: dict[str, Any] = {}
+def _begin(folder: Folder, run: str) -> None:
+    """Check that no other pipeline writes to the folder: its files may have the same names, and other rows.
+
+    Of several, the one that creates the file of the increment first goes on. A commit removes that file.
+    """
+    url = join(folder.work, "run")
+    if not create(url, run.encode()) and read_bytes(url) != run.encode():
+        raise UserError(f"{folder.output}: another run has begun to write a dataset to it. Give another folder.")
+    if numbers(folder):
+        remove(folder.work)
+        raise _committed_meanwhile(folder)
+
+
+def _committed_meanwhile(folder: Folder) -> UserError:
+    return UserError(f"{folder.output}: another run has committed a dataset to it meanwhile. Give another folder.")
+
+
+def _check(rows: Rows, job: Mapping[str, Any], source: int) -> None:
+    """Raise UserError if rows are not as the job says it."""
+    options, found = job["options"], dict[str, Any]()
     kept = [] if rows.origin.columns is None else rows.origin.columns.column_names
-    if len(rows.origin.positions) and kept != job.options["keep_columns"]:
+    if len(rows.origin.positions) and kept != options["keep_columns"]:
         found["keep_columns"] = kept
-    if rows.packing != job.options["packing"]:
+    if rows.packing != options["packing"]:
         found["packing"] = rows.packing
     for table in (rows.train, rows.validation):
         longest = int(np.diff(table.offsets).max(initial=0))
-        if longest > (job.options["max_length"] or longest):
+        if longest > (options["max_length"] or longest):
             found["max_length"] = longest
-        if not job.options["shift_labels"] and ((table.labels != IGNORED) & (table.labels != table.ids)).any():
+        if not options["shift_labels"] and ((table.labels != IGNORED) & (table.labels != table.ids)).any():
             found["shift_labels"] = True
-    return found
+    for name, value in found.items():
+        raise UserError(f"WriteDataset: {name} is {options[name]!r}, and the rows have {value!r}. Give the same.")
+    if source >= len(job["sources"]):
+        raise UserError(f"WriteDataset: there is a source {source + 1}; expected the names of all in sources.")
 
 
-def _commit(receipts: Iterable[Receipt], folder: Folder, job: CustomJob, budgets: Budgets, report: str) -> str:
-    """Store the tokenizer and the job, and commit. It can be repeated. Returns the url of the manifest."""
-    in_order = sorted(receipts, key=lambda receipt: (receipt.task, receipt.shard))
-    numbers = [(receipt.task, receipt.shard) for receipt in in_order]
-    if len({*numbers}) < len(numbers):
+def _commit(receipts: Sequence[Receipt], folder: Folder, job: Mapping[str, Any], budgets: Budgets, report: str) -> None:
+    """Store the tokenizer and the job, and commit. It can be repeated."""
+    if len({(receipt.task, receipt.shard) for receipt in receipts}) < len(receipts):
         raise UserError(
             "WriteDataset: its rows come from several ReadConversations; expected one, of several patterns."
         )
-    files = read_tokenizer_folder(job.tokenizer_name)
-    if fingerprint(files) != job.tokenizer:
-        raise UserError(f"{job.tokenizer_name}: the tokenizer was changed since the pipeline was built.")
+    files = read_tokenizer_folder(job["tokenizer_name"])
+    if fingerprint(files) != job["tokenizer"]:
+        raise UserError(f"{job['tokenizer_name']}: the tokenizer was changed since the pipeline was built.")
     for name, content in files.items():
-        write_atomically(join(folder.tokenizer(job.tokenizer), name), content)
-    job = msgspec.structs.replace(job, tasks=len({task for task, _ in numbers}))
+        write_atomically(join(folder.tokenizer(job["tokenizer"]), name), content)
+    job = {**job, "tasks": len({receipt.task for receipt in receipts})}
     write_atomically(folder.plan, b"")
     write_atomically(folder.job, msgspec.json.format(msgspec.json.encode(job), indent=2))
     try:
-        commit_increment(in_order, folder, budgets, report, Change())
+        commit_increment(receipts, folder, budgets, report, Change())
     except CommittedMeanwhile:
-        raise UserError(
-            f"{folder.output}: another run has committed a dataset to it meanwhile. Give another folder."
-        ) from None
-    return folder.manifest
+        raise _committed_meanwhile(folder) from None
