@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,3 +78,11 @@ def build(capfd, monkeypatch):
         return BuildResult(chatmill("build", *options), *capfd.readouterr())
 
     return run
+
+
+@pytest.fixture
+def hurried(monkeypatch) -> None:
+    """Pauses of this process are fifty times shorter: those between attempts."""
+    sleep, pause = asyncio.sleep, time.sleep
+    monkeypatch.setattr(asyncio, "sleep", lambda seconds, *result: sleep(seconds / 50, *result))
+    monkeypatch.setattr(time, "sleep", lambda seconds: pause(seconds / 50))

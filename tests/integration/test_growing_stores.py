@@ -94,8 +94,8 @@ def test_dataset_grows_in_a_bucket_next_to_another_append_and_after_a_failed_com
 
 
 @pytest.mark.slow
-def test_failed_requests_do_not_change_a_dataset_that_grows_is_built_again_and_expires(build, store, folder):
-    options, output = options_of(store, folder), store.url(f"{folder}/out")
+def test_failed_requests_do_not_change_a_dataset_that_grows_is_built_again_and_expires(build, store, folder, hurried):
+    options, output = [*options_of(store, folder), "--direct_num_workers=1"], store.url(f"{folder}/out")
     for day in range(2):
         arrive(store, folder, day)
         store.proxy.faults = seeded(FAULTS, 0.05, seed=day)

@@ -6,7 +6,6 @@ of them fail.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 import os
@@ -58,14 +57,6 @@ def proxy(store) -> Iterator[FaultyProxy]:
     store.proxy.reset()
     yield store.proxy
     store.proxy.reset()
-
-
-@pytest.fixture
-def hurried(monkeypatch) -> None:
-    """Pauses of this process are fifty times shorter: those between attempts."""
-    sleep, pause = asyncio.sleep, time.sleep
-    monkeypatch.setattr(asyncio, "sleep", lambda seconds, *result: sleep(seconds / 50, *result))
-    monkeypatch.setattr(time, "sleep", lambda seconds: pause(seconds / 50))
 
 
 @pytest.fixture

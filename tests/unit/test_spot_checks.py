@@ -81,7 +81,7 @@ HOSTILE = {
     "a completion that begins inside a character": PromptCompletion("e", "\u0301 and \u212b"),
 }
 LONG = {
-    "10 MB in one message": [user("go on"), assistant("the wheel turns when the rain comes. " * 280_000)],
+    "5 MB in one message": [user("go on"), assistant("the wheel turns when the rain comes. " * 140_000)],
     "10,000 turns": PLAIN[:2] * 5_000,
 }
 
