@@ -80,7 +80,8 @@ def expected_of(job: Job, folder: Folder) -> Expected:
     def read(name: str) -> Counts | None:
         with suppress(ValueError):
             receipt = read_receipt(join(folder.receipts, name), folder.increment)
-            return Counts(receipt.last, receipt.read, sum(shard.tokens for shard in receipt.shards_once()))
+            totals = receipt.sums().totals()
+            return Counts(receipt.last, totals.records.read, totals.tokens)
         return None
 
     def unit_of(name: str) -> str:

@@ -100,7 +100,7 @@ def first_receipt(output: Path) -> Path:
 
 def first_shard(output: Path) -> Path:
     """A shard of the first receipt."""
-    return output / json.loads(first_receipt(output).read_bytes())["shards"][0]["path"]
+    return output / json.loads(first_receipt(output).read_bytes())["files"][0]["path"]
 
 
 def first_exceptions(output: Path) -> Path:
@@ -133,7 +133,7 @@ def name_a_file_outside(output: Path) -> None:
     victim = output.parent / "victim.parquet"
     victim.write_bytes(b"victim")
     outside = {"path": "../victim.parquet", "sha256": hashlib.sha256(b"victim").hexdigest()}
-    edit_receipt(output, work_in(output).name, lambda receipt: receipt["shards"][0].update(outside))
+    edit_receipt(output, work_in(output).name, lambda receipt: receipt["files"][0].update(outside))
 
 
 def of_another_increment(output: Path) -> None:

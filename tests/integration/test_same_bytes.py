@@ -325,7 +325,7 @@ def killed_with_workers(job: Job, output: Path, request: pytest.FixtureRequest) 
         found = [json.loads(path.read_bytes()) for path in output.glob("_chatmill/building/*/receipts/*.json")]
         # If some shards of a task are missing, it is built again from its start.
         tasks = {receipt["task"] for receipt in found if receipt["last"]}
-        paths = [output / of["path"] for receipt in found if receipt["task"] in tasks for of in receipt["shards"]]
+        paths = [output / of["path"] for receipt in found if receipt["task"] in tasks for of in receipt["files"]]
         written = {path: path.stat().st_mtime_ns for path in paths}
         assert chatmill("build", *command, f"--output={output}") == 0
         assert {path: path.stat().st_mtime_ns for path in written} == written

@@ -151,7 +151,7 @@ def test_run_that_was_killed_is_resumed_in_a_bucket(build, store, output, on_dis
     process.wait()
     # If one task of a file that is read by several is missing, all of them are read again.
     whole = [name for name in receipts if name.endswith("-00000.json") and json.loads(store.files.cat(name))["last"]]
-    paths = [shard["path"] for name in whole for shard in json.loads(store.files.cat(name))["shards"]]
+    paths = [shard["path"] for name in whole for shard in json.loads(store.files.cat(name))["files"]]
     written = {path: store.files.modified(f"{output}/{path}") for path in paths}
     assert not store.files.exists(f"{output}/manifest.json")
     done = build(*options_of(store, output, ONE))

@@ -113,7 +113,7 @@ def test_job_continues_after_a_taskmanager_and_its_worker_were_killed(cluster, c
     before = [json.loads(path.read_bytes()) for path in receipts_of(output)]
     # If one shard of a file that cannot be cut is missing, all of it is read again.
     whole = {receipt["task"] for receipt in before if receipt["last"]}
-    kept = [shard["path"] for receipt in before if receipt["task"] in whole for shard in receipt["shards"]]
+    kept = [shard["path"] for receipt in before if receipt["task"] in whole for shard in receipt["files"]]
     written = {path: (output / path).stat().st_mtime_ns for path in kept}
     assert written and len(before) < json.loads((work_in(output) / "job.json").read_bytes())["tasks"]
     _, stderr = build.communicate(timeout=SECONDS)

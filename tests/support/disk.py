@@ -78,7 +78,7 @@ def lost_shards(files: dict[str, bytes]) -> list[str]:
     named = []
     for name, content in files.items():
         if "/receipts/" in name and name.endswith(".json"):
-            named += json.loads(content)["shards"]
+            named += json.loads(content)["files"]
         elif "/versions/" in name and name.endswith(".json"):
             named += [file for increment in json.loads(content)["increments"] for file in increment["files"]]
         elif name == "out/manifest.json":

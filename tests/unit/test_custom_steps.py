@@ -31,18 +31,22 @@ def lengths(batch: Any) -> list[int]:
     return [len(example.content.messages) for example in batch.examples]
 
 
+def dropped(batch: Any) -> list[str]:
+    return [drop.reason for drop in batch.outcomes.drops]
+
+
 def reasons(batch: Any) -> list[str]:
     return [reject.reason for reject in batch.outcomes.rejects]
 
 
 def test_examples_that_are_not_kept_are_dropped_with_the_reason(corpus):
     kept = after(corpus, FilterExamples(lambda example: len(example.content.messages) > 1, reason="short"))
-    assert (lengths(kept), kept.outcomes.dropped, reasons(kept)) == ([2, 4], {"short": 1}, [])
+    assert (lengths(kept), dropped(kept), reasons(kept)) == ([2, 4], ["short"], [])
 
 
 def test_error_in_a_filter_rejects_only_its_record(corpus):
     kept = after(corpus, FilterExamples(lambda example: example.content.messages[2], reason="short"))
-    assert (lengths(kept), kept.outcomes.dropped, reasons(kept)) == ([4], {}, ["filter", "filter"])
+    assert (lengths(kept), dropped(kept), reasons(kept)) == ([4], [], ["filter", "filter"])
     assert "IndexError" in kept.outcomes.rejects[0].detail
 
 

@@ -32,7 +32,7 @@ def table_of(rows: int) -> RowTable:
 
 
 def chunk_of(task: Task, chunk: int, last: bool, rows: int) -> Rows:
-    outcomes = Outcomes(read=rows, kept=rows)
+    outcomes = Outcomes(read=rows)
     origin = RowOrigin(np.arange(rows), np.zeros(rows, bool), None)
     used = Used(np.arange(rows), *np.zeros((2, rows), bool), *np.zeros((2, rows), np.int64))
     return Rows(task, chunk, last, outcomes, table_of(rows), table_of(0), packing="none", origin=origin, used=used)
@@ -52,7 +52,7 @@ def reports_of(folder: Path, slices: list[Slice], rows: list[int]) -> list[Done]
             yield chunk_of(task, number, number == len(rows) - 1, count)
 
     (receipt,) = step.process(Chunks(task, chunks))
-    assert receipt.read == sum(rows)
+    assert receipt.sums().totals().records.read == sum(rows)
     return [*seen, read_reports(str(reports))]
 
 

@@ -87,7 +87,7 @@ class Sender:
         path = join(work_of("", task.increment), "sent", f"{task.number:07d}")
         write_atomically(join(self._output, path), content)
         offsets = offsets_of(np.array([len(block) for block in blocks])).tolist()
-        return Sent(path, hashlib.sha256(content).hexdigest(), offsets, len(index))
+        return Sent(path, len(content), hashlib.sha256(content).hexdigest(), rows=len(index), offsets=offsets)
 
 
 def _index_of(batch: Labels, dedup: bool) -> pa.Table:

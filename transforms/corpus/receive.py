@@ -17,8 +17,8 @@ from transforms.corpus.keys import shuffle_keys
 from transforms.corpus.select import BLOCKS, Block, selected_path
 from transforms.model.batches import Labels, Origins, Rows, RowTable, Task
 from transforms.model.chunks import Chunks
+from transforms.model.counts import Statistics
 from transforms.model.outcomes import Drop, Outcomes
-from transforms.model.statistics import Statistics
 from transforms.steps.base import Step, StepCall
 from transforms.steps.failures import FailureWriter
 
@@ -110,7 +110,7 @@ def _without_dropped(chunk: Labels, selected: pa.Table) -> Labels:
     own = chunk.task.sources_of(records[dropped]).tolist()
     pairs = Counter(f"{number} of {one['of_source']}" for number, one in zip(own, lost, strict=True) if one["of_url"])
     outcomes = Outcomes(read=int(np.count_nonzero(~chunk.task.are_copies(records))), drops=tuple(drops))
-    outcomes = outcomes.count(Statistics(duplicates=dict(sorted(pairs.items()))))
+    outcomes = outcomes.plus(statistics=Statistics(duplicates=pairs))
     if not drops:
         return dataclasses.replace(chunk, outcomes=outcomes)
     return chunk.take(np.flatnonzero(~np.isin(origin.record_numbers(), dropped)), outcomes)

@@ -125,7 +125,7 @@ class _Select(beam.DoFn):
 
     def _decided(self, tasks: Sequence[Task], sent: Mapping[int, Sent]) -> _Records:
         """Read the indexes of all tasks, and decide how often each record is there."""
-        if (count := sum(file.records for file in sent.values())) > MOST_RECORDS:
+        if (count := sum(file.rows for file in sent.values())) > MOST_RECORDS:
             raise InputError(
                 f"there are {count:,} records, and duplicates are found and mixes are made among {MOST_RECORDS:,} at "
                 f"most, which take {in_bytes(MOST_RECORDS * _RECORD_BYTES)} of memory. Build them in parts."
@@ -204,7 +204,7 @@ class _Records:
         self.numbers = {task.number: number for number, task in enumerate(self.tasks)}
         self.sources = np.array([task.source for task in self.tasks], np.int64)
         self._files = [sent[task.number] for task in self.tasks]
-        self.starts = offsets_of(np.array([file.records for file in self._files], np.int64))
+        self.starts = offsets_of(np.array([file.rows for file in self._files], np.int64))
         count = int(self.starts[-1])
         self.copies, self._firsts = np.ones(count, np.int32), np.full(count, -1, np.int32)
         known = {name: np.empty(count, dtype) for name, dtype in (_INDEX | (_DIGEST if dedup else {})).items()}

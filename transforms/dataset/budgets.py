@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from transforms.base.checks import check_fraction
 from transforms.dataset.description import Description
 from transforms.dataset.layout import Folder
-from transforms.model.counts import RecordCounts, StepCounts
-from transforms.model.receipts import Firsts, Receipt
+from transforms.model.counts import Sums
 
 _REASONS_SHOWN = 5
 
@@ -41,42 +40,40 @@ class Budgets:
         for field in dataclasses.fields(self):
             check_fraction(field.name, getattr(self, field.name))
 
-    def exceeded(self, receipts: Sequence[Receipt], job: Description, folder: Folder) -> str:
+    def exceeded(self, sums: Sums, job: Description, folder: Folder) -> str:
         """Say which of them a dataset exceeds, by how much, and of what most of it is.
 
         Args:
-            receipts: of all tasks, in order.
+            sums: of its increment.
             job: the dataset's.
             folder: where its exceptions are.
 
         Returns:
             A message for the user; empty if none is exceeded.
         """
-        return "\n".join(self._each_exceeded(receipts, job, folder))
+        return "\n".join(self._each_exceeded(sums, job, folder))
 
-    def too_many_rejects(self, receipts: Sequence[Receipt]) -> bool:
+    def too_many_rejects(self, sums: Sums) -> bool:
         """Whether more of the records were rejected than is allowed."""
-        rejected = sum(sum(receipt.rejected.values()) for receipt in receipts)
-        return rejected > self.max_reject_fraction * sum(receipt.read for receipt in receipts)
+        records = sums.totals().records
+        return sum(records.rejected.values()) > self.max_reject_fraction * records.read
 
-    def _each_exceeded(self, receipts: Sequence[Receipt], job: Description, folder: Folder) -> Iterator[str]:
-        read = sum(receipt.read for receipt in receipts)
-        if self.too_many_rejects(receipts):
-            rejected = sum(sum(receipt.rejected.values()) for receipt in receipts)
+    def _each_exceeded(self, sums: Sums, job: Description, folder: Folder) -> Iterator[str]:
+        totals, notes = sums.totals(), sums.notes
+        read, rejected = totals.records.read, sum(totals.records.rejected.values())
+        if self.too_many_rejects(sums):
             yield (
                 f"{rejected:,} of {read:,} records were rejected, more than max_reject_fraction "
                 f"{self.max_reject_fraction}. They are in {folder.records}-*. Correct them, or allow a "
-                f"larger fraction, and run again. {first_rejects(receipts)}"
+                f"larger fraction, and run again. {first_rejects(sums)}"
             )
-        counts = StepCounts.total(receipts)
-        notes, examples = counts.notes, Firsts.total(receipts).first_examples
 
         def first(name: str) -> str:
-            found = examples.get(name)
+            found = sums.first_examples.get(name)
             return f" The first is {found.file}, {found.position}: {found.detail}." if found else ""
 
-        lost = counts.trained_tokens_lost
-        total = lost + sum(shard.trained_tokens for receipt in receipts for shard in receipt.shards_once())
+        lost = sums.trained_tokens_lost
+        total = lost + totals.trained_tokens
         if lost > self.max_lost_fraction * total:
             yield (
                 f"{lost:,} of {total:,} tokens to train on are in no row because of max_length, more than "
@@ -107,10 +104,9 @@ class Budgets:
             )
 
 
-def first_rejects(receipts: Sequence[Receipt]) -> str:
+def first_rejects(sums: Sums) -> str:
     """The most frequent reasons of rejects, with the first record that has each."""
-    counts = Counter(RecordCounts.total(receipts).rejected)
-    examples = Firsts.total(receipts).first_rejects
+    counts, examples = Counter(sums.totals().records.rejected), sums.first_rejects
     lines = [
         f"  {reason} ({count:,}): {examples[reason].file}, {examples[reason].position}: {examples[reason].detail}"
         for reason, count in counts.most_common(_REASONS_SHOWN)
@@ -118,9 +114,9 @@ def first_rejects(receipts: Sequence[Receipt]) -> str:
     return "The most frequent reasons:\n" + "\n".join(lines)
 
 
-def nothing_left(receipts: Sequence[Receipt], folder: Folder) -> str:
+def nothing_left(sums: Sums, folder: Folder) -> str:
     """Describe that no row is left, and why. Takes what Budgets.exceeded takes."""
-    records = RecordCounts.total(receipts)
+    records = sums.totals().records
     if not records.read:
         return "the inputs have no records."
     all_of_them = "the only record was" if records.read == 1 else f"all {records.read:,} records were"
@@ -129,4 +125,4 @@ def nothing_left(receipts: Sequence[Receipt], folder: Folder) -> str:
     message = f"{all_of_them} dropped or rejected: {reasons}."
     if not records.rejected:
         return message
-    return f"{message} The rejected records are in {folder.records}-*. {first_rejects(receipts)}"
+    return f"{message} The rejected records are in {folder.records}-*. {first_rejects(sums)}"

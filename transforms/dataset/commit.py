@@ -15,10 +15,10 @@ from transforms.dataset.budgets import Budgets, nothing_left
 from transforms.dataset.derived import finish_commit
 from transforms.dataset.description import read_description
 from transforms.dataset.layout import PUBLISHED, Folder
-from transforms.dataset.manifest import check_complete, sums_of_receipts
+from transforms.dataset.manifest import check_complete
 from transforms.dataset.versions import Conflict, Increment, Kind, commit, newest
 from transforms.inputs.plan_file import decode_plan
-from transforms.model.counts import Totals
+from transforms.model.counts import Sums
 from transforms.model.receipts import Receipt
 from transforms.steps.failures import FailureWriter
 from transforms.storage.files import join, read_bytes
@@ -94,21 +94,21 @@ def commit_increment(
     """
     job = read_description(folder.job)
     check_complete(job.tasks, receipts)
-    has_too_many_rejects = budgets.too_many_rejects(receipts)
-    problem = budgets.exceeded(receipts, job, folder)
-    if not problem and change.kind == "build" and not any(receipt.shards for receipt in receipts):
-        problem = nothing_left(receipts, folder)
-        has_too_many_rejects = any(receipt.rejected for receipt in receipts)
+    sums = Sums.total(receipt.sums() for receipt in receipts)
+    totals, has_too_many_rejects = sums.totals(), budgets.too_many_rejects(sums)
+    problem = budgets.exceeded(sums, job, folder)
+    if not problem and change.kind == "build" and not totals.rows:
+        problem = nothing_left(sums, folder)
+        has_too_many_rejects = bool(totals.records.rejected)
     if problem:
         raise (RejectsError if has_too_many_rejects else InputError)(problem)
-    sums = sums_of_receipts(job, receipts)
-    files = [file for receipt in receipts for file in (*receipt.shards, receipt.exceptions) if file]
+    files = [file for receipt in receipts for file in receipt.files]
     increment = Increment(
         id=folder.increment,
         version=0,
         inputs=decode_plan(read_bytes(folder.plan)),
         files=sorted(files, key=lambda file: file.path),
-        counts=Totals(sums.records, sums.rows, sums.tokens, sums.trained_tokens),
+        counts=totals,
     )
     # What earlier attempts left: the card names increments, and not each of their files.
     for path in {*folder.files(*PUBLISHED)} - {file.path for file in files}:

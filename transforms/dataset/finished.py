@@ -90,6 +90,6 @@ class _CheckReceipts(beam.DoFn):
 def _check_files(output: str, receipts: list[Receipt]) -> None:
     """Raise ValueError if a file of a receipt is not as it was written, FileNotFoundError if it is missing."""
     for receipt in receipts:
-        for file in receipt.files():
+        for file in receipt.all_files():
             if sha256_of(join(output, file.path)) != file.sha256:
                 raise ValueError(f"{file.path} was changed after it was written")

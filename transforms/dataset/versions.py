@@ -19,9 +19,8 @@ import msgspec
 from transforms.base.errors import InputError, UserError
 from transforms.dataset.description import Description
 from transforms.dataset.layout import FORMAT, Folder, check_format, increment_of, is_increment
-from transforms.dataset.sums import Sums
 from transforms.inputs.listing import InputFile
-from transforms.model.counts import Totals
+from transforms.model.counts import Sums, Totals
 from transforms.model.receipts import File
 from transforms.outputs import stem_of
 from transforms.rows.layout import RowLayout

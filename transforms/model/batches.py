@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.model.examples import Example, Record, Text, attempt
-from transforms.model.outcomes import Drop, Known, Outcomes
+from transforms.model.outcomes import Drop, Outcomes
 from transforms.model.receipts import Sent
 from transforms.rows import IGNORED
 from transforms.rows.ragged import indices_of, offsets_of, slices_of, sums_of
@@ -221,7 +221,7 @@ class RowOrigin:
         of_record = self.record_numbers()
         counts = np.bincount(of_record, tokens), np.bincount(of_record, trained_tokens)
         return [
-            Drop(int(self.positions[row]), reason, Known(int(counts[0][record]), int(counts[1][record])))
+            Drop(int(self.positions[row]), reason, tokens=int(counts[0][record]), trained_tokens=int(counts[1][record]))
             for record, row in zip(records.tolist(), self.first_rows()[records].tolist(), strict=True)
         ]
 

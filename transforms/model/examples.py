@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 
 from transforms.base.errors import InputError, RecordError, StoreError, Unavailable, UserError
+from transforms.model.counts import TraceEvents
 from transforms.model.outcomes import Drop, Reject
-from transforms.model.statistics import TraceEvents
 
 Span: TypeAlias = tuple[int, int]
 # The roles of messages, and their texts.

@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from msgspec.structs import replace
 
-from transforms.model.counts import StepCounts, sum_counts
-from transforms.model.statistics import Statistics
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What is known of a record that is not in the dataset.
-
-    Attributes:
-        tokens, trained_tokens: how many it has; None if it was not tokenized.
-    """
-
-    tokens: int | None = None
-    trained_tokens: int | None = None
-
-    def size(self) -> str:
-        """Describe how many tokens it has; empty if that is not known."""
-        return (
-            "" if self.tokens is None else f"{self.tokens:,} tokens, {self.trained_tokens:,} of them to be trained on"
-        )
+from transforms.model.counts import StepCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +17,21 @@ class Drop:
     Attributes:
         position: of the record in its file, as in Reject.
         reason: in snake_case.
-        known: what is known of it.
         detail: what was found, such as the record that it is a duplicate of; empty if the reason says it.
+        tokens, trained_tokens: how many it has; None if it was not tokenized.
     """
 
     position: int
     reason: str
-    known: Known = Known()
     detail: str = ""
+    tokens: int | None = None
+    trained_tokens: int | None = None
+
+    def described(self) -> str:
+        """Say what was found, or how many tokens it has; nothing if neither is known."""
+        if self.detail or self.tokens is None:
+            return self.detail
+        return f"{self.tokens:,} tokens, {self.trained_tokens:,} of them to be trained on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,39 +52,27 @@ class Reject:
 
 
 class Outcomes(StepCounts, frozen=True):
-    """How many records of a batch had which outcome. In the end read = kept + truncated + dropped + rejected.
+    """What became of the records of a batch so far, and what was counted of them. `Rows.used` has the others.
 
     Attributes:
         read: records read.
-        kept: records of which all tokens are in rows.
-        truncated: records of which some tokens are in no row, because of max_length.
         drops: the records dropped.
         rejects: the records rejected.
         first_examples: for some of the counts the first record that was counted: its position, and what was found.
-        statistics: of contents and tokens.
     """
 
     read: int = 0
-    kept: int = 0
-    truncated: int = 0
     drops: tuple[Drop, ...] = ()
     rejects: tuple[Reject, ...] = ()
     first_examples: Mapping[str, tuple[int, str]] = {}
-    statistics: Statistics = Statistics()
-
-    @property
-    def dropped(self) -> Mapping[str, int]:
-        """How many records were dropped, by reason."""
-        return Counter(drop.reason for drop in self.drops)
 
     def drop(self, drops: Iterable[Drop]) -> Outcomes:
         """Add drops."""
-        drops = tuple(drops)
-        return replace(self, drops=self.drops + drops) if drops else self
+        return self.plus(drops=tuple(drops))
 
-    def reject(self, rejects: list[Reject]) -> Outcomes:
+    def reject(self, rejects: Iterable[Reject]) -> Outcomes:
         """Add rejects."""
-        return replace(self, rejects=self.rejects + tuple(rejects))
+        return self.plus(rejects=tuple(rejects))
 
     def note(self, name: str, count: int = 1, record: tuple[int, str] | None = None) -> Outcomes:
         """Count something that is worth reporting.
@@ -108,54 +82,25 @@ class Outcomes(StepCounts, frozen=True):
             count: how many to add.
             record: the position of the first record counted, and what was found there; kept if it is the first.
         """
-        examples = self._examples_with(name, count, record)
-        return replace(self, notes=_added(self.notes, name, count), first_examples=examples)
+        return self._count_by_name("notes", name, count, name, record)
 
-    def count_rendered_by_reference(
-        self, reason: str, count: int = 1, record: tuple[int, str] | None = None
-    ) -> Outcomes:
-        """Count records that the reference rendered instead of the fast engine.
+    def by_reference(self, what: str, reason: str, count: int = 1, record: tuple[int, str] | None = None) -> Outcomes:
+        """Count records that the reference handled instead of the fast engine.
 
         Args:
+            what: rendered_by_reference or tokenized_by_reference.
             reason: in snake_case.
             count: how many records to add.
             record: the position of the first record counted, and what was found there. The first for any reason is
                 kept in first_examples, after the reason.
         """
-        return self._count_by_reference("rendered_by_reference", reason, count, record)
+        first = record and (record[0], f"{reason}: {record[1]}" if record[1] else reason)
+        return self._count_by_name(what, reason, count, what, first)
 
-    def count_tokenized_by_reference(
-        self, reason: str, count: int = 1, record: tuple[int, str] | None = None
+    def _count_by_name(
+        self, counts: str, name: str, count: int, example: str, record: tuple[int, str] | None
     ) -> Outcomes:
-        """Count records that the reference tokenized instead of the fast engine.
-
-        Args:
-            reason, count, record: as for count_rendered_by_reference.
-        """
-        return self._count_by_reference("tokenized_by_reference", reason, count, record)
-
-    def count_special_tokens_in_content(self, counts: Mapping[str, int]) -> Outcomes:
-        """Count special tokens in contents, by the role and the token."""
-        return replace(self, special_tokens_in_content=sum_counts([self.special_tokens_in_content, counts]))
-
-    def count(self, statistics: Statistics) -> Outcomes:
-        """Add statistics."""
-        return replace(self, statistics=self.statistics + statistics)
-
-    def unaccounted(self) -> int:
-        """Return how many records have no outcome yet; a negative number if some have more than one."""
-        return self.read - self.kept - self.truncated - len(self.drops) - len(self.rejects)
-
-    def _count_by_reference(self, name: str, reason: str, count: int, record: tuple[int, str] | None) -> Outcomes:
-        example = record and (record[0], f"{reason}: {record[1]}" if record[1] else reason)
-        counts: dict[str, Any] = {name: _added(getattr(self, name), reason, count)}
-        return replace(self, **counts, first_examples=self._examples_with(name, count, example))
-
-    def _examples_with(self, name: str, count: int, record: tuple[int, str] | None) -> Mapping[str, tuple[int, str]]:
-        if not count or record is None or name in self.first_examples:
-            return self.first_examples
-        return {**self.first_examples, name: record}
-
-
-def _added(counts: Mapping[str, int], key: str, count: int) -> Mapping[str, int]:
-    return {**counts, key: counts.get(key, 0) + count} if count else counts
+        if not count:
+            return self
+        firsts = self.first_examples if record is None else {example: record, **self.first_examples}
+        return replace(self.plus(**{counts: {name: count}}), first_examples=firsts)

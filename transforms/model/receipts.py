@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from transforms.model.counts import Counts, StepCounts, Totals
+from transforms.model.counts import Sums
 from transforms.storage.files import join, read_bytes
 from transforms.storage.writing import write_atomically
 
@@ -23,7 +22,7 @@ _RECEIPT_NAME = re.compile(r"(\d{7,})-(\d{5,})\.json")
 
 
 class File(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file of a dataset: of a shard, or of exceptions.
+    """A file: of a shard, of exceptions, or of what is sent to buckets.
 
     In most formats a shard is one file; if it is several, the first one counts the rows.
 
@@ -33,7 +32,7 @@ class File(msgspec.Struct, frozen=True, omit_defaults=True):
         sha256: of its content, in hexadecimal.
         format: of a shard: one of OUTPUT_FORMATS.
         split: of a shard: train or validation.
-        rows: of a shard, or the lines of exceptions.
+        rows: of a shard, or those that another file has.
         tokens, trained_tokens: of a shard.
     """
 
@@ -47,90 +46,46 @@ class File(msgspec.Struct, frozen=True, omit_defaults=True):
     trained_tokens: int = 0
 
 
-class Sent(msgspec.Struct, frozen=True):
-    """The file of the examples that a task has sent to the buckets of an exchange.
+class Sent(File, frozen=True):
+    """The file of the examples that a task has sent to the buckets of an exchange: a row for each of its records.
 
     Attributes:
-        path: of the file, relative to the folder of the dataset.
-        sha256: of its content, in hexadecimal.
         offsets: the bytes of the file at which what each bucket gets begins, then the index of all, and its end.
-        records: how many have examples there.
     """
 
-    path: str
-    sha256: str
-    offsets: list[int]
-    records: int
+    offsets: list[int] = []
 
 
-class FirstExample(msgspec.Struct, frozen=True):
-    """The first record that was rejected for a reason, or counted under a name.
-
-    Attributes:
-        file: the url of its file.
-        position: its byte or row there, in words.
-        detail: what was found.
-    """
-
-    file: str
-    position: str
-    detail: str
-
-
-class Firsts(Counts, frozen=True):
-    """The first record that was counted, by the name of the count, or was rejected or dropped, by reason."""
-
-    first_examples: Mapping[str, FirstExample] = {}
-    first_rejects: Mapping[str, FirstExample] = {}
-    first_drops: Mapping[str, FirstExample] = {}
-
-
-class Receipt(StepCounts, frozen=True, kw_only=True):
-    """The files of one shard of a task, and the outcomes of its records.
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of one shard of a task, and what was counted of its records.
 
     Attributes:
         task, shard: their numbers, from 0.
         last: whether the task has no further shard.
-        read, kept, truncated, dropped, rejected: as in RecordCounts.
-        shards: the files of rows, of each format, first those of train; none if there is no row.
-        first_examples, first_rejects, first_drops: as in Firsts.
-        source: the number of the task's source, from 0.
-        of_sources: of a shard with records of several sources: what each of them has of the outcomes and the rows.
+        files: of rows, of each format, first those of train; and of exceptions. None that would have no row.
+        counts: of `sums`, as JSON, which takes a tenth of their memory: all receipts are held at once.
         sent: the file of the examples that were sent to buckets; None if none was.
-        statistics: `statistics.Statistics`, as JSON, which takes a tenth of its memory: all receipts are held at once.
-        exceptions: the file of the records that are not plainly kept; None if there are none.
         increment: the id of the increment of the dataset that the task belongs to.
     """
 
     task: int
     shard: int
     last: bool
-    read: int
-    kept: int
-    truncated: int
-    dropped: Mapping[str, int]
-    rejected: Mapping[str, int]
-    shards: list[File]
-    first_rejects: Mapping[str, FirstExample]
-    first_examples: Mapping[str, FirstExample]
-    source: int = 0
-    first_drops: Mapping[str, FirstExample] = {}
-    statistics: msgspec.Raw = msgspec.Raw(b"{}")
-    exceptions: File | None = None
-    increment: str = ""
-    of_sources: list[Totals] = msgspec.field(default_factory=list)
+    files: list[File]
+    counts: msgspec.Raw
     sent: Sent | None = None
+    increment: str = ""
 
-    def files(self) -> Iterator[File | Sent]:
-        """Yield each file; all of them have a path and a sha256."""
-        yield from self.shards
-        yield from filter(None, (self.exceptions, self.sent))
+    def sums(self) -> Sums:
+        """Return what was counted of its records."""
+        return _decode_sums(self.counts)
 
-    def shards_once(self) -> list[File]:
-        """Return the shards of one of the formats, so that each row is counted once."""
-        return [shard for shard in self.shards if shard.format == self.shards[0].format]
+    def all_files(self) -> list[File]:
+        """Return all that was written before the receipt."""
+        return [*self.files, *filter(None, [self.sent])]
 
 
+_decode_sums = msgspec.json.Decoder(Sums).decode
 _decode = msgspec.json.Decoder(Receipt).decode
 
 
@@ -168,7 +123,7 @@ def numbers_of(name: str) -> tuple[int, int] | None:
 
 def write_receipt(folder: str, receipt: Receipt) -> None:
     """Write a receipt as JSON to the folder of receipts."""
-    content = msgspec.json.encode(receipt, order="deterministic")
+    content = msgspec.json.encode(receipt)
     content = content[:-1] + _CHECKSUM + _checksum(content, receipt.increment) + b'"}'
     write_atomically(receipt_url(folder, receipt.task, receipt.shard), content)
 
@@ -186,7 +141,7 @@ def read_receipt(url: str, increment: str) -> Receipt:
         raise ValueError(f"{url} is damaged, or a receipt of another increment")
     receipt = _decode(content)
     own = rf"\w+/\w+-{increment}-[\w-]+(\.\w+)*|_chatmill/building/{increment}/sent/\w+"
-    for file in receipt.files():
+    for file in receipt.all_files():
         if not re.fullmatch(own, file.path):
             raise ValueError(f"{url} names the file {file.path!r}, which is not one of the increment {increment}")
     return receipt

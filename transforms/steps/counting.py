@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from transforms.model.counts import CutOff, Histogram, Statistics, Tools
 from transforms.model.examples import Conversation
-from transforms.model.statistics import Beyond, Histogram, Statistics, Tools, histogram_of
+from transforms.model.statistics import histogram_of
 from transforms.rows import IGNORED
 from transforms.rows.ragged import slices_of
 from transforms.rows.truncation import turns_of
@@ -42,7 +43,7 @@ def of_contents(contents: Sequence[Any]) -> Statistics:
     turns = np.array([len(of_id[number]) for number in times], np.int64).repeat([*times.values()])
     return Statistics(
         histograms=_histograms(turns=np.concatenate([turns, [*map(len, others)]]).astype(np.int64)),
-        roles=dict(sorted(of_role.items())),
+        roles=of_role,
         tools=Tools(len(definitions), sum(definitions), sum(calls), of_role["tool"]),
     )
 
@@ -76,19 +77,20 @@ def of_tokens(
 
 
 def _histograms(**numbers: np.ndarray) -> dict[str, Histogram]:
-    return {name: histogram_of(name, of_name) for name, of_name in sorted(numbers.items()) if len(of_name)}
+    return {name: histogram_of(name, of_name) for name, of_name in numbers.items() if len(of_name)}
 
 
-def _limits(lengths: np.ndarray, labels: np.ndarray, offsets: np.ndarray) -> dict[str, Beyond]:
+def _limits(lengths: np.ndarray, labels: np.ndarray, offsets: np.ndarray) -> dict[int, CutOff]:
     """What each limit would cut off: what is between it and the next one, and what the next one would cut off."""
     turns = turns_of(labels, offsets, np.flatnonzero(lengths > LIMITS[0]))
-    limits: dict[str, Beyond] = {}
-    beyond = Beyond()
+    limits: dict[int, CutOff] = {}
+    cut = CutOff()
     for limit, following in reversed([*pairwise((*LIMITS, int(lengths.max()) + LIMITS[-1]))]):
         longer = np.flatnonzero(lengths > limit)
         between = np.minimum(lengths[longer], following) - limit
         trained = int(np.count_nonzero(slices_of(labels, offsets[longer] + limit, between) != IGNORED))
         of_turns = int((turns.stop - turns.start)[turns.stop > limit].sum())
-        beyond = Beyond(len(longer), beyond.tokens + int(between.sum()), beyond.trained_tokens + trained, of_turns)
-        limits[str(limit)] = beyond
-    return dict(reversed(limits.items()))
+        limits[limit] = cut = CutOff(
+            len(longer), cut.tokens + int(between.sum()), cut.trained_tokens + trained, of_turns
+        )
+    return limits

@@ -18,8 +18,8 @@ from transforms.contamination.index import EvaluationIndex, Match
 from transforms.contamination.texts import compared_texts, decode_evaluations
 from transforms.contamination.words import normalized
 from transforms.model.batches import Examples
+from transforms.model.counts import Statistics
 from transforms.model.examples import Content, Conversation, Example, TokenRow
-from transforms.model.statistics import Statistics
 from transforms.steps.base import Step
 from transforms.storage.files import read_bytes
 
@@ -66,7 +66,7 @@ class Decontaminator:
             outcomes = outcomes.note("not_compared_with_evaluations", len(tokenized), first)
         if not found:
             return replace(batch, outcomes=outcomes)
-        outcomes = outcomes.count(Statistics(contaminated=dict(sorted(of_sets.items()))))
+        outcomes = outcomes.plus(statistics=Statistics(contaminated=of_sets))
         if self._drops:
             firsts = [one for one in batch.examples if one.position in found and not one.number]
             drops = (replace(one.dropped("contaminated"), detail=found[one.position]) for one in firsts)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transforms.model.batches import Rows, RowTable, Task
-from transforms.model.outcomes import Drop, Known, Outcomes, Reject
+from transforms.model.outcomes import Drop, Outcomes, Reject
 from transforms.model.receipts import File
 from transforms.rows.ragged import indices_of
 from transforms.storage.files import join
@@ -79,15 +79,15 @@ class ExceptionsWriter:
         if sum(map(len, self._waiting)) >= _LINES_IN_ROW_GROUP or size >= _BYTES_IN_ROW_GROUP:
             self._write()
 
-    def complete(self) -> File | None:
-        """Complete the file. Return what the receipt says of it; None if there is none."""
+    def complete(self) -> list[File]:
+        """Complete the file, if there is one, and return what the receipt says of it."""
         if self._waiting:
             self._write()
         if self._writer is None or self._file is None:
-            return None
+            return []
         self._writer.close()
         self._file.complete()
-        return File(self._path, self._file.bytes, self._file.sha256, rows=self._entries)
+        return [File(self._path, self._file.bytes, self._file.sha256, rows=self._entries)]
 
     def _of_used(self, chunk: Rows) -> Iterator[pa.Table]:
         """Yield the lines of records that are truncated, or kept in spite of something."""
@@ -129,24 +129,25 @@ class ExceptionsWriter:
 
     def _of_others(self, outcomes: Outcomes) -> Iterator[pa.Table]:
         """Yield the lines of records that are dropped or rejected."""
-        found: tuple[tuple[str, Sequence[Drop | Reject]], ...] = (
-            ("dropped", outcomes.drops),
-            ("rejected", outcomes.rejects),
+        drops, rejects = outcomes.drops, outcomes.rejects
+        if drops:
+            lost = {
+                "tokens_lost": [one.tokens for one in drops],
+                "trained_tokens_lost": [one.trained_tokens for one in drops],
+            }
+            yield self._left_out("dropped", drops, **lost)
+        if rejects:
+            yield self._left_out("rejected", rejects, record=[one.record for one in rejects])
+
+    def _left_out(self, outcome: str, records: Sequence[Drop | Reject], **columns: Any) -> pa.Table:
+        return self._table(
+            origin_position=[record.position for record in records],
+            outcome=[outcome] * len(records),
+            reason=[record.reason for record in records],
+            detail=[record.detail or None for record in records],
+            example=np.zeros(len(records), np.int64),
+            **columns,
         )
-        for outcome, records in found:
-            if not records:
-                continue
-            known = [record.known if isinstance(record, Drop) else Known() for record in records]
-            yield self._table(
-                origin_position=[record.position for record in records],
-                outcome=[outcome] * len(records),
-                reason=[record.reason for record in records],
-                detail=[record.detail or None for record in records],
-                example=np.zeros(len(records), np.int64),
-                tokens_lost=[one.tokens for one in known],
-                trained_tokens_lost=[one.trained_tokens for one in known],
-                **({"record": [record.record for record in outcomes.rejects]} if outcome == "rejected" else {}),
-            )
 
     def _table(self, **columns: Any) -> pa.Table:
         """Make a table of lines. origin_position: in the task; what is not given is null."""

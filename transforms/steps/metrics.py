@@ -31,19 +31,21 @@ class CountReceipts(beam.DoFn):
     """Counts what receipts say, and passes them on. A row that is written in two formats counts once."""
 
     def process(self, receipt: Receipt) -> Iterator[Receipt]:
-        shards = receipt.shards_once()
+        sums = receipt.sums()
+        totals = sums.totals()
+        records = totals.records
         counts = {
-            "records_read": receipt.read,
-            "records_kept": receipt.kept,
-            "records_truncated": receipt.truncated,
-            "records_dropped": sum(receipt.dropped.values()),
-            "records_rejected": sum(receipt.rejected.values()),
-            **{f"dropped_{reason}": count for reason, count in receipt.dropped.items()},
-            **{f"rejected_{reason}": count for reason, count in receipt.rejected.items()},
-            "rows": sum(shard.rows for shard in shards),
-            "tokens": sum(shard.tokens for shard in shards),
-            "trained_tokens": sum(shard.trained_tokens for shard in shards),
-            "trained_tokens_lost": receipt.trained_tokens_lost,
+            "records_read": records.read,
+            "records_kept": records.kept,
+            "records_truncated": records.truncated,
+            "records_dropped": sum(records.dropped.values()),
+            "records_rejected": sum(records.rejected.values()),
+            **{f"dropped_{reason}": count for reason, count in records.dropped.items()},
+            **{f"rejected_{reason}": count for reason, count in records.rejected.items()},
+            "rows": totals.rows,
+            "tokens": totals.tokens,
+            "trained_tokens": totals.trained_tokens,
+            "trained_tokens_lost": sums.trained_tokens_lost,
         }
         for name, count in counts.items():
             Metrics.counter(NAMESPACE, name).inc(count)

@@ -45,7 +45,7 @@ class Packer(PackOptions):
         )
         if batch.parts is not None:
             statistics = msgspec.structs.replace(statistics, parts=_trained_tokens_by_part(tables))
-        outcomes = outcomes.count(statistics)
+        outcomes = outcomes.plus(statistics=statistics)
         return batch.succeeded_by(
             Rows,
             outcomes,
@@ -174,12 +174,7 @@ class Packer(PackOptions):
             outcomes = outcomes.note("window_rows_added", windows_of_all - int(np.sum(left > 0)))
         outcomes = outcomes.note("copies_added", int(np.sum(survives & copies)))
         used = np.flatnonzero(survives)
-        outcomes = msgspec.structs.replace(
-            outcomes,
-            kept=outcomes.kept + int(np.sum(survives & ~cut & ~copies)),
-            truncated=outcomes.truncated + int(np.sum(survives & cut & ~copies)),
-            trained_tokens_lost=outcomes.trained_tokens_lost + int(trained_tokens_lost.sum()),
-        )
+        outcomes = outcomes.plus(trained_tokens_lost=int(trained_tokens_lost.sum()))
         return outcomes, Used(used, cut[used], copies[used], tokens_lost[used], trained_tokens_lost[used])
 
     def _table(self, batch: Labels, segments: Segments) -> RowTable:

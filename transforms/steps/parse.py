@@ -29,6 +29,7 @@ from transforms.inputs.turns import is_conversation
 from transforms.inputs.typed import TypedDecoder
 from transforms.inputs.unread import decided_kinds, find_unread
 from transforms.model.batches import Examples, Records
+from transforms.model.counts import Statistics, TraceEvents
 from transforms.model.examples import (
     Content,
     Conversation,
@@ -40,7 +41,7 @@ from transforms.model.examples import (
     validation_limit,
 )
 from transforms.model.outcomes import Drop
-from transforms.model.statistics import Statistics, TraceEvents, sum_of_events, sum_of_unread
+from transforms.model.statistics import sum_of_events, sum_of_unread
 from transforms.steps.base import Step
 
 # The sample of records that is searched for duplicate keys: the first ones of a batch, and one in this many.
@@ -103,7 +104,7 @@ class Parser:
         firsts = {name: (position, found) for name, found, position in reversed(notes) if found is not None}
         for name, count in Counter(name for name, _, _ in notes).items():
             outcomes = outcomes.note(name, count, firsts.get(name))
-        outcomes = outcomes.count(_statistics(examples))
+        outcomes = outcomes.plus(statistics=_statistics(examples))
         return batch.succeeded_by(Examples, outcomes, examples=examples)
 
     def parse(self, record: Record) -> Example:
@@ -274,7 +275,7 @@ def _statistics(examples: Sequence[Example]) -> Statistics:
     schemas = Counter(map(_schema_of, examples))
     unread = sum_of_unread([example.unread for example in examples if example.unread])
     events = sum_of_events([example.trace_events for example in examples if example.trace_events])
-    return Statistics(schemas=dict(sorted(schemas.items())), unread=unread, trace_events=events)
+    return Statistics(schemas=schemas, unread=unread, trace_events=events)
 
 
 def _with_duplicate_keys(examples: list[Example]) -> list[Example]:

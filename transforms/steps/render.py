@@ -86,7 +86,7 @@ class Renderer:
             texts = _checked(texts, self._typed_tokens)
         texts = check_keys(texts, self._template, self._unprinted, self._loss_on, self._template_kwargs)
         outcomes = self._with_notes(texts)
-        outcomes = outcomes.count(of_contents([text.example.content for text in texts.texts]))
+        outcomes = outcomes.plus(statistics=of_contents([text.example.content for text in texts.texts]))
         return replace(texts, outcomes=outcomes, trained_parts=self._trained_parts)
 
     def _adapted(self, batch: Examples) -> Examples:
@@ -162,7 +162,7 @@ class Renderer:
         ]
         for reason, count in Counter(why.reason for _, why in slow).items():
             first = next((position, why.detail) for position, why in slow if why.reason == reason)
-            outcomes = outcomes.count_rendered_by_reference(reason, count, first)
+            outcomes = outcomes.by_reference("rendered_by_reference", reason, count, first)
         return replace(texts, outcomes=outcomes)
 
     def _by_reference(self, batch: Examples) -> Texts:
@@ -170,7 +170,9 @@ class Renderer:
         omitted: Omitted = {}
         texts = _texts(batch, [_result(batch, one, lambda one: self.render(one, omitted)) for one in batch.examples])
         conversations = sum(isinstance(text.example.content, Conversation) for text in texts.texts)
-        return replace(texts, outcomes=_noted(texts, omitted).count_rendered_by_reference("engine", conversations))
+        return replace(
+            texts, outcomes=_noted(texts, omitted).by_reference("rendered_by_reference", "engine", conversations)
+        )
 
     def _render_compiled(
         self, example: Example, slow_paths: _SlowPaths, differing: _SlowPaths, omitted: Omitted
@@ -343,7 +345,7 @@ def _checked(texts: Texts, typed_tokens: TypedTokens) -> Texts:
         records = len({position for position, _ in found})
         outcomes = outcomes.note("records_with_special_tokens_in_content", records, (position, described(typed)))
         counts = Counter(f"{content.role} {token}" for _, (content, tokens) in found for token in tokens)
-        outcomes = outcomes.count_special_tokens_in_content(counts)
+        outcomes = outcomes.plus(special_tokens_in_content=counts)
     return replace(texts, texts=kept, outcomes=outcomes)
 
 

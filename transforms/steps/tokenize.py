@@ -109,7 +109,7 @@ class Encoder:
         record = None
         if example and encoded:
             record = (encoded[0] if example[0] is None else example[0], example[1])
-        outcomes = tokens.outcomes.count_tokenized_by_reference(reason, len(set(encoded)), record)
+        outcomes = tokens.outcomes.by_reference("tokenized_by_reference", reason, len(set(encoded)), record)
         return dataclasses.replace(tokens, outcomes=outcomes)
 
     def _check_sample(self, batch: Texts, tokens: Tokens, fast: TextEncoder) -> None:
@@ -182,12 +182,12 @@ class Encoder:
             outcomes = outcomes.note("turns_with_token_across_prompt_end", len(across), (position, detail))
         if altered:
             first = (next(iter(altered)), "the tokenizer changes the characters of its text")
-            outcomes = outcomes.count_tokenized_by_reference("altered_by_normalizer", len(altered), first)
+            outcomes = outcomes.by_reference("tokenized_by_reference", "altered_by_normalizer", len(altered), first)
         counted = rejects.keys() | altered.keys()
         for reason, positions in (("newer_unicode", newer), ("long_text", long), ("special_tokens_in_content", plain)):
             if by_reference := [position for position in positions if position not in counted]:
                 first = by_reference[0], ""
-                outcomes = outcomes.count_tokenized_by_reference(reason, len(by_reference), first)
+                outcomes = outcomes.by_reference("tokenized_by_reference", reason, len(by_reference), first)
                 counted |= set(by_reference)
         return batch.succeeded_by(
             Tokens, outcomes, origin=_origin(kept), trained_parts=batch.trained_parts, **vars(rows)

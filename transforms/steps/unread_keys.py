@@ -20,9 +20,10 @@ from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.loss import loss_of, trained_turns
 from transforms.inputs.unread import has_text, kind_of_name, strings_in, texts_in, texts_of_argument
 from transforms.model.batches import Texts
+from transforms.model.counts import Statistics
 from transforms.model.examples import REASONING_KEYS, Conversation, PromptCompletion, Text, attempt
 from transforms.model.outcomes import Reject
-from transforms.model.statistics import Statistics, sum_of_unread
+from transforms.model.statistics import sum_of_unread
 from transforms.steps.unread_tools import UnreadTools, not_in
 
 # Other modules judge these: contents, calls and reasoning that are not printed are omissions.
@@ -142,7 +143,7 @@ def check_keys(
                 empty.append(text.example.position)
         elif type(content) is PromptCompletion and loss_on != "all" and not content.completion.strip():
             empty.append(text.example.position)
-    outcomes = texts.outcomes.reject([*rejects.values()]).count(Statistics(unread=sum_of_unread(unread)))
+    outcomes = texts.outcomes.reject([*rejects.values()]).plus(statistics=Statistics(unread=sum_of_unread(unread)))
     if empty := [position for position in dict.fromkeys(empty) if position not in rejects]:
         what = "it is trained on a turn without content, call or reasoning: only on the end of the turn"
         outcomes = outcomes.note("empty_answers", len(empty), (empty[0], what))

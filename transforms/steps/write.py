@@ -15,19 +15,10 @@ import pyarrow as pa
 
 from transforms.base.checks import check_text
 from transforms.base.declaring import takes
-from transforms.inputs.formats import input_format
 from transforms.model.batches import Rows, RowTable, Task
 from transforms.model.chunks import Chunks
-from transforms.model.counts import StepCounts, Totals
-from transforms.model.outcomes import Outcomes
-from transforms.model.receipts import (
-    FirstExample,
-    Receipt,
-    Sent,
-    name_of,
-    work_of,
-    write_receipt,
-)
+from transforms.model.counts import Statistics, Sums
+from transforms.model.receipts import Receipt, Sent, name_of, work_of, write_receipt
 from transforms.rows.columns import PROVENANCE_COLUMNS, column_of, default_columns
 from transforms.rows.ragged import offsets_of
 from transforms.steps.base import Step, StepCall
@@ -37,7 +28,7 @@ from transforms.steps.metrics import CountReceipts
 from transforms.steps.reports import ReportWriter
 from transforms.steps.row_files import RowFiles
 from transforms.steps.row_options import WriteOptions
-from transforms.steps.source_totals import added, totals_of_sources
+from transforms.steps.sums import sums_of_rows
 from transforms.storage.files import join
 from transforms.tokens.decoding import TokenDecoder
 from transforms.tokens.span_ends import SpanEnds
@@ -89,15 +80,8 @@ class ShardWriter:
             The receipt of the shard, which is written after all its files; None if the next chunk belongs to it too.
 
         Raises:
-            ValueError: if a record of the chunk does not have exactly one outcome.
+            ValueError: if a record does not have exactly one outcome.
         """
-        if chunk.outcomes.unaccounted():
-            place = chunk.task.slices[0].url if chunk.task.slices else "no input"
-            raise ValueError(
-                f"{place}, task {chunk.task.number}, chunk {chunk.chunk}: of {chunk.outcomes.read} "
-                f"records read, {chunk.outcomes.unaccounted()} have no outcome. "
-                "A step that drops records must use FilterExamples."
-            )
         if self._shard is None:
             self._shard = _OpenShard(self._options, chunk.task, self._shards)
         self._shard.add(chunk)
@@ -117,95 +101,51 @@ class _OpenShard:
         self._number = number
         self._rows: dict[tuple[str, str], RowFiles] = {}
         self._exceptions = ExceptionsWriter(options.folder, join("records", f"{self._name('records')}.parquet"), task)
-        self._outcomes = Outcomes()
-        self._span_ends: Counter[str] = Counter()
-        self._dropped: Counter[str] = Counter()
-        self._rejected: Counter[str] = Counter()
-        self._first_rejects: dict[str, FirstExample] = {}
-        self._first_drops: dict[str, FirstExample] = {}
-        self._first_truncated: dict[str, FirstExample] = {}
-        self._of_sources: list[Totals] = []
+        self._sums = Sums()
         self._sent: Sent | None = None
-
-    @property
-    def tokens(self) -> int:
-        """The tokens that were written, in one of the formats."""
-        return sum(
-            files.tokens for (_, format), files in self._rows.items() if format == self._options.output_format[0]
-        )
+        self.tokens = 0  # that were written, in one of the formats
 
     def add(self, chunk: Rows) -> None:
+        sums, span_ends = sums_of_rows(chunk), Counter[str]()
         for split, table in (("train", chunk.train), ("validation", chunk.validation)):
             if not len(table):
                 continue
             columns = self._columns(chunk, table)
             if self._options.tokenizer is not None:
                 starts = offsets_of(table.segment_lengths)[:-1]
-                self._span_ends += _span_ends(self._options.tokenizer).count(table.labels, starts)
+                span_ends += _span_ends(self._options.tokenizer).count(table.labels, starts)
             for format in self._options.output_format:
                 if (split, format) not in self._rows:
-                    self._rows[split, format] = self._row_files(split, format)
+                    self._rows[split, format] = RowFiles(self._options.folder, self._name(split), split, format)
                 self._rows[split, format].write(columns, len(table.ids), int(table.trained_tokens.sum()))
-        for reject in sorted(chunk.outcomes.rejects, key=lambda reject: reject.position):
-            self._rejected[reject.reason] += 1
-            if reject.reason not in self._first_rejects:
-                self._first_rejects[reject.reason] = self._first(reject.position, reject.detail)
+            self.tokens += len(table.ids)
         self._exceptions.add(chunk)
-        self._dropped.update(chunk.outcomes.dropped)
-        for drop in sorted(chunk.outcomes.drops, key=lambda drop: drop.position):
-            if drop.reason not in self._first_drops:
-                self._first_drops[drop.reason] = self._first(drop.position, drop.detail or drop.known.size())
-        if not self._first_truncated and chunk.used.truncated.any():
-            self._first_truncated["truncated"] = self._first(*_first_truncated(chunk))
-        self._outcomes += msgspec.structs.replace(chunk.outcomes, drops=(), rejects=())
-        if self._task.has_sources:
-            self._of_sources = added(self._of_sources, totals_of_sources(chunk))
+        self._sums += sums.plus(statistics=Statistics(span_ends=span_ends))
         self._sent = chunk.sent or self._sent
 
     def complete(self, last: bool) -> Receipt:
         """Complete the files, and after them write the receipt that names them."""
-        outcomes = self._outcomes
-        statistics = msgspec.structs.replace(outcomes.statistics, span_ends=dict(sorted(self._span_ends.items())))
+        files = [
+            file
+            for split in ("train", "validation")
+            for format in self._options.output_format
+            if (split, format) in self._rows
+            for file in self._rows[split, format].complete()
+        ]
         receipt = Receipt(
             task=self._task.number,
             shard=self._number,
             last=last,
-            read=outcomes.read,
-            kept=outcomes.kept,
-            truncated=outcomes.truncated,
-            dropped=dict(sorted(self._dropped.items())),
-            rejected=dict(sorted(self._rejected.items())),
-            **msgspec.structs.asdict(StepCounts.total([outcomes])),
-            shards=[
-                shard
-                for split in ("train", "validation")
-                for format in self._options.output_format
-                if (split, format) in self._rows
-                for shard in self._rows[split, format].complete()
-            ],
-            exceptions=self._exceptions.complete(),
-            first_rejects=self._first_rejects,
-            first_drops=self._first_drops,
-            first_examples={what: self._first(*record) for what, record in sorted(outcomes.first_examples.items())}
-            | self._first_truncated,
-            source=self._task.source,
-            statistics=msgspec.Raw(msgspec.json.encode(statistics)),
-            increment=self._task.increment,
-            of_sources=self._of_sources,
+            files=files + self._exceptions.complete(),
+            counts=msgspec.Raw(msgspec.json.encode(self._sums)),
             sent=self._sent,
+            increment=self._task.increment,
         )
         write_receipt(join(work_of(self._options.folder, self._task.increment), "receipts"), receipt)
         return receipt
 
     def _name(self, what: str) -> str:
         return name_of(what, self._task.increment, self._task.number, self._number)
-
-    def _row_files(self, split: str, format: str) -> RowFiles:
-        return RowFiles(self._options.folder, self._name(split), split, format)
-
-    def _first(self, position: int, detail: str) -> FirstExample:
-        piece, position = self._task.origin(position)
-        return FirstExample(piece.url, f"{input_format(piece.format).position_unit} {position:,}", detail)
 
     def _columns(self, chunk: Rows, table: RowTable) -> pa.Table:
         is_packed = chunk.packing != "none"
@@ -237,14 +177,6 @@ class _OpenShard:
 @functools.cache  # the folder has the name of its content
 def _span_ends(tokenizer: str) -> SpanEnds:
     return SpanEnds(TokenDecoder.load(tokenizer))
-
-
-def _first_truncated(chunk: Rows) -> tuple[int, str]:
-    """The position of the first record that is truncated, and what it lost."""
-    used, first = chunk.used, int(chunk.used.truncated.argmax())
-    lost, trained = used.tokens_lost[first], used.trained_tokens_lost[first]
-    position = chunk.origin.positions[chunk.origin.first_rows()[used.records[first]]]
-    return int(position), f"{lost:,} tokens, {trained:,} of them to be trained on, are in no row"
 
 
 def _list_array(values: np.ndarray | pa.Array, offsets: np.ndarray, nullable: bool = False) -> pa.ListArray:

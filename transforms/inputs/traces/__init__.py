@@ -16,7 +16,7 @@ import msgspec
 
 from transforms.base.errors import RecordDropped, RecordError
 from transforms.inputs.traces.conversation import BRANCH, MAIN, TraceConversation
-from transforms.model.statistics import TraceEvents
+from transforms.model.counts import TraceEvents
 
 TRACES = ("atif", "claude_code", "codex")
 
