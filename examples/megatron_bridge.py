@@ -39,7 +39,7 @@ def packed_rows(rows: pa.Table, max_length: int, multiple: int, eos: int | None)
         ids.append(np.append(tokens, np.full(padding, eos or 0, np.int32)))
         masks.append(np.append(trained[1:], np.zeros(1 + padding, bool)).astype(np.int8))
     packed = pack_segments("bfd", np.array([len(each) - 1 for each in ids], np.int64), max_length)
-    examples = [packed.segments.source[start:stop] for start, stop in pairwise(packed.offsets)]
+    examples = [packed.segments.example_index[start:stop] for start, stop in pairwise(packed.offsets)]
     columns = {
         "input_ids": [np.concatenate([ids[each] for each in row]) for row in examples],
         "loss_mask": [np.concatenate([masks[each] for each in row]) for row in examples],
