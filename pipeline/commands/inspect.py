@@ -32,11 +32,11 @@ def run(arguments: Sequence[str]) -> int:
     """
     options = _parse(arguments)
 
-    from transforms.dataset.reader import Dataset, FailedBuild, is_finished
+    from transforms.dataset.reader import Dataset, open_rejects
     from transforms.tokens.decoding import TokenDecoder
 
     of_rejects = options.reject is not None or options.reason is not None
-    opened = (FailedBuild if of_rejects and not is_finished(options.dataset) else Dataset)(options.dataset)
+    opened = (open_rejects if of_rejects else Dataset)(options.dataset)
     decoder = TokenDecoder.load(opened.tokenizer_folder)
     found = _found(opened, decoder, options)
     (_print_json if options.json else _print)(found, decoder, options)

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import bisect
 import functools
 import hashlib
-import itertools
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import SEEK_END
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from transforms.base.checks import check_choice
 from transforms.base.errors import InputError, StoreError, UserError
 from transforms.dataset.description import read_description
-from transforms.dataset.layout import SPLITS, Folder, check_format
+from transforms.dataset.layout import FORMAT, SPLITS, Folder, check_format
 from transforms.dataset.versions import Version, newest, numbers, read_version
 from transforms.model.counts import Totals
 from transforms.model.receipts import File
@@ -37,13 +34,15 @@ if TYPE_CHECKING:
 # The format of the shards that are read.
 READ_FORMAT = "parquet"
 _VERSION = re.compile(r"(.+)@(\d+)", re.DOTALL)
-
-
 # The files of exceptions of an increment that failed, or what their names begin with.
 _OF_REJECTS = re.compile(r"(.+)/records/records-([0-9a-f]{16})(-.*)?")
 
 
-class Unfinished(UserError):
+class NoDataset(UserError):
+    """There is no finished dataset."""
+
+
+class Unfinished(NoDataset):
     """A dataset that has no version, and no manifest.json."""
 
 
@@ -67,28 +66,17 @@ class Dataset:
     """
 
     def __init__(self, url: str):
-        self.url, version = url_and_version(url)
-        self._asks_for_version = version is not None
-        url, self.folder = self.url, Folder(self.url)
-        self.stored_version: Version | None
-        if version is None or not numbers(self.folder):
+        self.url, number = url_and_version(url)
+        self.folder = Folder(self.url)
+        self.stored_version: Version | None = None
+        if number is None:
             self.stored_version = newest(self.folder)
-        else:
-            self.stored_version = read_version(self.folder, version)
-        if self.stored_version:
-            self.manifest = self.stored_version.manifest()
-            return
-        check_format(self.folder)
-        if not exists(self.folder.manifest):
-            if exists(self.folder.state):
-                raise Unfinished(
-                    f"{url}: the dataset has no manifest.json, so it is not finished. Finish it with the command that "
-                    "began it, or copy all of its files."
-                )
-            raise UserError(f"{url}: there is no dataset. Give the folder that a build wrote, with its manifest.json.")
-        self.manifest = _read_manifest(self.folder.manifest)
-        if version not in (None, self.version):
-            raise UserError(f"{url}: there is no version {version}; it has version {self.version}.")
+        elif numbers(self.folder):
+            self.stored_version = read_version(self.folder, number)
+        self.manifest = self.stored_version.manifest() if self.stored_version else _read_manifest(self.folder)
+        if number not in (None, self.version):
+            raise UserError(f"{self.url}: there is no version {number}; it has version {self.version}.")
+        self._asks_for_version = number is not None
 
     @property
     def version(self) -> int:
@@ -216,17 +204,11 @@ class Dataset:
     def read_row(self, shard: ShardEntry, row: int) -> dict[str, Any]:
         """Read one row of a shard. row: its number in the shard. Raises as `row` does."""
         with open_shard(self.url, shard) as reader:
-            ends = [*itertools.accumulate(reader.groups)]
-            group = bisect.bisect(ends, row)
-            left = row - (ends[group - 1] if group else 0)
-            for batch in reader.batches(group):
-                if left < len(batch):
-                    return batch.slice(left, 1).to_pylist()[0]
-                left -= len(batch)
-        url = join(self.url, shard["path"])
-        raise InputError(
-            f"{url}: the file has no row {row:,}, and the manifest says that it has {shard['rows']:,} rows."
-        )
+            found = reader.row(row)
+        if found is None:
+            url, rows = join(self.url, shard["path"]), shard["rows"]
+            raise InputError(f"{url}: the file has no row {row:,}, and the manifest says that it has {rows:,} rows.")
+        return found
 
     def read_shard(self, shard: ShardEntry, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Read the rows of a shard, by row group.
@@ -243,12 +225,7 @@ class Dataset:
 
     def read_exceptions(self, file: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         """Read a file of exceptions (docs/output.md). file: its entry in the manifest. Raises as `rows` does."""
-        url = join(self.url, file["path"])
-        with reading(url):
-            content = mapped(url)
-            if hashlib.sha256(content).hexdigest() != file["sha256"]:
-                raise ValueError("its sha256 is not that of the manifest")
-            yield from _batches(pq.ParquetFile(pa.BufferReader(pa.py_buffer(content))))
+        return _exceptions_in(join(self.url, file["path"]), file["sha256"])
 
     def rejected(self) -> dict[str, int]:
         """Return how many records were rejected, by reason."""
@@ -257,7 +234,7 @@ class Dataset:
     def rejects(self) -> Iterator[pa.RecordBatch]:
         """Read the rejected records: origin_file, origin_position, reason, detail, record. Raises as `rows` does."""
         for file in self.manifest["exceptions"]:
-            yield from _rejects(_read_parquet(join(self.url, file["path"])))
+            yield from _rejects(self.read_exceptions(file))
 
     def readable(self, split: str | None = None) -> list[ShardEntry]:
         """Return the shards that are read, so that each row is there once: those in Parquet.
@@ -325,14 +302,6 @@ def url_of_all(url: str) -> str:
     return folder
 
 
-def is_finished(url: str) -> bool:
-    """Return whether there is a finished dataset. url: as Dataset or FailedBuild takes it."""
-    if _OF_REJECTS.fullmatch(url):
-        return False
-    folder = Folder(url_and_version(url)[0])
-    return bool(numbers(folder)) or exists(folder.manifest)
-
-
 class FailedBuild:
     """The rejects of a build that failed because there were too many.
 
@@ -368,7 +337,22 @@ class FailedBuild:
     def rejects(self) -> Iterator[pa.RecordBatch]:
         """Read the rejected records, as Dataset.rejects does."""
         for path in self._paths:
-            yield from _rejects(_read_parquet(join(self.folder.output, path)))
+            yield from _rejects(_exceptions_in(join(self.folder.output, path)))
+
+
+def open_rejects(url: str) -> Dataset | FailedBuild:
+    """Return the dataset that has some rejects, or the build that failed because of them.
+
+    Args:
+        url: as Dataset or FailedBuild takes it.
+
+    Raises:
+        UserError: if there are neither; otherwise as these two.
+    """
+    if not _OF_REJECTS.fullmatch(url):
+        with suppress(NoDataset):
+            return Dataset(url)
+    return FailedBuild(url)
 
 
 @contextmanager
@@ -415,9 +399,13 @@ def _not_read(output: str, format: str) -> UserError:
     )
 
 
-def _read_parquet(url: str) -> Iterator[pa.RecordBatch]:
-    with reading(url), open_file(url) as opened:
-        yield from _batches(pq.ParquetFile(opened))
+def _exceptions_in(url: str, sha256: str | None = None) -> Iterator[pa.RecordBatch]:
+    """The lines of a file of exceptions. sha256: that it must have, if it is known."""
+    with reading(url):
+        content = mapped(url)
+        if sha256 not in (None, hashlib.sha256(content).hexdigest()):
+            raise ValueError("its sha256 is not that of the manifest")
+        yield from ParquetReader(pa.BufferReader(pa.py_buffer(content))).batches()
 
 
 def _rejects(exceptions: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -426,11 +414,6 @@ def _rejects(exceptions: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found = batch.filter(pc.equal(batch.column("outcome"), "rejected"))
         if len(found):
             yield found.select([*PROVENANCE_COLUMNS, "reason", "detail", "record"])
-
-
-def _batches(file: pq.ParquetFile, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-    for group in range(file.num_row_groups):
-        yield from file.read_row_group(group, columns).combine_chunks().to_batches()
 
 
 class _Job(msgspec.Struct):
@@ -452,19 +435,24 @@ class _Manifest(Totals, frozen=True, kw_only=True):
     increments: int
 
 
-_check_manifest = msgspec.json.Decoder(_Manifest).decode
+_decode_manifest = msgspec.json.Decoder(_Manifest).decode
 
 
-def _read_manifest(url: str) -> dict[str, Any]:
-    """Read a manifest. Raises InputError if it is not one, UserError if it is of a later version."""
+def _read_manifest(folder: Folder) -> dict[str, Any]:
+    """The manifest of a copy without the folder _chatmill. Raises as Dataset does."""
+    url, error = folder.output, Exception()
     try:
-        content = read_bytes(url)
-        _check_manifest(content)
-        manifest, problem = msgspec.json.decode(content), None
+        content = read_bytes(folder.manifest)
+        if _decode_manifest(content).format == FORMAT:
+            return msgspec.json.decode(content, type=dict[str, Any])
     except FileNotFoundError:
-        problem = "it is missing"
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        problem = str(error)
-    if problem:
-        raise InputError(f"{url}: it is not the manifest of a dataset ({problem}). Copy it again.")
-    return manifest
+        error = NoDataset(f"{url}: there is no dataset. Give the folder that a build wrote, with its manifest.json.")
+        if exists(folder.state):
+            error = Unfinished(
+                f"{url}: the dataset has no manifest.json, so it is not finished. Finish it with the command that "
+                "began it, or copy all of its files."
+            )
+    except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+        error = InputError(f"{folder.manifest}: it is not the manifest of a dataset ({problem}). Copy it again.")
+    check_format(folder)  # another version of Chatmill may have written it
+    raise error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from io import RawIOBase
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -57,27 +57,31 @@ class ParquetWriter:
 
 
 class ParquetReader:
-    """Reads the rows of a shard.
+    """Reads the rows of a file.
 
     Args:
         file: open for reading.
         columns: the columns to read; None for all.
-
-    Attributes:
-        groups: the rows of each row group.
     """
 
-    def __init__(self, file: IO[bytes], columns: Sequence[str] | None = None):
+    def __init__(self, file: IO[bytes] | pa.BufferReader, columns: Sequence[str] | None = None):
         # A thread of Arrow that reads the file while Python ends would abort the process (apache/arrow#34314).
         self._file = pq.ParquetFile(file, pre_buffer=False)
-        self.groups = [self._file.metadata.row_group(group).num_rows for group in range(self._file.num_row_groups)]
         self._columns = columns
 
-    def batches(self, start: int = 0) -> Iterator[pa.RecordBatch]:
-        """Read rows, by row group. start: the first of the groups."""
-        for group in range(start, len(self.groups)):
-            table = self._file.read_row_group(group, self._columns)
-            yield from table.combine_chunks().to_batches()
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Read all rows, by row group."""
+        for group in range(self._file.num_row_groups):
+            yield from self._file.read_row_group(group, self._columns).combine_chunks().to_batches()
+
+    def row(self, number: int) -> dict[str, Any] | None:
+        """Read one row, and only the row group that it is in. number: from 0. Returns None if there is no such row."""
+        for group in range(self._file.num_row_groups):
+            rows = self._file.metadata.row_group(group).num_rows
+            if number < rows:
+                return self._file.read_row_group(group, self._columns).slice(number, 1).to_pylist()[0]
+            number -= rows
+        return None
 
     def first(self, rows: int) -> pa.RecordBatch:
         """Return some of the first rows, at most so many."""
