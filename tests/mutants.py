@@ -805,7 +805,7 @@ MUTANTS = [
     Mutant(
         "verify_reads_no_checksum",
         "transforms/dataset/verification.py",
-        'elif sha256 != file["sha256"]:',
+        "elif sha256 != file.sha256:",
         'elif sha256 == "":',
         "verify finds no file of the right size with other bytes",
         "tests/integration/test_damage.py::test_verify_names_exactly_what_was_harmed",
@@ -813,8 +813,8 @@ MUTANTS = [
     Mutant(
         "verify_finds_no_more_files",
         "transforms/dataset/verification.py",
-        'part != "_chatmill" and name not in named:',
-        'part == "_chatmill" and name not in named:',
+        'part != "_chatmill" and name not in named',
+        'part == "_chatmill" and name not in named',
         "verify does not find a file that the manifest does not name",
         "tests/integration/test_damage.py::test_verify_names_exactly_what_was_harmed",
     ),
@@ -1214,8 +1214,8 @@ MUTANTS = [
     Mutant(
         "tokenizer_of_an_earlier_version_goes",
         "transforms/dataset/expiry.py",
-        "[*jobs, *(each.job for each in kept)], before)",
-        "[*jobs, newest.job], before)",
+        "all_jobs = [*(jobs or ()), *(version.job for version in kept)]",
+        "all_jobs = [*(jobs or ()), newest.job]",
         "expire removes the tokenizer of a build whose version is kept",
         "tests/integration/test_expire.py",
     ),

@@ -196,29 +196,3 @@ def _options_of_sources(job: Job, folder: Folder) -> tuple[list[dict[str, Any]],
         parsing.append(parse_options_of(own))
         rendering.append(render_options_of(own))
     return parsing if any(parsing) else [], rendering if any(rendering) else []
-
-
-def formatters_of(job: Job, folder: Folder) -> dict[str, str | None]:
-    """Return the sha256 of each formatter of a job, None for one in a module, by its name on a worker.
-
-    Args:
-        job: that has the formatters.
-        folder: of the dataset, next to which they are stored.
-    """
-    found = {folder.stored_formatter(job.options.formatter, job.formatter): job.formatter}
-    for source in job.sources:
-        found[folder.stored_formatter(source.options.get("formatter"), source.formatter)] = source.formatter
-    return {name: sha256 for name, sha256 in found.items() if name}
-
-
-def fingerprints_of(job: Job, folder: Folder) -> dict[str, str]:
-    """Return the fingerprints of what workers load, as held_to takes them: of the tokenizer, and of the files of
-    formatters and of evaluation sets.
-
-    Args:
-        job, folder: as formatters_of takes them.
-    """
-    files = {name.rpartition(":")[0]: sha256 for name, sha256 in formatters_of(job, folder).items() if sha256}
-    if job.evaluations:
-        files[folder.evaluations(job.evaluations.sha256)] = job.evaluations.sha256
-    return {folder.tokenizer(job.tokenizer): job.tokenizer} | files

@@ -16,13 +16,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import apache_beam as beam
+import msgspec
 import psutil
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, TestOptions
 from apache_beam.runners.runner import create_runner
 
 from pipeline.cli.console import raise_terminated, shortened, show
 from pipeline.cli.options import Options
-from pipeline.job.graph import budgets_of, build_graph, fingerprints_of
+from pipeline.job.graph import budgets_of, build_graph
 from pipeline.job.job_json import Job
 from pipeline.job.progress import ReportProgress, expected_of, show_plan
 from pipeline.job.temporary import remove_temporary_folder
@@ -130,7 +131,7 @@ def run_job(
     remove(folder.failures)  # of an earlier run
     template = beam_options.view_as(GoogleCloudOptions).template_location
     with (
-        held_to(fingerprints_of(job, folder)),
+        held_to(folder.stored(msgspec.to_builtins(job))),
         _noticing_removal(folder),
         TemporaryDirectory() if runner.has_our_workers else nullcontext() as reports,
         runner.started(job, folder, beam_options, options, server, reports) as beam_runner,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -49,25 +48,6 @@ def read_description(url: str) -> Description:
     content = read_bytes(url)
     described = _decode(content)
     return msgspec.structs.replace(described, job=msgspec.json.decode(content, type=dict))
-
-
-def formatters_of(job: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the sha256 of the files of formatters that a build stores. A custom pipeline stores none.
-
-    Args:
-        job: the content of its job.json.
-    """
-    yield from filter(None, (of.get("formatter") for of in (job, *job.get("sources", ()))))
-
-
-def evaluations_of(job: Mapping[str, Any]) -> str | None:
-    """Return the sha256 of the stored file of evaluation sets; None if there are none.
-
-    Args:
-        job: the content of its job.json.
-    """
-    found = job.get("evaluations")
-    return found and found["sha256"]
 
 
 def library_versions() -> dict[str, str]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from posixpath import dirname
 from typing import Any, NamedTuple
 
 import msgspec
 
 from transforms.base.errors import UserError
 from transforms.dataset.derived import check_not_lost, finish_commit
-from transforms.dataset.description import evaluations_of, formatters_of, read_description
+from transforms.dataset.description import read_description
 from transforms.dataset.layout import (
     PUBLISHED,
     STORED,
@@ -27,7 +26,7 @@ from transforms.dataset.reader import Dataset, url_of_all
 from transforms.dataset.versions import builds, drop_before, history
 from transforms.storage.files import join
 from transforms.storage.lock import Lock
-from transforms.storage.walking import modified_below, names_below
+from transforms.storage.walking import modified_below
 from transforms.storage.writing import remove, remove_if_empty
 
 
@@ -81,19 +80,26 @@ def expire(url: str, older_than: float, keep: int = 1, when_held: Callable[[str]
                 remove(begun.work)
         remove_if_empty(folder.building)
         # In this order: an increment that is committed meanwhile is one that is being built, or in a version.
-        found = {part: modified_below(join(folder.output, part)) for part in PUBLISHED}
-        stored = {part: modified_below(join(folder.state, part)) for part in STORED}
-        in_work = {name.partition("/")[0] for name in names_below(folder.building)}
-        jobs = _jobs_in_work(folder)
+        files = {
+            join(part, name): modified
+            for part in (*PUBLISHED, *STORED)
+            for name, modified in modified_below(join(folder.output, part)).items()
+        }
+        begun_ids, jobs = folder.begun(), _jobs_in_work(folder)
         kept = [*builds(folder)]
         named = {file.path for version in kept for file in version.files()}
-        removed = 0 if jobs is None else _remove_stored(folder, stored, [*jobs, *(each.job for each in kept)], before)
-        for part, files in found.items():
-            for name, modified in files.items():
-                path = join(part, name)
-                if modified < before and path not in named and increment_of(path) not in (None, *in_work):
-                    remove(join(folder.output, path))
-                    removed += 1
+        all_jobs = [*(jobs or ()), *(version.job for version in kept)]
+        needed = tuple({url for job in all_jobs for url in folder.stored(job)})
+        removed = 0
+        for path, modified in files.items():
+            if is_stored(path):
+                is_needed = jobs is None or join(folder.output, path).startswith(needed)
+            else:
+                is_needed = path in named or increment_of(path) in (None, *begun_ids)
+            if modified < before and not is_needed:
+                remove(join(folder.output, path))
+                remove_if_empty(join(folder.output, *path.split("/")[:3]))
+                removed += 1
     return Expired(sum(number < first for number, _ in made), removed, first, newest.number)
 
 
@@ -103,26 +109,6 @@ def _jobs_in_work(folder: Folder) -> list[dict[str, Any]] | None:
         return [read_description(Folder(folder.output, id).job).job for id in folder.begun()]
     except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
-
-
-def _remove_stored(
-    folder: Folder, stored: Mapping[str, Mapping[str, float]], jobs: Sequence[dict[str, Any]], before: float
-) -> int:
-    """Remove the tokenizers, formatters and evaluation sets that are older and that no job has. Returns how many files
-    these were.
-    """
-    needed = {folder.tokenizer(job["tokenizer"]) for job in jobs}
-    needed |= {folder.formatter(sha256) for job in jobs for sha256 in formatters_of(job)}
-    needed |= {dirname(folder.evaluations(sha256)) for job in jobs if (sha256 := evaluations_of(job))}
-    removed = 0
-    for part, files in stored.items():
-        for name, modified in files.items():
-            of_job = join(folder.state, part, name.partition("/")[0])
-            if modified < before and of_job not in needed and is_stored(f"{part}/{name}"):
-                remove(join(folder.state, part, name))
-                remove_if_empty(of_job)
-                removed += 1
-    return removed
 
 
 def _first_kept(made: Sequence[tuple[int, float]], before: float, keep: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -24,8 +24,8 @@ SPLITS = ("train", "validation")
 _NAMES = {**dict.fromkeys(output_folders(), SPLITS), "records": ("records",)}
 # The folders of the files of rows and of exceptions.
 PUBLISHED = tuple(_NAMES)
-# The folders, below `_chatmill`, of what the jobs of several versions may have in common.
-STORED = ("tokenizers", "formatters", "evaluations")
+# The folders of what the jobs of several versions may have in common.
+STORED = ("_chatmill/tokenizers", "_chatmill/formatters", "_chatmill/evaluations")
 # What a dataset consists of.
 PARTS = ("manifest.json", "report.html", "README.md", "recipe.yaml", "SHA256SUMS", *PUBLISHED, "_chatmill")
 _INCREMENT = "[0-9a-f]{16}"
@@ -34,7 +34,7 @@ _PUBLISHED = re.compile(
     f"({'|'.join(f'{folder}/{name}' for folder, names in _NAMES.items() for name in names)})"
     rf"-(?P<increment>{_INCREMENT})-\d{{6,}}-\d{{3,}}r?(\.\w+)+"
 )
-_STORED = re.compile(r"(tokenizers|evaluations)/[0-9a-f]{16}/.+|formatters/[0-9a-f]{16}\.py")
+_STORED = re.compile(r"_chatmill/((tokenizers|evaluations)/[0-9a-f]{16}/.+|formatters/[0-9a-f]{16}\.py)")
 
 
 class Folder:
@@ -87,6 +87,17 @@ class Folder:
             sha256: of the content of its file; None for a module that is installed.
         """
         return f"{self.formatter(sha256)}:{name.rpartition(':')[2]}" if name and sha256 else name
+
+    def stored(self, job: Mapping[str, Any]) -> dict[str, str]:
+        """Return what a build stores for its job, whose content is given: by its url the fingerprint of a tokenizer's
+        files, or the sha256 of a file.
+        """
+        found = {self.tokenizer(job["tokenizer"]): job["tokenizer"]}
+        for sha256 in filter(None, (each.get("formatter") for each in (job, *job.get("sources", ())))):
+            found[self.formatter(sha256)] = sha256
+        if evaluations := job.get("evaluations"):
+            found[self.evaluations(evaluations["sha256"])] = evaluations["sha256"]
+        return found
 
     def files(self, *parts: str) -> list[str]:
         """Find the files of the increment, whether or not something names them, in folders of PUBLISHED.
@@ -141,9 +152,7 @@ def increment_of(path: str) -> str | None:
 
 
 def is_stored(path: str) -> bool:
-    """Return whether a path, relative to `_chatmill`, is that of a file of a tokenizer, a formatter or evaluation
-    sets.
-    """
+    """Return whether a path, relative to the dataset's folder, is that of a file that jobs store there."""
     return _STORED.fullmatch(path) is not None
 
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from transforms.base.cores import cores
 from transforms.base.errors import InputError, ParameterError
 from transforms.dataset.derived import check_not_lost, outdated
-from transforms.dataset.description import evaluations_of, formatters_of
-from transforms.dataset.layout import PARTS, increment_of
+from transforms.dataset.layout import PARTS, Folder, increment_of
 from transforms.dataset.reader import Dataset, Unfinished, url_and_version
-from transforms.dataset.versions import builds, history, newest
+from transforms.dataset.versions import Version, builds, history, newest
+from transforms.model.receipts import File
 from transforms.outputs import increment_stem_of
 from transforms.storage.files import join, read_bytes, size_and_sha256
 from transforms.storage.walking import names_below
@@ -69,114 +69,117 @@ def verify(url: str) -> Verification:
     except InputError as error:
         found.faults.append(_of_error(url_and_version(url)[0], error))
         return found
-    names = names_below(dataset.url)
-    files = _files_of(dataset)
-    if not dataset.stored_version and not any(name.startswith("records/") for name in names):
+    folder, version, names = dataset.folder, dataset.stored_version, names_below(dataset.url)
+    files = named = _named_in(dataset)
+    if not version and not any(name.startswith("records/") for name in names):
         if dataset.manifest["exceptions"]:
             found.notes.append("records/ is not in this copy")
-        files = [file for file in files if not file["path"].startswith("records/")]
-    found.faults += _additional(dataset, names, found.notes)
-    if dataset.stored_version:
-        found.faults += [*_versions(dataset), *_stored_files(dataset), *_derived(dataset)]
+        files = [file for file in files if not file.path.startswith("records/")]
+    found.notes += [f"{name} is not a part of the dataset" for name in names if _is_foreign(name)]
+    found.faults += _additional(dataset, named, names)
+    if version:
+        found.faults += [*_versions(folder), *_stored_files(folder, version), *_derived(folder, version)]
     elif any(name.startswith("_chatmill/") for name in names):
         found.faults.append(Fault("_chatmill/versions", "it is missing, and other files of _chatmill/ are there"))
     else:
         found.notes.append("_chatmill/ is not in this copy: the tokenizer and the versions were not checked")
     present = {*names}
-    missing = [file for file in files if file["path"] not in present]
-    found.faults += [Fault(file["path"], "the file is missing") for file in missing]
-    there = [file for file in files if file["path"] in present]
+    found.faults += [Fault(file.path, "the file is missing") for file in files if file.path not in present]
+    there = [file for file in files if file.path in present]
     with ThreadPoolExecutor(cores()) as threads:
-        read = threads.map(lambda file: _read(dataset, file["path"]), there)
+        read = threads.map(lambda file: _read(join(dataset.url, file.path)), there)
         for file, (size, sha256) in zip(there, read, strict=True):
             found.files += 1
             found.bytes += size
-            if size != file.get("bytes", size):
-                found.faults.append(Fault(file["path"], f"it has {size:,} bytes; {file['bytes']:,} were written"))
-            elif sha256 != file["sha256"]:
-                problem = f"it was changed or damaged: its sha256 is {sha256}; {file['sha256']} was written"
-                found.faults.append(Fault(file["path"], problem))
+            if size != file.bytes:
+                found.faults.append(Fault(file.path, f"it has {size:,} bytes; {file.bytes:,} were written"))
+            elif sha256 != file.sha256:
+                problem = f"it was changed or damaged: its sha256 is {sha256}; {file.sha256} was written"
+                found.faults.append(Fault(file.path, problem))
     return found
 
 
-def _read(dataset: Dataset, path: str) -> tuple[int, str]:
+def _named_in(dataset: Dataset) -> list[File]:
+    """The files of a version; in a copy without versions, those of its manifest."""
+    if dataset.stored_version:
+        return dataset.stored_version.files()
+    return msgspec.convert([*dataset.manifest["shards"], *dataset.manifest["exceptions"]], list[File])
+
+
+def _read(url: str) -> tuple[int, str]:
     """The bytes and the sha256 of a file; of one that is gone since it was listed those of an empty one."""
     try:
-        return size_and_sha256(join(dataset.url, path))
+        return size_and_sha256(url)
     except FileNotFoundError:  # or a link that leads to nothing
         return 0, hashlib.sha256().hexdigest()
 
 
-def _files_of(dataset: Dataset) -> Sequence[Mapping[str, Any]]:
-    """The files of a version, each with its path and sha256, and if they are known its bytes."""
-    if dataset.stored_version:
-        return [msgspec.structs.asdict(file) for file in dataset.stored_version.files()]
-    return [*dataset.manifest["shards"], *dataset.manifest["exceptions"]]
+def _is_foreign(name: str) -> bool:
+    part = name.partition("/")[0]
+    return part not in PARTS and not part.startswith(".")
 
 
-def _additional(dataset: Dataset, names: Sequence[str], notes: list[str]) -> Iterator[Fault]:
-    """Yield files that nothing names. Adds to the notes what does not belong there."""
-    named = {file["path"] for file in _files_of(dataset)}
+def _additional(dataset: Dataset, files: Sequence[File], names: Sequence[str]) -> Iterator[Fault]:
+    """Yield files that nothing names, and that readers of the folder would read. files: of the version."""
+    named = {file.path for file in files}
     read = {increment_stem_of(path) for path in named}
     if dataset.stored_version:  # other versions may have some files of the same increments
         with suppress(InputError):  # which _versions names
             named |= {file.path for version in builds(dataset.folder) for file in version.files()}
     for name in names:
         part, _, rest = name.partition("/")
-        if rest and part in PARTS and part != "_chatmill" and name not in named:
-            if increment_of(name) and increment_stem_of(name) not in read:
-                continue  # of an increment that this version does not have: nobody who reads this one reads it
+        # Of an increment that this version does not have: nobody who reads this one reads it.
+        is_of_another = increment_of(name) and increment_stem_of(name) not in read
+        if rest and part in PARTS and part != "_chatmill" and name not in named and not is_of_another:
             yield Fault(name, "the manifest does not name this file, and readers of the folder would read it")
-        elif part not in PARTS and not part.startswith("."):
-            notes.append(f"{name} is not a part of the dataset")
 
 
-def _derived(dataset: Dataset) -> Iterator[Fault]:
-    """Yield what is not as the newest version has it, of the files that are derived from it."""
-    last = newest(dataset.folder)
-    if not last or dataset.version != last.number:
+def _derived(folder: Folder, version: Version) -> Iterator[Fault]:
+    """Yield what is not as the version has it, if it is the newest one, of the files that are derived from it."""
+    last = newest(folder)
+    if not last or version.number != last.number:
         return
     with suppress(InputError):  # which _versions names
-        for url, is_missing in outdated(dataset.folder, last):
+        for url, is_missing in outdated(folder, last):
             problem = "it is missing" if is_missing else f"it is not that of version {last.number}"
-            yield Fault(url.removeprefix(join(dataset.url, "")), f"{problem}; the next build or append writes it again")
+            yield _fault(folder.output, url, f"{problem}; the next build or append writes it again")
 
 
-def _versions(dataset: Dataset) -> Iterator[Fault]:
+def _versions(folder: Folder) -> Iterator[Fault]:
     """Yield what is wrong with the versions, each of which follows the one before it."""
     try:
-        check_not_lost(dataset.folder)
-        for _ in history(dataset.folder):
+        check_not_lost(folder)
+        for _ in history(folder):
             pass
     except InputError as error:
-        yield _of_error(dataset.url, error)
+        yield _of_error(folder.output, error)
 
 
-def _of_error(url: str, error: InputError) -> Fault:
-    """What an error says of a file. url: of the dataset."""
-    path, _, problem = str(error).partition(": ")
-    return Fault(path.removeprefix(join(url, "")), problem)
-
-
-def _stored_files(dataset: Dataset) -> Iterator[Fault]:
+def _stored_files(folder: Folder, version: Version) -> Iterator[Fault]:
     """Yield which files next to a dataset are not those of its job: tokenizer, formatters and evaluation sets."""
-    job = dataset.manifest["job"]
-    state = join(dataset.url, "")
-    tokenizer = dataset.tokenizer_folder.removeprefix(state)
+    (tokenizer, expected), *files = folder.stored(version.job).items()
     try:
-        found = fingerprint(read_tokenizer_folder(dataset.tokenizer_folder))
+        found = fingerprint(read_tokenizer_folder(tokenizer))
     except ParameterError as error:
-        yield Fault(tokenizer, error.problem)
+        yield _fault(folder.output, tokenizer, error.problem)
     else:
-        if found != job["tokenizer"]:
-            yield Fault(tokenizer, f"its files have the fingerprint {found}; the job was run with {job['tokenizer']}")
-    stored = {dataset.folder.formatter(sha256): sha256 for sha256 in formatters_of(job)}
-    if sha256 := evaluations_of(job):
-        stored[dataset.folder.evaluations(sha256)] = sha256
-    for url, sha256 in stored.items():
+        if found != expected:
+            problem = f"its files have the fingerprint {found}; the job was run with {expected}"
+            yield _fault(folder.output, tokenizer, problem)
+    for url, sha256 in files:
         try:
             found = hashlib.sha256(read_bytes(url)).hexdigest()
         except FileNotFoundError:
             found = "missing"
         if found != sha256:
-            yield Fault(url.removeprefix(state), f"its sha256 is {found}; the job was run with {sha256}")
+            yield _fault(folder.output, url, f"its sha256 is {found}; the job was run with {sha256}")
+
+
+def _of_error(output: str, error: InputError) -> Fault:
+    """What an error says of a file of a dataset."""
+    path, _, problem = str(error).partition(": ")
+    return _fault(output, path, problem)
+
+
+def _fault(output: str, url: str, problem: str) -> Fault:
+    return Fault(url.removeprefix(join(output, "")), problem)
