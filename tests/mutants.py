@@ -150,8 +150,8 @@ MUTANTS = [
     Mutant(
         "example_without_label_drops_record",
         "transforms/steps/label.py",
-        "dropped = np.setdiff1d(np.arange(batch.origin.records()), batch.origin.record_numbers()[rows])",
-        "dropped = np.unique(batch.origin.record_numbers()[labels.trained_tokens == 0])",
+        "dropped = np.setdiff1d(np.arange(batch.facts.records()), batch.facts.record_numbers()[rows])",
+        "dropped = np.unique(batch.facts.record_numbers()[labels.trained_tokens == 0])",
         "a record of which one example has no label is dropped, and its other rows are there",
         "tests/unit/test_label.py::test_record_of_several_rows_is_dropped_only_if_no_row_has_a_label",
     ),
@@ -730,8 +730,8 @@ MUTANTS = [
     Mutant(
         "origin_is_that_of_the_row",
         "transforms/steps/write.py",
-        "self._task.origins(chunk.origin.positions[table.example_index])",
-        "self._task.origins(chunk.origin.positions[: len(table.example_index)])",
+        "self._task.origins(chunk.facts.positions[table.example_index])",
+        "self._task.origins(chunk.facts.positions[: len(table.example_index)])",
         "after a row that is dropped, the columns of provenance name other records",
         "tests/integration/test_shuffle.py::test_rows_know_where_they_are_from",
     ),
@@ -1024,8 +1024,8 @@ MUTANTS = [
     Mutant(
         "parts_of_turns_are_lost",
         "transforms/corpus/examples.py",
-        "if batch.parts is not None:",
-        "if False:",
+        "return table if batch.parts is None else",
+        "return table if True else",
         "what is shuffled does not say which tokens are which part of a turn",
         "tests/integration/test_shuffle.py::test_shuffled_rows_are_those_of_the_files_with_all_their_columns",
     ),
@@ -1255,8 +1255,8 @@ MUTANTS = [
     Mutant(
         "another_record_is_the_first_truncated",
         "transforms/steps/sums.py",
-        "chunk.origin.first_rows()[used.records[first]]",
-        "chunk.origin.first_rows()[first]",
+        "chunk.facts.first_rows()[used.records[first]]",
+        "chunk.facts.first_rows()[first]",
         "the first truncated record of the manifest is another one if one before it was dropped",
         "tests/integration/test_shown.py::test_first_record_of_each_outcome_is_in_the_manifest",
     ),

@@ -10,13 +10,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from pipeline.job import progress
 from pipeline.job.progress import ReportProgress, expected_of
 from transforms import Chunks, Slice, Task
 from transforms.dataset.layout import Folder
-from transforms.model.batches import RowOrigin, Rows, RowTable, Used
+from transforms.model.batches import Rows, RowTable, Used
+from transforms.model.facts import RowFacts
 from transforms.model.outcomes import Outcomes
 from transforms.steps.read import CHUNK_BYTES
 from transforms.steps.reports import Done, read_reports, reports_written_to
@@ -33,9 +35,9 @@ def table_of(rows: int) -> RowTable:
 
 def chunk_of(task: Task, chunk: int, last: bool, rows: int) -> Rows:
     outcomes = Outcomes(read=rows)
-    origin = RowOrigin(np.arange(rows), np.zeros(rows, bool), None)
+    facts = RowFacts(pa.table({"position": np.arange(rows)}))
     used = Used(np.arange(rows), *np.zeros((2, rows), bool), *np.zeros((2, rows), np.int64))
-    return Rows(task, chunk, last, outcomes, table_of(rows), table_of(0), packing="none", origin=origin, used=used)
+    return Rows(task, chunk, last, outcomes, table_of(rows), table_of(0), packing="none", facts=facts, used=used)
 
 
 def reports_of(folder: Path, slices: list[Slice], rows: list[int]) -> list[Done]:

@@ -228,7 +228,7 @@ def test_row_with_an_id_that_is_not_in_the_vocabulary_is_rejected_and_no_other_r
         text_of("a b", position=40),  # of the same record, which is rejected as a whole
     ]
     tokens = encoder_of(EXAMPLES)(batch_of(some))
-    assert tokens.origin.positions.tolist() == [10, 30]
+    assert tokens.facts.positions.tolist() == [10, 30]
     assert [(reject.position, reject.reason, reject.record) for reject in tokens.outcomes.rejects] == [
         (20, "bad_tokens", b"record 20"),
         (40, "bad_tokens", b"record 40"),
@@ -240,7 +240,7 @@ def test_id_after_a_gap_in_the_vocabulary_is_known(tmp_path: Path):
     """In some vocabularies ids are missing, so the largest id is not their size minus one."""
     write_tokenizer(tmp_path, {"a": 0, "b": 7})
     tokens = encoder_of(str(tmp_path))(batch_of([row_of([7], position=1), row_of([8], position=2)]))
-    assert tokens.origin.positions.tolist() == [1]
+    assert tokens.facts.positions.tolist() == [1]
     assert [reject.position for reject in tokens.outcomes.rejects] == [2]
 
 
@@ -293,7 +293,7 @@ def test_texts_of_all_kinds_keep_their_order_and_their_tokens():
 
     tokens = encoder(batch_of(mixed))
 
-    assert tokens.origin.positions.tolist() == [p for one in alone for p in one.origin.positions.tolist()]
+    assert tokens.facts.positions.tolist() == [p for one in alone for p in one.facts.positions.tolist()]
     assert tokens.ids.tolist() == [token for one in alone for token in one.ids.tolist()]
     assert tokens.trained.tolist() == [trained for one in alone for trained in one.trained.tolist()]
     assert [reject.position for reject in tokens.outcomes.rejects] == [4, 13]
@@ -396,7 +396,7 @@ def test_text_that_the_tokenizer_cannot_encode_costs_its_own_record_alone():
         assert "12,000,010 characters with one piece of white space of 12,000,000" in reject.detail
         assert found.outcomes.tokenized_by_reference == reasons
         assert np.array_equal(found.ids, expected.ids)
-        assert np.array_equal(found.origin.positions, expected.origin.positions)
+        assert np.array_equal(found.facts.positions, expected.facts.positions)
 
 
 def test_text_that_the_tokenizer_strips_is_kept_next_to_one_that_it_cannot_encode(tmp_path: Path):
@@ -408,7 +408,7 @@ def test_text_that_the_tokenizer_strips_is_kept_next_to_one_that_it_cannot_encod
     encoder = encoder_of(str(tmp_path))
     expected, found = encoder(batch_of([stripped, whole])), encoder(batch_of([stripped, spaces, whole]))
     assert [(reject.position, reject.reason) for reject in found.outcomes.rejects] == [(1, "tokenizer_failed")]
-    assert found.origin.positions.tolist() == [0, 2]
+    assert found.facts.positions.tolist() == [0, 2]
     assert np.array_equal(found.ids, expected.ids)
 
 

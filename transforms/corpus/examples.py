@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.model.batches import Labels, RowOrigin, Task
+from transforms.model.batches import Labels, Task
+from transforms.model.facts import RowFacts
 from transforms.model.outcomes import Outcomes
 from transforms.rows import IGNORED
 from transforms.rows.ragged import offsets_of
 
-# Before the names of columns that are carried along.
-_CARRIED = "column "
 # Tokens are bytes, since Arrow takes a row of these at once, and a row of a list value by value.
-_SCHEMA = pa.schema({"position": pa.int64(), "validation": pa.bool_(), "tokens": pa.large_binary()})
+_SCHEMA = pa.schema({"position": pa.int64(), "tokens": pa.large_binary()})
 # The sign of a token that is trained on.
 _TRAINED = np.int32(-(2**31))
 
 
 def table_of(batch: Labels) -> pa.Table:
-    """Return the rows of a batch as a table, without outcomes. A column that none of its rows has is absent."""
-    origin = batch.origin
-    columns: dict[str, Any] = {
-        "position": origin.positions,
-        "validation": origin.validation,
-        "tokens": _bytes(np.where(batch.labels != IGNORED, batch.ids | _TRAINED, batch.ids), batch.offsets),
-    }
-    if batch.parts is not None:
-        columns["parts"] = _bytes(batch.parts, batch.offsets)
-    if origin.numbers is not None:
-        columns["number"] = origin.numbers
-    if origin.found is not None:
-        columns["found"] = pa.array(origin.found, pa.string())
-    if origin.columns is not None:
-        columns |= {_CARRIED + name: origin.columns[name] for name in origin.columns.column_names}
-    return pa.table(columns)
+    """Return the rows of a batch as a table, without outcomes: their facts, tokens, and parts of turns, if known."""
+    tokens = _bytes(np.where(batch.labels != IGNORED, batch.ids | _TRAINED, batch.ids), batch.offsets)
+    table = batch.facts.table.append_column("tokens", tokens)
+    return table if batch.parts is None else table.append_column("parts", _bytes(batch.parts, batch.offsets))
 
 
 def joined(tables: list[pa.Table]) -> pa.Table:
@@ -53,7 +38,6 @@ def labels_of(table: pa.Table, task: Task, chunk: int, last: bool) -> Labels:
     if "parts" in table.column_names:
         parts = np.zeros(len(ids), np.int32)
         parts[np.repeat(table["parts"].is_valid().to_numpy(), lengths)] = _values(table["parts"])
-    carried = [name for name in table.column_names if name.startswith(_CARRIED)]
     return Labels(
         task=task,
         chunk=chunk,
@@ -63,15 +47,7 @@ def labels_of(table: pa.Table, task: Task, chunk: int, last: bool) -> Labels:
         labels=np.where(tokens < 0, ids, np.int32(IGNORED)),
         offsets=offsets_of(lengths),
         parts=parts,
-        origin=RowOrigin(
-            positions=table["position"].to_numpy(),
-            validation=table["validation"].to_numpy(),
-            columns=table.select(carried).rename_columns([name.removeprefix(_CARRIED) for name in carried])
-            if carried
-            else None,
-            numbers=table["number"].fill_null(0).to_numpy() if "number" in table.column_names else None,
-            found=table["found"].to_pylist() if "found" in table.column_names else None,
-        ),
+        facts=RowFacts(table.select([name for name in table.column_names if name not in ("tokens", "parts")])),
     )
 
 

@@ -62,7 +62,7 @@ class Sender:
             train=_NO_ROWS,
             validation=_NO_ROWS,
             packing=self._packing,
-            origin=batch.origin,
+            facts=batch.facts,
             used=Used(_NOTHING, _NOTHING.astype(bool), _NOTHING.astype(bool), _NOTHING, _NOTHING),
             sent=self._write(batch) if batch.last else None,
             tokens_sent=len(batch.ids),
@@ -94,15 +94,15 @@ def _index_of(batch: Labels, dedup: bool) -> pa.Table:
     """What of each record of a batch decides whether it is in the dataset: its position, how many trained tokens it
     has, and whether it is for validation; and to find duplicates, the digest of its tokens, of 128 bits in two numbers.
     """
-    origin = batch.origin
-    firsts = origin.first_rows()
+    facts = batch.facts
+    firsts = facts.first_rows()
     columns = {
-        "position": origin.positions[firsts],
-        "trained": np.bincount(origin.record_numbers(), batch.trained_tokens, len(firsts)).astype(np.int64),
-        "validation": origin.validation[firsts],
+        "position": facts.positions[firsts],
+        "trained": np.bincount(facts.record_numbers(), batch.trained_tokens, len(firsts)).astype(np.int64),
+        "validation": facts.validation[firsts],
     }
     if dedup:
-        columns["high"], columns["low"] = _digests(batch, [*firsts.tolist(), len(origin.positions)])
+        columns["high"], columns["low"] = _digests(batch, [*firsts.tolist(), len(facts.positions)])
     return pa.table(columns)
 
 

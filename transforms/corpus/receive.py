@@ -98,8 +98,8 @@ def _examples(numbers: np.ndarray, blocks: list[Block], output: str) -> pa.Table
 
 def _without_dropped(chunk: Labels, selected: pa.Table) -> Labels:
     """Drop the records of a chunk that are not in the dataset, and count all but further copies as read."""
-    origin = chunk.origin
-    records = origin.positions[origin.first_rows()]
+    facts = chunk.facts
+    records = facts.positions[facts.first_rows()]
     of_records = selected.take(pa.array(records))
     dropped = np.flatnonzero(of_records["reason"].is_valid().to_numpy())
     lost = of_records.take(pa.array(dropped)).to_pylist()
@@ -113,7 +113,7 @@ def _without_dropped(chunk: Labels, selected: pa.Table) -> Labels:
     outcomes = outcomes.plus(statistics=Statistics(duplicates=pairs))
     if not drops:
         return dataclasses.replace(chunk, outcomes=outcomes)
-    return chunk.take(np.flatnonzero(~np.isin(origin.record_numbers(), dropped)), outcomes)
+    return chunk.take(np.flatnonzero(~np.isin(facts.record_numbers(), dropped)), outcomes)
 
 
 class RowShuffler:

@@ -267,8 +267,8 @@ def _committed_meanwhile(folder: Folder) -> UserError:
 def _check(rows: Rows, job: Mapping[str, Any], source: int) -> None:
     """Raise UserError if rows are not as the job says it."""
     options, found = job["options"], dict[str, Any]()
-    kept = [] if rows.origin.columns is None else rows.origin.columns.column_names
-    if len(rows.origin.positions) and kept != options["keep_columns"]:
+    kept = rows.facts.columns.column_names
+    if len(rows.facts.table) and kept != options["keep_columns"]:
         found["keep_columns"] = kept
     if rows.packing != options["packing"]:
         found["packing"] = rows.packing

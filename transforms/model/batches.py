@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.model.examples import Example, Record, Text, attempt
-from transforms.model.outcomes import Drop, Outcomes
+from transforms.model.facts import RowFacts
+from transforms.model.outcomes import Outcomes
 from transforms.model.receipts import Sent
 from transforms.rows import IGNORED
 from transforms.rows.ragged import indices_of, offsets_of, slices_of, sums_of
@@ -156,77 +157,6 @@ def slices_and_places(positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @dataclass(frozen=True)
-class RowOrigin:
-    """Where each row comes from, and the columns that it carries along.
-
-    Attributes:
-        positions: int64, shape (rows,): the position in its task of each row's record. Rows of one record are
-            consecutive.
-        validation: bool, shape (rows,): whether the row belongs to the validation split.
-        columns: strings, shape (rows,) for each column that is carried along; None if there are none.
-        numbers: int64, shape (rows,): the number of the row's example among those of its record; None if each record
-            has one example.
-        found: what was found of the row's record, for the exceptions, for each row; None if nothing was.
-    """
-
-    positions: np.ndarray
-    validation: np.ndarray
-    columns: pa.Table | None
-    numbers: np.ndarray | None = None
-    found: Sequence[str | None] | None = None
-
-    def first_rows(self) -> np.ndarray:
-        """Return the number of the first row of each record: int64, shape (records,)."""
-        return np.flatnonzero(np.diff(self.positions, prepend=-1))
-
-    def record_numbers(self) -> np.ndarray:
-        """Return for each row the number of its record in the batch, from 0: int64, shape (rows,)."""
-        return np.cumsum(np.diff(self.positions, prepend=self.positions[:1]) != 0)
-
-    def example_numbers(self) -> np.ndarray:
-        """Return for each row the number of its example in the batch, from 0: int64, shape (rows,)."""
-        if self.numbers is None:
-            return self.record_numbers()
-        is_next = np.diff(self.positions, prepend=self.positions[:1]) != 0
-        is_next |= np.diff(self.numbers, prepend=self.numbers[:1]) != 0
-        return np.cumsum(is_next)
-
-    def records(self) -> int:
-        """Return the number of records that the rows come from."""
-        return int(self.record_numbers()[-1]) + 1 if len(self.positions) else 0
-
-    def take(self, rows: np.ndarray) -> RowOrigin:
-        """Return the origins of some rows. rows: int64, shape (any,): their numbers."""
-        numbers = rows.tolist()
-
-        def taken(values: Any) -> Any:
-            if values is None:
-                return None
-            if isinstance(values, np.ndarray):
-                return values[rows]
-            return values.take(rows) if isinstance(values, pa.Table) else [values[row] for row in numbers]
-
-        return RowOrigin(**{field.name: taken(getattr(self, field.name)) for field in dataclasses.fields(self)})
-
-    def drops(self, records: np.ndarray, reason: str, tokens: np.ndarray, trained_tokens: np.ndarray) -> list[Drop]:
-        """Return the drops of some of the records for a reason.
-
-        Args:
-            records: int64, shape (any,): their numbers in the batch.
-            reason: in snake_case.
-            tokens, trained_tokens: int64, shape (rows,): of each row.
-        """
-        if not len(records):
-            return []
-        of_record = self.record_numbers()
-        counts = np.bincount(of_record, tokens), np.bincount(of_record, trained_tokens)
-        return [
-            Drop(int(self.positions[row]), reason, tokens=int(counts[0][record]), trained_tokens=int(counts[1][record]))
-            for record, row in zip(records.tolist(), self.first_rows()[records].tolist(), strict=True)
-        ]
-
-
-@dataclass(frozen=True)
 class Batch:
     """What every batch has.
 
@@ -300,7 +230,7 @@ class Tokens(Batch):
         ids: int32, shape (tokens,).
         offsets: int64, shape (rows + 1,): row i has the tokens offsets[i]:offsets[i + 1].
         trained: bool, shape (tokens,): whether the token has a character in a span.
-        origin: of the rows.
+        facts: of the rows.
         parts: int32, shape (tokens, spans): the codes of the parts of turns, see `rows.parts`, that the spans are which
             the token has a character in, in order, and 0 after the last one; None if the parts of turns are not known.
         trained_parts: as in Texts.
@@ -309,7 +239,7 @@ class Tokens(Batch):
     ids: np.ndarray
     offsets: np.ndarray
     trained: np.ndarray
-    origin: RowOrigin
+    facts: RowFacts
     parts: np.ndarray | None = None
     trained_parts: tuple[str, ...] | None = None
 
@@ -322,7 +252,7 @@ class Labels(Batch):
         ids: int32, shape (tokens,).
         labels: int32, shape (tokens,): the id if the token is trained on, otherwise -100.
         offsets: int64, shape (rows + 1,): row i has the tokens offsets[i]:offsets[i + 1].
-        origin: of the rows.
+        facts: of the rows.
         parts: int32, shape (tokens,): the code of the part of a turn that each token is, see `rows.parts`; None if the
             parts of turns are not known.
     """
@@ -330,7 +260,7 @@ class Labels(Batch):
     ids: np.ndarray
     labels: np.ndarray
     offsets: np.ndarray
-    origin: RowOrigin
+    facts: RowFacts
     parts: np.ndarray | None = None
 
     @functools.cached_property
@@ -347,7 +277,7 @@ class Labels(Batch):
             ids=slices_of(self.ids, starts, lengths),
             labels=slices_of(self.labels, starts, lengths),
             offsets=offsets_of(lengths),
-            origin=self.origin.take(rows),
+            facts=self.facts.take(rows),
             parts=None if self.parts is None else slices_of(self.parts, starts, lengths),
         )
 
@@ -426,7 +356,7 @@ class Rows(Batch):
     Attributes:
         train, validation: the rows of each split.
         packing: one of PACKINGS.
-        origin: of the labelled rows that the segments are of.
+        facts: of the examples that the segments are of.
         used: the records that are kept or truncated.
         sent: what became of the examples of a task that sends them to buckets, and so has no rows; None if it is not
             its last chunk.
@@ -436,7 +366,7 @@ class Rows(Batch):
     train: RowTable
     validation: RowTable
     packing: str
-    origin: RowOrigin
+    facts: RowFacts
     used: Used
     sent: Sent | None = None
     tokens_sent: int = 0

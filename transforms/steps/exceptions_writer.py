@@ -91,11 +91,10 @@ class ExceptionsWriter:
 
     def _of_used(self, chunk: Rows) -> Iterator[pa.Table]:
         """Yield the lines of records that are truncated, or kept in spite of something."""
-        used, origin = chunk.used, chunk.origin
-        record_of, first_rows = origin.record_numbers(), origin.first_rows()
+        used, facts = chunk.used, chunk.facts
+        record_of, first_rows = facts.record_numbers(), facts.first_rows()
         is_chosen = used.truncated | (used.tokens_lost > 0) | (used.trained_tokens_lost > 0)
-        if origin.found is not None:
-            is_chosen |= np.array([origin.found[row] is not None for row in first_rows.tolist()])[used.records]
+        is_chosen |= facts.found.is_valid().to_numpy(zero_copy_only=False)[first_rows][used.records]
         chosen = np.flatnonzero(is_chosen)
         if not len(chosen):
             return
@@ -117,9 +116,9 @@ class ExceptionsWriter:
         number, goes_on = number_of[records], np.diff(records, prepend=_NOWHERE) == 0
         is_nowhere = splits == _NOWHERE
         yield self._table(
-            origin_position=origin.positions[rows],
+            origin_position=facts.positions[rows],
             outcome=_OUTCOMES.take(pa.array(np.where(used.copies, 2, used.truncated)[number].astype(np.int8))),
-            **({} if origin.found is None else {"detail": pa.array([origin.found[row] for row in rows.tolist()])}),
+            detail=facts.found.take(pa.array(rows)),
             example=rows - first_rows[records],
             split=_SPLITS.take(pa.array(splits, mask=is_nowhere)),
             **{name: pa.array(values, mask=is_nowhere) for name, values in zip(_PLACE, places, strict=True)},

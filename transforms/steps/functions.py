@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from transforms.base.checks import check_choice
 from transforms.base.errors import ParameterError, RecordDropped, RecordError
 from transforms.chat.config import ENGINES
-from transforms.model.batches import Labels, Records, RowOrigin, Task
+from transforms.model.batches import Labels, Records, Task
 from transforms.model.examples import Example, Record
+from transforms.model.facts import RowFacts
 from transforms.model.outcomes import Outcomes
 from transforms.rows.ragged import joined, offsets_of
 from transforms.steps.pack import Packer
@@ -116,10 +118,10 @@ def pack(
     for number, (row, of_row) in enumerate(pairs):
         if len(row) != len(of_row):
             raise ParameterError("examples", number, f"{len(of_row)} labels of {len(row)} input_ids.")
-    origin = RowOrigin(np.arange(len(pairs)), np.zeros(len(pairs), bool), None)
+    facts = RowFacts(pa.table({"position": np.arange(len(pairs))}))
     ids, labels = (joined([pair[i] for pair in pairs], np.int32) for i in range(2))
     offsets = offsets_of(np.array([len(row) for row, _ in pairs], np.int64))
-    labelled = Labels(_TASK, 0, True, Outcomes(), ids, labels, offsets, origin)
+    labelled = Labels(_TASK, 0, True, Outcomes(), ids, labels, offsets, facts)
     table = Packer(max_length=max_length, **options)(labelled).train
     lengths = table.segment_lengths.tolist()
     return [

@@ -20,14 +20,14 @@ def build_labels(batch: Tokens) -> Labels:
         ids=batch.ids,
         labels=np.where(trained, batch.ids, np.int32(IGNORED)),
         offsets=batch.offsets,
-        origin=batch.origin,
+        facts=batch.facts,
         parts=parts,
     )
     if labels.trained_tokens.all():
         return labels
     rows = np.flatnonzero(labels.trained_tokens)
-    dropped = np.setdiff1d(np.arange(batch.origin.records()), batch.origin.record_numbers()[rows])
-    drops = batch.origin.drops(dropped, "no_trained_tokens", np.diff(batch.offsets), labels.trained_tokens)
+    dropped = np.setdiff1d(np.arange(batch.facts.records()), batch.facts.record_numbers()[rows])
+    drops = batch.facts.drops(dropped, "no_trained_tokens", np.diff(batch.offsets), labels.trained_tokens)
     return labels.take(rows, batch.outcomes.drop(drops))
 
 

@@ -32,7 +32,7 @@ class Packer(PackOptions):
         segments, left, in_rows = self._segments(batch)
         if len(copies := _copies_in_no_row(batch, left)):
             return self(batch.take(np.delete(np.arange(len(left)), copies), batch.outcomes))
-        held_back = batch.origin.validation[segments.example_index]
+        held_back = batch.facts.validation[segments.example_index]
         tables = [self._table(batch, segments.take(held_back == validation)) for validation in (False, True)]
         outcomes, used = self._outcomes(batch, segments, left, in_rows, tables)
         train, validation = map(shifted, tables) if self.shift_labels else tables
@@ -52,7 +52,7 @@ class Packer(PackOptions):
             train=train,
             validation=validation,
             packing=self.packing,
-            origin=batch.origin,
+            facts=batch.facts,
             used=used,
         )
 
@@ -125,8 +125,8 @@ class Packer(PackOptions):
             segments, left, in_rows: of _segments.
             tables: before labels are shifted.
         """
-        origin, lengths, trained = batch.origin, np.diff(batch.offsets), batch.trained_tokens
-        numbers, records = origin.record_numbers(), origin.records()
+        facts, lengths, trained = batch.facts, np.diff(batch.offsets), batch.trained_tokens
+        numbers, records = facts.record_numbers(), facts.records()
 
         def sums(of_rows: np.ndarray) -> np.ndarray:
             """Add up values of rows for each record: int64 (records,)."""
@@ -146,16 +146,16 @@ class Packer(PackOptions):
         tokens_lost = lost(lengths + repeated, [table.segment_lengths for table in tables])
         trained_tokens_lost = lost(trained, [table.segment_trained_tokens for table in tables])
         survives, cut, had_labels = sums(left > 0) > 0, sums(in_rows < lengths) > 0, sums(trained > 0) > 0
-        copies = batch.task.are_copies(origin.positions[origin.first_rows()])
+        copies = batch.task.are_copies(facts.positions[facts.first_rows()])
         dropped_whole = ~survives & cut & (self.truncation == "drop")
         without = ~survives & ~dropped_whole & ~had_labels
         left_without = ~survives & ~dropped_whole & had_labels
         own = ~copies  # further copies have the outcome of the first one
         outcomes = batch.outcomes.drop(
             [
-                *origin.drops(np.flatnonzero(own & dropped_whole), "too_long", lengths, trained),
-                *origin.drops(np.flatnonzero(own & without), "no_trained_tokens", lengths, trained),
-                *origin.drops(np.flatnonzero(own & left_without), "no_trained_tokens_left", lengths, trained),
+                *facts.drops(np.flatnonzero(own & dropped_whole), "too_long", lengths, trained),
+                *facts.drops(np.flatnonzero(own & without), "no_trained_tokens", lengths, trained),
+                *facts.drops(np.flatnonzero(own & left_without), "no_trained_tokens_left", lengths, trained),
             ]
         )
         losers = np.flatnonzero(trained_tokens_lost)
@@ -164,9 +164,9 @@ class Packer(PackOptions):
             detail = (
                 f"{trained_tokens_lost[record]:,} of its {sums(trained)[record]:,} tokens to train on are in no row"
             )
-            first = int(origin.positions[origin.first_rows()[record]]), detail
+            first = int(facts.positions[facts.first_rows()[record]]), detail
             outcomes = outcomes.note("records_that_lost_trained_tokens", len(losers), first)
-        examples = int(np.count_nonzero(np.bincount(origin.example_numbers(), left > 0)))
+        examples = int(np.count_nonzero(np.bincount(facts.example_numbers(), left > 0)))
         outcomes = outcomes.note("parity_rows_added", int(np.sum(left > 0)) - examples)
         outcomes = outcomes.note("formatter_rows_added", examples - int(np.sum(survives)))
         if segments.repeated is not None:
@@ -201,11 +201,11 @@ def _copies_in_no_row(batch: Labels, left: np.ndarray) -> np.ndarray:
     """Find the labelled rows of further copies that have no label left: nothing of them is in the dataset, and what
     became of their records is counted with the first copies.
     """
-    are_copies = batch.task.are_copies(batch.origin.positions)
+    are_copies = batch.task.are_copies(batch.facts.positions)
     if not are_copies.any():
         return np.flatnonzero(are_copies)
-    records = batch.origin.record_numbers()
-    survives = np.bincount(records, left, batch.origin.records()) > 0
+    records = batch.facts.record_numbers()
+    survives = np.bincount(records, left, batch.facts.records()) > 0
     return np.flatnonzero(~survives[records] & are_copies)
 
 

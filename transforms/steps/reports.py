@@ -57,7 +57,7 @@ class ReportWriter:
         if self._folder is None or task.received:  # what is in a bucket was reported when it was sent
             return
         if task.sends_to:
-            records += chunk.origin.records()
+            records += chunk.facts.records()
         tokens = len(chunk.train.ids) + len(chunk.validation.ids) + chunk.tokens_sent
         stop = task.bytes if chunk.last else _bytes_before(task, chunk.chunk + 1)
         done = Done(stop - _bytes_before(task, chunk.chunk), records, tokens)

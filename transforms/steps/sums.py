@@ -55,13 +55,13 @@ def _first_truncated(chunk: Rows) -> tuple[int, str]:
     """The position of the first record that is truncated, and what it lost."""
     used, first = chunk.used, int(chunk.used.truncated.argmax())
     lost, trained = used.tokens_lost[first], used.trained_tokens_lost[first]
-    position = chunk.origin.positions[chunk.origin.first_rows()[used.records[first]]]
+    position = chunk.facts.positions[chunk.facts.first_rows()[used.records[first]]]
     return int(position), f"{lost:,} tokens, {trained:,} of them to be trained on, are in no row"
 
 
 def _by_source(chunk: Rows) -> dict[int, Totals]:
     """What each source has. A packed row counts for the source of its first example, each token for its own."""
-    task, origin, used = chunk.task, chunk.origin, chunk.used
+    task, facts, used = chunk.task, chunk.facts, chunk.used
 
     def reasons_of(records: Sequence[Drop | Reject]) -> list[tuple[int, str]]:
         """The source and the reason of each."""
@@ -69,8 +69,8 @@ def _by_source(chunk: Rows) -> dict[int, Totals]:
         return [(number, one.reason) for number, one in zip(numbers, records, strict=True)]
 
     drops, rejects = reasons_of(chunk.outcomes.drops), reasons_of(chunk.outcomes.rejects)
-    of_rows = task.sources_of(origin.positions)
-    of_used = np.where(used.copies, -1, of_rows[origin.first_rows()[used.records]])
+    of_rows = task.sources_of(facts.positions)
+    of_used = np.where(used.copies, -1, of_rows[facts.first_rows()[used.records]])
     found = {}
     for number in sorted({*of_rows.tolist(), *(number for number, _ in drops + rejects)}):
         kept, truncated = (int(np.sum((of_used == number) & (used.truncated == flag))) for flag in (False, True))

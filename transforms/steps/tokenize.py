@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 
 from transforms.base.checks import check_choice, check_text
 from transforms.base.declaring import takes, values_of
@@ -20,8 +19,9 @@ from transforms.base.errors import InputError, RecordError
 from transforms.chat.config import ENGINES, TokenizeOptions
 from transforms.chat.spans.untrained_parts import untrained_parts
 from transforms.inputs.formats import input_format
-from transforms.model.batches import RowOrigin, Texts, Tokens
+from transforms.model.batches import Texts, Tokens
 from transforms.model.examples import Conversation, Text
+from transforms.model.facts import RowFacts
 from transforms.model.outcomes import Reject
 from transforms.rows.ragged import indices_of, joined, offsets_of, slices_of, sums_of
 from transforms.steps.base import Step
@@ -189,9 +189,8 @@ class Encoder:
                 first = by_reference[0], ""
                 outcomes = outcomes.by_reference("tokenized_by_reference", reason, len(by_reference), first)
                 counted |= set(by_reference)
-        return batch.succeeded_by(
-            Tokens, outcomes, origin=_origin(kept), trained_parts=batch.trained_parts, **vars(rows)
-        )
+        facts = RowFacts.of([text.example for text in kept])
+        return batch.succeeded_by(Tokens, outcomes, facts=facts, trained_parts=batch.trained_parts, **vars(rows))
 
     @functools.cached_property
     def _plain(self) -> PlainEncoder:
@@ -399,25 +398,6 @@ def _joined_columns(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
         return None
     most = max(array.shape[1] for array in found)
     return np.concatenate([np.pad(array, ((0, 0), (0, most - array.shape[1]))) for array in found])
-
-
-def _origin(texts: list[Text]) -> RowOrigin:
-    examples = [text.example for text in texts]
-    numbers = np.array([example.number for example in examples], np.int64)
-    found = [example.found for example in examples]
-    return RowOrigin(
-        positions=np.array([example.position for example in examples], np.int64),
-        validation=np.array([example.validation for example in examples], bool),
-        columns=_kept_columns([example.columns for example in examples]),
-        numbers=numbers if numbers.any() else None,
-        found=found if any(found) else None,
-    )
-
-
-def _kept_columns(columns: list[dict[str, str | None]]) -> pa.Table | None:
-    if not columns or not columns[0]:
-        return None
-    return pa.table({name: pa.array([row[name] for row in columns], pa.string()) for name in columns[0]})
 
 
 @takes(TokenizeOptions)

@@ -152,23 +152,18 @@ class _OpenShard:
         names = self._options.write_columns or default_columns(is_packed)
         columns: dict[str, pa.Array] = {name: _list_array(*column_of(table, name)) for name in names}
         if self._options.provenance:
-            urls, positions = self._task.origins(chunk.origin.positions[table.example_index])
+            urls, positions = self._task.origins(chunk.facts.positions[table.example_index])
             values = dict(zip(PROVENANCE_COLUMNS, (urls, pa.array(positions)), strict=True))
             if is_packed:
                 values = {name: _list_array(array, table.segment_offsets) for name, array in values.items()}
             columns |= values
         fields = [pa.field(name, column.type, nullable=False) for name, column in columns.items()]
-        if chunk.origin.columns is not None and is_packed:
-            of_segments = chunk.origin.columns.take(pa.array(table.example_index))
-            for name in of_segments.column_names:
-                values = of_segments[name].combine_chunks()
-                columns[name] = _list_array(values, table.segment_offsets, nullable=True)
-                fields.append(pa.field(name, columns[name].type, nullable=False))
-        elif chunk.origin.columns is not None:
-            kept = chunk.origin.columns.take(pa.array(table.example_index[table.segment_offsets[:-1]]))
-            for name, field in zip(kept.column_names, kept.schema, strict=True):
-                columns[name] = kept[name]
-                fields.append(field)
+        kept, offsets = chunk.facts.columns, table.segment_offsets
+        examples = pa.array(table.example_index if is_packed else table.example_index[offsets[:-1]])
+        for name in kept.column_names:
+            values = kept[name].take(examples)
+            columns[name] = _list_array(values.combine_chunks(), offsets, nullable=True) if is_packed else values
+            fields.append(pa.field(name, columns[name].type, nullable=not is_packed))
         about = self._options.about
         metadata = None if about is None else {"chatmill": msgspec.json.encode(about)}
         return pa.table(columns, pa.schema(fields, metadata))
