@@ -122,7 +122,7 @@ def test_rows_know_where_they_are_from(built):
 
 
 def source_of(output: Path) -> str:
-    return rows_of(output)[0]["source"]
+    return rows_of(output)[0]["origin_file"]
 
 
 def test_sources_add_up_though_shards_have_records_of_several(built):
