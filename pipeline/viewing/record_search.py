@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -243,7 +244,8 @@ def _of_lines(
         for batch in dataset.read_exceptions(file):
             for line in batch.filter(pa.array(wanted(batch))).to_pylist():
                 if line["row"] is None or not with_rows:
-                    yield {name: value for name, value in line.items() if value is not None}
+                    columns = {"columns": json.loads(line["columns"])} if line["columns"] else {}
+                    yield {name: value for name, value in line.items() if value is not None} | columns
                 else:
                     row = read_row_of_shard(dataset, shard_of_line(dataset, file, line), line["row"])
                     yield replace(row, examples=row.examples[line["segment"] :][:1])
@@ -275,4 +277,5 @@ def line_title(line: dict[str, Any]) -> str:
         known.append(line["detail"])
     if lost := line.get("tokens_lost"):
         known.append(f"{counted(lost, 'token')}, {line['trained_tokens_lost']:,} of them to train on")
+    known += [f"{name}: {value}" for name, value in line.get("columns", {}).items()]
     return "; ".join(known)

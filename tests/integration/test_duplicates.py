@@ -46,7 +46,7 @@ def recipe(tmp_path_factory) -> Path:
 
 
 def build(recipe: Path, output: Path, *options: object) -> Path:
-    others = ("--tokenizer", TOKENIZER, "--split_bytes=1500", "--direct_num_workers=1")
+    others = ("--tokenizer", TOKENIZER, "--split_bytes=1500", "--direct_num_workers=1", "--keep_columns=id")
     assert chatmill("build", recipe, *others, "--unprinted=report", "--output", output, *options) == 0
     return output
 
@@ -86,6 +86,7 @@ def test_duplicates_are_dropped_and_the_exceptions_name_what_is_kept(recipe, bui
         own = json.loads(second.read_bytes()[line["origin_position"] :].partition(b"\n")[0])
         assert line["origin_file"] == str(second) and (url == str(first) or kept["id"] == 31)
         assert own.get("messages", kept["messages"]) == kept["messages"]
+        assert json.loads(line["columns"]) == {"id": str(own["id"]) if "id" in own else None}
     assert broken_laws(built) == []
 
 

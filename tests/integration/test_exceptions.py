@@ -5,6 +5,7 @@ That its lines name all segments, and that their sums are those of the manifest,
 
 from __future__ import annotations
 
+import json
 from itertools import accumulate
 from typing import Any
 
@@ -38,6 +39,8 @@ RECORDS: list[Any] = [
     {"id": "several", "several": [[user("a"), assistant("b")], [user("c"), assistant("d " * 70)]]},
     {"id": "contexts", "messages": [user("a"), thinking("b"), user("c"), thinking("d")]},
     {"id": "plain too", "messages": [user("How are you?"), assistant("Well")]},
+    {"id": "untrained too", "messages": [user("Hey"), assistant("Hey", train=False)]},
+    {"id": "long too", "messages": [user("Tell me another"), assistant("Twice upon a time " * 12)]},
 ]
 
 
@@ -64,8 +67,13 @@ def test_a_record_has_one_outcome_and_a_reason(build, tmp_path, packing):
         ("none", "dropped", "filtered", 0),
         ("several", "truncated", None, 0),
         ("several", "truncated", None, 1),
+        ("untrained too", "dropped", "no_trained_tokens", 0),
+        ("long too", "truncated", None, 0),
     ]
     assert {line["reason"] for line in lines if line["detail"]} == {"unknown_role", "not_an_object"}
+    assert [json.loads(line["columns"] or "{}") for line in lines] == [
+        {} if outcome == "rejected" else {"id": record["id"]} for record, outcome, *_ in found
+    ]
 
 
 def test_a_record_is_listed_that_lost_tokens_none_of_which_is_trained_on(build, tmp_path):

@@ -193,9 +193,9 @@ def test_dropped_and_truncated_records_are_shown(inspect, datasets):
     code, out, _ = inspect("short", "--reason=no_trained_tokens_left")
     position = position_of(datasets, "long")
     line = f"dropped (no_trained_tokens_left): {datasets}/corpus.jsonl:{position}; "
-    assert code == 0 and out.startswith(line) and re.search(r"; [\d,]+ tokens, \d+ of them to train on\n$", out)
+    assert code == 0 and out.startswith(line) and re.search(r", \d+ of them to train on; id: long\n$", out)
     (record,) = json.loads(inspect("short", "--reason=no_trained_tokens_left", "--json")[1])["records"]
-    assert (record["origin_position"], record["outcome"]) == (position, "dropped")
+    assert (record["origin_position"], record["outcome"], record["columns"]) == (position, "dropped", {"id": "long"})
     _, out, _ = inspect("short", "--reason=truncated")
     assert out.count("── ") == 1 and "id: talk; " in out and "tokens of the record in no row" in out
 

@@ -119,6 +119,13 @@ class _Rows:
                 yield f"{self.shard['path']}, row {rows[0]}: {problem} ({len(rows)} rows)"
                 return
 
+    def kept(self, row: int, segment: int) -> dict[str, str | None]:
+        """The columns that an example keeps of its record."""
+        written = (*_OF_TOKENS, "seq_lengths", "origin_file", "origin_position")
+        names = [name for name in self._names if name not in written and not name.startswith("part_")]
+        values = {name: self.table[name][row].as_py() for name in names}
+        return values if self.layout["packing"] == "none" else {name: values[name][segment] for name in names}
+
     def _broken(self) -> Iterator[tuple[str, Any]]:
         """Yield what must not be, and the rows in which it is. What follows one that has rows need not make sense."""
         of_tokens = [name for name in self.columns if name != "seq_lengths"]
@@ -281,6 +288,8 @@ def _of_lines(folder: Path, manifest: Mapping[str, Any], shards: Mapping[str, _R
                 rows.lengths[at], line["trained_tokens"] if rows.trained is None else rows.trained[at],
             ):  # fmt: skip
                 yield f"{file['path']}: {rows.shard['path']}, row {line['row']} has other tokens than its line says"
+            elif json.loads(line["columns"] or "{}") != rows.kept(line["row"], line["segment"]):
+                yield f"{file['path']}: {rows.shard['path']}, row {line['row']} has other columns than its line says"
     expected: Counter[tuple[str, str | None]] = Counter({("truncated", None): manifest["records"]["truncated"]})
     for outcome in ("dropped", "rejected"):
         expected.update({(outcome, reason): count for reason, count in manifest["records"][outcome].items()})

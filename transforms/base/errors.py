@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -101,11 +101,15 @@ class RecordDropped(Exception):
 
     Args:
         reason: why, in snake_case, as it is counted in the manifest.
+
+    Attributes:
+        columns: of the record that are kept, if they are known.
     """
 
     def __init__(self, reason: str):
         super().__init__(reason)
         self.reason = reason
+        self.columns: Mapping[str, str | None] = {}
 
 
 def call_user_function(function: Callable[[Any], Any], value: Any, reason: str) -> Any:

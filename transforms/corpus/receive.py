@@ -98,14 +98,17 @@ def _examples(numbers: np.ndarray, blocks: list[Block], output: str) -> pa.Table
 
 def _without_dropped(chunk: Labels, selected: pa.Table) -> Labels:
     """Drop the records of a chunk that are not in the dataset, and count all but further copies as read."""
-    facts = chunk.facts
-    records = facts.positions[facts.first_rows()]
+    facts, first_rows = chunk.facts, chunk.facts.first_rows()
+    records = facts.positions[first_rows]
     of_records = selected.take(pa.array(records))
     dropped = np.flatnonzero(of_records["reason"].is_valid().to_numpy())
     lost = of_records.take(pa.array(dropped)).to_pylist()
+    details = [f"of {one['of_url']}:{one['of_position']}" if one["of_url"] else "" for one in lost]
     drops = [
-        Drop(position, one["reason"], detail=f"of {one['of_url']}:{one['of_position']}" if one["of_url"] else "")
-        for position, one in zip(records[dropped].tolist(), lost, strict=True)
+        Drop(position, one["reason"], detail, columns=columns)
+        for position, one, detail, columns in zip(
+            records[dropped].tolist(), lost, details, facts.columns_of(first_rows[dropped]), strict=True
+        )
     ]
     own = chunk.task.sources_of(records[dropped]).tolist()
     pairs = Counter(f"{number} of {one['of_source']}" for number, one in zip(own, lost, strict=True) if one["of_url"])

@@ -209,7 +209,7 @@ class Example(msgspec.Struct, frozen=True, gc=False):
 
     def dropped(self, reason: str) -> Drop:
         """Return the drop of this example's record for a reason."""
-        return Drop(self.position, reason)
+        return Drop(self.position, reason, columns=self.columns)
 
 
 class Text(msgspec.Struct, frozen=True, eq=False, gc=False):

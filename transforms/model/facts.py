@@ -63,6 +63,10 @@ class RowFacts:
         names = [name for name in self.table.column_names if name.startswith(_CARRIED)]
         return self.table.select(names).rename_columns([name.removeprefix(_CARRIED) for name in names])
 
+    def columns_of(self, rows: np.ndarray) -> list[dict[str, str | None]]:
+        """Return the columns that some rows carry along. rows: int64, shape (any,): their numbers."""
+        return self.columns.take(pa.array(rows)).to_pylist() if self.columns.column_names else [{} for _ in rows]
+
     def first_rows(self) -> np.ndarray:
         """Return the number of the first row of each record: int64, shape (records,)."""
         return np.flatnonzero(np.diff(self.positions, prepend=-1))
@@ -95,11 +99,13 @@ class RowFacts:
         """
         if not len(records):
             return []
-        of_record = self.record_numbers()
-        counts = np.bincount(of_record, tokens), np.bincount(of_record, trained_tokens)
+        of_record, rows = self.record_numbers(), self.first_rows()[records]
+        sums = (np.bincount(of_record, counts)[records].astype(np.int64) for counts in (tokens, trained_tokens))
         return [
-            Drop(int(self.positions[row]), reason, tokens=int(counts[0][record]), trained_tokens=int(counts[1][record]))
-            for record, row in zip(records.tolist(), self.first_rows()[records].tolist(), strict=True)
+            Drop(int(position), reason, "", int(count), int(trained), columns)
+            for position, count, trained, columns in zip(
+                self.positions[rows], *sums, self.columns_of(rows), strict=True
+            )
         ]
 
     def _filled(self, name: str, empty: bool | int) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ class Drop:
         reason: in snake_case.
         detail: what was found, such as the record that it is a duplicate of; empty if the reason says it.
         tokens, trained_tokens: how many it has; None if it was not tokenized.
+        columns: of the record that are kept; none if they are not known.
     """
 
     position: int
@@ -26,6 +27,7 @@ class Drop:
     detail: str = ""
     tokens: int | None = None
     trained_tokens: int | None = None
+    columns: Mapping[str, str | None] = field(default_factory=dict)
 
     def described(self) -> str:
         """Say what was found, or how many tokens it has; nothing if neither is known."""

@@ -5,9 +5,10 @@ Of a record that is rejected the bytes are there, so that it can be corrected.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -42,6 +43,7 @@ _SCHEMA = pa.schema(
         pa.field("trained_tokens", pa.int32()),
         pa.field("tokens_lost", pa.int32()),
         pa.field("trained_tokens_lost", pa.int32()),
+        pa.field("columns", pa.string()),
         pa.field("record", pa.binary()),
     ]
 )
@@ -124,6 +126,7 @@ class ExceptionsWriter:
             **{name: pa.array(values, mask=is_nowhere) for name, values in zip(_PLACE, places, strict=True)},
             tokens_lost=pa.array(used.tokens_lost[number], mask=goes_on),
             trained_tokens_lost=pa.array(used.trained_tokens_lost[number], mask=goes_on),
+            columns=_as_json(facts.columns_of(rows)),
         )
 
     def _of_others(self, outcomes: Outcomes) -> Iterator[pa.Table]:
@@ -133,6 +136,7 @@ class ExceptionsWriter:
             lost = {
                 "tokens_lost": [one.tokens for one in drops],
                 "trained_tokens_lost": [one.trained_tokens for one in drops],
+                "columns": _as_json([one.columns for one in drops]),
             }
             yield self._left_out("dropped", drops, **lost)
         if rejects:
@@ -181,6 +185,11 @@ def _segments(table: RowTable, split: int, rows_before: int) -> np.ndarray:
             table.segment_trained_tokens,
         ]
     )
+
+
+def _as_json(columns: Sequence[Mapping[str, str | None]]) -> list[str | None]:
+    """The kept columns of each line as a JSON object, None if there are none: `datasets` reads no maps of Arrow."""
+    return [msgspec.json.encode(one).decode() if one else None for one in columns]
 
 
 def _in_order(lines: pa.Table) -> pa.Table:

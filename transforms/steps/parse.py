@@ -94,7 +94,7 @@ class Parser:
             try:
                 return self.parse_all(record, is_typed)
             except RecordDropped as drop:
-                drops.append(Drop(record.position, drop.reason))
+                drops.append(Drop(record.position, drop.reason, columns=drop.columns))
                 return []
 
         parsed, rejects = attempt(batch.records, examples_of)
@@ -143,14 +143,18 @@ class Parser:
             self._typed.learn(fields)
         kept, notes = self._kept(fields if trace is None else trace.columns)
         reading.notes.update(notes)
-        if trace:
-            read = self._contents_of_trace(trace, reading)
-        elif self._format:
-            # A copy, so that its changes are not in a rejected record. JSON was decoded for it alone.
-            formatted = self._formatted(copy.deepcopy(fields) if fields is record.raw else fields)
-            read = self._contents(formatted, reading)
-        else:
-            read = [self._content(fields, reading, beyond)]
+        try:
+            if trace:
+                read = self._contents_of_trace(trace, reading)
+            elif self._format:
+                # A copy, so that its changes are not in a rejected record. JSON was decoded for it alone.
+                formatted = self._formatted(copy.deepcopy(fields) if fields is record.raw else fields)
+                read = self._contents(formatted, reading)
+            else:
+                read = [self._content(fields, reading, beyond)]
+        except RecordDropped as drop:
+            drop.columns = kept
+            raise
         # Examples of one record are in one split, since they may share most of their content.
         validation = self._is_for_validation(read[0].content)
         noted = tuple(reading.notes.items())
