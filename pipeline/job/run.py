@@ -25,7 +25,7 @@ from pipeline.cli.console import raise_terminated, shortened, show
 from pipeline.cli.options import Options
 from pipeline.job.graph import budgets_of, build_graph
 from pipeline.job.job_json import Job
-from pipeline.job.progress import ReportProgress, expected_of, show_plan
+from pipeline.job.progress import ReportProgress, show_plan
 from pipeline.job.temporary import remove_temporary_folder
 from pipeline.runners import known_runners, runner_of
 from transforms.base.errors import CommittedMeanwhile, InputError, RejectsError, StoreError, Unavailable, UserError
@@ -127,7 +127,7 @@ def run_job(
         InputError, UserError, Unavailable: as a worker raised it. Other errors are Beam's.
     """
     show_plan(job)
-    runner, expected = runner_of(options.runner), expected_of(job, folder)
+    runner = runner_of(options.runner)
     remove(folder.failures)  # of an earlier run
     template = beam_options.view_as(GoogleCloudOptions).template_location
     with (
@@ -136,7 +136,7 @@ def run_job(
         TemporaryDirectory() if runner.has_our_workers else nullcontext() as reports,
         runner.started(job, folder, beam_options, options, server, reports) as beam_runner,
         stopping_all_processes() as handle_signals,
-        nullcontext() if template else ReportProgress(expected, reports),
+        nullcontext() if template else ReportProgress(job, folder, reports),
     ):
         pipeline = beam.Pipeline(beam_runner, beam_options)
         with failures_written_to(folder.failures), reports_written_to(reports):

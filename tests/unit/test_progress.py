@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.job import progress
-from pipeline.job.progress import ReportProgress, expected_of
+from pipeline.job.progress import ReportProgress
 from transforms import Chunks, Slice, Task
 from transforms.dataset.layout import Folder
 from transforms.model.batches import Rows, RowTable, Used
@@ -81,7 +81,7 @@ def test_each_chunk_of_a_task_is_reported_when_it_is_written(tmp_path: Path):
 def test_chunks_of_a_compressed_file_are_reported_as_bytes_of_the_file(tmp_path: Path):
     piece = Slice("a.jsonl.zst", "jsonl", "zstd", 0, 1000, unpacked=4 * CHUNK_BYTES)
     # It has more chunks than were expected.
-    bytes_done = [done.bytes for done in reports_of(tmp_path, [piece], rows=[1] * 6)]
+    bytes_done = [done.work for done in reports_of(tmp_path, [piece], rows=[1] * 6)]
     assert bytes_done == [0, 250, 500, 750, 1000, 1000, 1000]
 
 
@@ -119,7 +119,7 @@ def test_a_log_has_the_bytes_that_all_workers_on_this_machine_have_done(job, tmp
     reports.mkdir()
     (reports / "1").write_text("1000000 10 100\n500000 2 30\n")
     (reports / "2").write_text("2000000 3 4\n")
-    with ReportProgress(expected_of(job, Folder(str(tmp_path), INCREMENT)), str(reports)):
+    with ReportProgress(job, Folder(str(tmp_path), INCREMENT), str(reports)):
         wait_for("chatmill: 3.5 MB of 8.0 MB, 15 records, 134 tokens, ", capsys)
 
 
@@ -127,13 +127,13 @@ def test_a_resumed_build_shows_the_bytes_that_were_left(job, tmp_path: Path, cap
     folder, reports = Folder(str(tmp_path), INCREMENT), tmp_path / "reports"
     finish_a_task(folder)
     reports.mkdir()
-    with ReportProgress(expected_of(job, folder), str(reports)):
+    with ReportProgress(job, folder, str(reports)):
         wait_for("chatmill: resuming: 1 of 4 tasks were finished or begun before.\n", capsys)
         wait_for("chatmill: 0 bytes of 6.0 MB, 0 records, 0 tokens, ", capsys)
 
 
 def test_a_log_has_the_tasks_that_workers_elsewhere_have_finished(job, tmp_path: Path, capsys):
     folder = Folder(str(tmp_path), INCREMENT)
-    with ReportProgress(expected_of(job, folder)):
+    with ReportProgress(job, folder):
         finish_a_task(folder)
         wait_for("chatmill: 1 of 4 tasks, 5 records, 15 tokens, ", capsys)

@@ -10,22 +10,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import NamedTuple
 
 from transforms.model.batches import Rows, Task
 from transforms.model.chunks import CHUNK_BYTES
+from transforms.model.counts import Counts
 
 _PLACE = ".place"
 
 _folder: ContextVar[str | None] = ContextVar("reports_folder", default=None)
 
 
-class Done(NamedTuple):
-    """What is done: about how many bytes of input, how many records, and how many tokens in rows."""
+class Done(Counts, frozen=True):
+    """What is done.
 
-    bytes: int
-    records: int
-    tokens: int
+    Attributes:
+        work: about how many bytes of input; of receipts, how many tasks.
+        records: how many were read.
+        tokens: how many are in rows.
+    """
+
+    work: int = 0
+    records: int = 0
+    tokens: int = 0
 
 
 @contextmanager
@@ -60,9 +66,8 @@ class ReportWriter:
             records += chunk.facts.records()
         tokens = len(chunk.train.ids) + len(chunk.validation.ids) + chunk.tokens_sent
         stop = task.bytes if chunk.last else _bytes_before(task, chunk.chunk + 1)
-        done = Done(stop - _bytes_before(task, chunk.chunk), records, tokens)
         with suppress(OSError), Path(self._folder, str(os.getpid())).open("a") as file:
-            file.write(" ".join(map(str, done)) + "\n")
+            file.write(f"{stop - _bytes_before(task, chunk.chunk)} {records} {tokens}\n")
 
 
 class PlaceWriter:
@@ -97,5 +102,4 @@ def _bytes_before(task: Task, chunk: int) -> int:
 def read_reports(folder: str) -> Done:
     """Add up the reports in a folder."""
     files = (file for file in Path(folder).iterdir() if file.suffix != _PLACE)
-    lines = [line for file in files for line in file.read_text().splitlines()]
-    return Done(*map(sum, zip((0, 0, 0), *(map(int, line.split()) for line in lines), strict=True)))
+    return Done.total(Done(*map(int, line.split())) for file in files for line in file.read_text().splitlines())
