@@ -470,8 +470,8 @@ MUTANTS = [
     Mutant(
         "validation_is_sampled",
         "transforms/corpus/select.py",
-        "is_taken = ~records.validation[found] & (records.copies[found] > 0)",
-        "is_taken = records.copies[found] > 0",
+        "is_of_source & ~records.validation & (records.copies > 0)",
+        "is_of_source & (records.copies > 0)",
         "a mix leaves validation records out",
         "tests/integration/test_mixes.py::test_validation_records_are_in_their_split_once_whatever_the_mix",
     ),
@@ -1040,8 +1040,8 @@ MUTANTS = [
     Mutant(
         "last_duplicate_stays",
         "transforms/corpus/select.py",
-        "order = np.lexsort(digests)",
-        "order = len(self.copies) - 1 - np.lexsort([half[::-1] for half in digests])",
+        "order = np.lexsort(digests).astype",
+        "order = (len(self.copies) - 1 - np.lexsort([half[::-1] for half in digests])).astype",
         "of duplicates it is not the first one of the input that stays",
         "tests/integration/test_duplicates.py::test_duplicates_are_dropped_and_the_exceptions_name_what_is_kept",
     ),

@@ -25,7 +25,7 @@ def table_of(batch: Labels) -> pa.Table:
     return table if batch.parts is None else table.append_column("parts", _bytes(batch.parts, batch.offsets))
 
 
-def joined(tables: list[pa.Table]) -> pa.Table:
+def joined_examples(tables: list[pa.Table]) -> pa.Table:
     """Join tables of table_of. What only some of them have is null in the others."""
     return pa.concat_tables([_SCHEMA.empty_table(), *tables], promote_options="default").combine_chunks()
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from transforms.base.errors import InputError
 from transforms.storage.files import join, read_bytes, read_range
 
+T = TypeVar("T")
 # The path of a file, relative to the folder of the dataset, and the bytes of it; None for the end of the file.
 Range = tuple[str, int, int | None]
-THREADS = 16
-_AT_ONCE = 8 * THREADS
+_THREADS = 16
+_AT_ONCE = 8 * _THREADS
 _CHECKSUM_BYTES = 32
 _WRITTEN = pa.ipc.IpcWriteOptions(compression="zstd")
 
@@ -53,9 +56,15 @@ def read_tables(output: str, ranges: Sequence[Range]) -> Iterator[pa.Table]:
     Raises:
         InputError: if a file is missing or damaged.
     """
-    with ThreadPoolExecutor(THREADS) as pool:
-        for first in range(0, len(ranges), _AT_ONCE):
-            yield from pool.map(lambda each: _read(output, *each), ranges[first : first + _AT_ONCE])
+    return in_threads(lambda *each: _read(output, *each), ranges)
+
+
+def in_threads(function: Callable[..., T], arguments: Iterable[tuple[Any, ...]]) -> Iterator[T]:
+    """Call a function with each of many arguments, some at once, and yield what it returns, in order."""
+    each = iter(arguments)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        while some := [*itertools.islice(each, _AT_ONCE)]:
+            yield from pool.map(lambda one: function(*one), some)
 
 
 def _read(output: str, path: str, start: int, stop: int | None) -> pa.Table:

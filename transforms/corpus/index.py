@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from transforms.corpus.examples import joined, table_of
+from transforms.corpus.examples import joined_examples, table_of
 from transforms.corpus.files import encode_table
 from transforms.corpus.keys import bucket_of, shuffle_keys
 from transforms.model.batches import Labels, Rows, RowTable, Used
@@ -70,7 +70,7 @@ class Sender:
 
     def _write(self, batch: Labels) -> Sent | None:
         """Write the file of a task. None if no example is left."""
-        task, examples, index = batch.task, joined(self._examples), pa.concat_tables(self._index)
+        task, examples, index = batch.task, joined_examples(self._examples), pa.concat_tables(self._index)
         self._examples, self._index = [], []
         if not len(examples):
             return None

@@ -5,17 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
 import apache_beam as beam
-import msgspec
 import numpy as np
 import pyarrow as pa
 
-from transforms.corpus.examples import joined, labels_of, lengths_of
+from transforms.corpus.examples import joined_examples, labels_of, lengths_of
 from transforms.corpus.files import read_tables
 from transforms.corpus.keys import shuffle_keys
-from transforms.corpus.select import BLOCKS, Block, selected_path
-from transforms.model.batches import Labels, Origins, Rows, RowTable, Task
+from transforms.corpus.select import selected_path
+from transforms.model.batches import Labels, Origins, Rows, RowTable, Task, slices_and_places
 from transforms.model.chunks import Chunks
 from transforms.model.counts import Statistics
 from transforms.model.outcomes import Drop, Outcomes
@@ -42,9 +42,8 @@ def read_bucket(task: Task, output: str, seed: int | None) -> Iterator[Labels]:
     """
     [selected] = read_tables(output, [(selected_path(task.increment, task.number), 0, None)])
     selected = selected.combine_chunks()
-    blocks = [Block(*block) for block in msgspec.json.decode(selected.schema.metadata[BLOCKS])]
-    task = _received(task, selected, blocks)
-    examples = _examples(selected["number"].to_numpy(), blocks, output)
+    task = _received(task, selected)
+    examples = _examples(selected, output)
     positions, lengths = examples["position"].to_numpy(), lengths_of(examples)
     order = np.arange(len(positions))
     if seed is not None:
@@ -59,41 +58,39 @@ def read_bucket(task: Task, output: str, seed: int | None) -> Iterator[Labels]:
         yield _without_dropped(chunk, selected)
 
 
-def _received(task: Task, selected: pa.Table, blocks: list[Block]) -> Task:
+def _received(task: Task, selected: pa.Table) -> Task:
     """A bucket that knows where its records come from."""
-    rows = [block.rows for block in blocks]
-    sources = np.repeat(np.array([block.source for block in blocks], np.int64), rows)
+    sources = selected["source"].to_numpy()
     origins = Origins(
         urls=selected["url"].combine_chunks(),
         formats=selected["format"].combine_chunks(),
-        positions=selected["position"].to_numpy(),
+        positions=slices_and_places(selected["position"].to_numpy())[1],
         sources=sources,
-        copies=np.repeat(np.array([block.copy > 0 for block in blocks], bool), rows),
+        copies=selected["is_copy"].to_numpy(),
     )
     return dataclasses.replace(task, source=int(sources[0]) if len(sources) else 0, received=origins)
 
 
-def _examples(numbers: np.ndarray, blocks: list[Block], output: str) -> pa.Table:
+def _examples(selected: pa.Table, output: str) -> pa.Table:
     """Read the blocks of a bucket. Positions are the numbers of records in the bucket.
 
     Args:
-        numbers: int64, shape (records,): of its records, in their blocks.
-        blocks: in the order of the records.
+        selected: the table of the bucket.
         output: the folder of the dataset.
     """
-    found, first = list[pa.Table](), 0
-    for block, rows in zip(
-        blocks, read_tables(output, [(block.path, block.start, block.stop) for block in blocks]), strict=True
-    ):
-        of_block = numbers[first : first + block.rows]
-        of_rows = np.cumsum(np.diff(rows["position"].to_numpy(), prepend=-1) != 0) - 1
+    files, starts = selected["path"].combine_chunks().indices.to_numpy(), selected["start"].to_numpy()
+    begins = np.flatnonzero((np.diff(files, prepend=-1) != 0) | (np.diff(starts, prepend=-1) != 0))
+    blocks = selected.take(pa.array(begins)).select(["path", "start", "stop"]).to_pylist()
+    tables = read_tables(output, [tuple(block.values()) for block in blocks])
+    found, positions = list[pa.Table](), selected["position"].to_numpy()
+    for (first, stop), rows in zip(pairwise([*begins.tolist(), len(selected)]), tables, strict=True):
+        of_block, of_rows = positions[first:stop], rows["position"].to_numpy()
         places = np.searchsorted(of_block, of_rows)
         taken = np.flatnonzero(of_block[np.minimum(places, len(of_block) - 1)] == of_rows)
         if len(taken) < len(rows):  # of further copies only some are there
             rows = rows.take(pa.array(taken))
         found.append(rows.set_column(0, "position", pa.array(first + places[taken])))
-        first += block.rows
-    return joined(found)
+    return joined_examples(found)
 
 
 def _without_dropped(chunk: Labels, selected: pa.Table) -> Labels:
