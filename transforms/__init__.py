@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         UserError,
     )
     from transforms.chat.config import RenderConfig
-    from transforms.dataset.custom_pipeline import ReadConversations, WriteDataset
+    from transforms.dataset.custom_pipeline import WriteDataset
     from transforms.dataset.reader import Dataset, shards
     from transforms.model.batches import Examples, Slice, Task
     from transforms.model.chunks import Chunks
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from transforms.steps.pack import TruncateOrPack
     from transforms.steps.parity import CheckParity
     from transforms.steps.parse import ParseConversations
+    from transforms.steps.read import ReadConversations
     from transforms.steps.render import ApplyChatTemplate
     from transforms.steps.tokenize import Tokenize
 
 
 # Where each public name is defined. A name is imported when it is used: a command line must not wait for Beam.
 _HOMES = {
-    "ReadConversations": "dataset.custom_pipeline",
+    "ReadConversations": "steps.read",
     "ParseConversations": "steps.parse",
     "FilterExamples": "steps.custom",
     "MapExamples": "steps.custom",

@@ -1,4 +1,4 @@
-"""Custom pipelines: ReadConversations at their start, and at their end WriteDataset, which commits a dataset.
+"""The end of custom pipelines: WriteDataset, which commits a dataset.
 
 A custom pipeline has no command that plans it: its user says what it does, and that is recorded. It writes a dataset
 once, to an empty folder.
@@ -26,17 +26,13 @@ from transforms.dataset.commit import Change, CommitDataset, commit_increment
 from transforms.dataset.description import library_versions
 from transforms.dataset.layout import Folder
 from transforms.dataset.versions import numbers
-from transforms.inputs.hub.repository import Commits
-from transforms.inputs.listing import InputFile, files_of_sources, list_inputs, shared_files
-from transforms.inputs.tasks import default_task_bytes, largest_first, tasks_of
-from transforms.model.batches import Records, Rows, Task
+from transforms.model.batches import Rows
 from transforms.model.chunks import Chunks
 from transforms.model.receipts import Receipt
 from transforms.rows import IGNORED
 from transforms.rows.columns import check_kept_columns
 from transforms.rows.layout import about_rows
 from transforms.rows.packing import PACKINGS
-from transforms.steps.read import ReadTasks
 from transforms.steps.row_options import WriteOptions
 from transforms.steps.write import WriteShards
 from transforms.storage.files import full_url, join, kind_of, read_bytes
@@ -44,81 +40,6 @@ from transforms.storage.lock import Lock
 from transforms.storage.walking import holds_anything
 from transforms.storage.writing import create, remove, write_atomically
 from transforms.tokens.tokenizer_files import fingerprint, read_tokenizer_folder
-
-
-class ReadConversations(beam.PTransform):
-    """Read the records of files of conversations.
-
-    PBegin -> PCollection[Chunks[Records]]. The files are listed while the pipeline is built, and the list is a part of
-    the pipeline's graph. From some ten thousand files on, the command line is better, which keeps it next to the
-    output.
-
-    Args:
-        patterns: files, folders, globs and urls; one, or several. If there are several sources of records, for which
-            steps have other parameters or of which the manifest has the sums: a mapping of the name of each to these.
-        input_format: the format of all files; `auto` goes by name and content.
-        split: of datasets on the Hub and of folders, one or several; not needed if each has only one.
-        split_bytes: bytes of input in each task, which becomes a shard; by default from the size of the input.
-
-    Raises:
-        ParameterError: if a value is not one of those.
-        UserError: if a pattern names no file, when the pipeline is built.
-    """
-
-    def __init__(
-        self,
-        patterns: str | Sequence[str] | Mapping[str, str | Sequence[str]],
-        *,
-        input_format: str = "auto",
-        split: str | Sequence[str] = (),
-        split_bytes: int | None = None,
-    ):
-        super().__init__()
-        self.sources = {
-            name: _list_of_patterns(of_source)
-            for name, of_source in (patterns if isinstance(patterns, Mapping) else {"input": patterns}).items()
-        }
-        if not self.sources:
-            raise ParameterError("patterns", patterns, "expected at least one source.")
-        check_count("split_bytes", split_bytes, optional=True)
-        self.input_format = input_format
-        self.split = (split,) if isinstance(split, str) else tuple(split)
-        self.split_bytes = split_bytes or 0
-        self.files: list[InputFile] = []
-        self.with_output_types(Chunks[Records])
-
-    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:
-        commits = Commits()
-        of_sources = [
-            list_inputs(patterns, self.input_format, "patterns", self.split, commits)
-            for patterns in self.sources.values()
-        ]
-        self.files = files_of_sources(of_sources)
-        for first, again in shared_files(self.files):
-            names = [*self.sources]
-            problem = f"it is in two sources, {names[first.source]} and {names[again.source]}."
-            raise ParameterError("patterns", again.url, problem)
-        self.split_bytes = self.split_bytes or default_task_bytes(sum(file.unpacked_bytes for file in self.files))
-        return (
-            begin
-            | "plan" >> beam.Create([None])
-            | "tasks" >> beam.FlatMap(_tasks, self.files, self.split_bytes).with_output_types(Task)
-            | beam.Reshuffle()
-            | "read" >> ReadTasks()
-        )
-
-
-def _list_of_patterns(patterns: Any) -> list[str]:
-    if not isinstance(patterns, (str, list, tuple)) or not patterns:
-        raise ParameterError("patterns", patterns, "expected a string, or a list of strings.")
-    listed = [patterns] if isinstance(patterns, str) else list(patterns)
-    for pattern in listed:
-        check_text("patterns", pattern)
-    return listed
-
-
-def _tasks(_: None, files: Sequence[InputFile], split_bytes: int) -> list[Task]:
-    return largest_first(tasks_of(files, split_bytes))
 
 
 @takes(WriteOptions)

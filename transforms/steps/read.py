@@ -1,17 +1,21 @@
-"""Read: from a task to the records that begin in it, each with its position."""
+"""Read: from files to tasks, and from a task to the records that begin in it, each with its position."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import apache_beam as beam
 
-from transforms.base.checks import check_count
-from transforms.base.errors import InputError, StoreError
+from transforms.base.checks import check_count, check_text
+from transforms.base.errors import InputError, ParameterError, StoreError
 from transforms.inputs.formats import MAX_RECORD_BYTES, Chunk, input_format
+from transforms.inputs.hub.repository import Commits
+from transforms.inputs.listing import InputFile, files_of_sources, list_inputs, shared_files
+from transforms.inputs.tasks import default_task_bytes, largest_first, tasks_of
 from transforms.model.batches import Records, Slice, Task
 from transforms.model.chunks import CHUNK_BYTES, Chunks
 from transforms.model.examples import Record
@@ -139,3 +143,77 @@ class ReadTasks(beam.PTransform):
     def expand(self, tasks: beam.PCollection) -> beam.PCollection:
         read = beam.ParDo(_ReadTask(self._chunk_bytes, self._max_record_bytes))
         return tasks | read.with_output_types(Chunks[Records])
+
+
+class ReadConversations(beam.PTransform):
+    """Read the records of files of conversations.
+
+    PBegin -> PCollection[Chunks[Records]]. The files are listed while the pipeline is built, and the list is a part of
+    the pipeline's graph. From some ten thousand files on, the command line is better, which keeps it next to the
+    output.
+
+    Args:
+        patterns: files, folders, globs and urls; one, or several. If there are several sources of records, for which
+            steps have other parameters or of which the manifest has the sums: a mapping of the name of each to these.
+        input_format: the format of all files; `auto` goes by name and content.
+        split: of datasets on the Hub and of folders, one or several; not needed if each has only one.
+        split_bytes: bytes of input in each task, which becomes a shard; by default from the size of the input.
+
+    Raises:
+        ParameterError: if a value is not one of those.
+        UserError: if a pattern names no file, when the pipeline is built.
+    """
+
+    def __init__(
+        self,
+        patterns: str | Sequence[str] | Mapping[str, str | Sequence[str]],
+        *,
+        input_format: str = "auto",
+        split: str | Sequence[str] = (),
+        split_bytes: int | None = None,
+    ):
+        super().__init__()
+        self._sources = {
+            name: _list_of_patterns(of_source)
+            for name, of_source in (patterns if isinstance(patterns, Mapping) else {"input": patterns}).items()
+        }
+        if not self._sources:
+            raise ParameterError("patterns", patterns, "expected at least one source.")
+        check_count("split_bytes", split_bytes, optional=True)
+        self._input_format = input_format
+        self._split = (split,) if isinstance(split, str) else tuple(split)
+        self._split_bytes = split_bytes
+        self.with_output_types(Chunks[Records])
+
+    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:
+        commits = Commits()
+        of_sources = [
+            list_inputs(patterns, self._input_format, "patterns", self._split, commits)
+            for patterns in self._sources.values()
+        ]
+        files = files_of_sources(of_sources)
+        for first, again in shared_files(files):
+            names = [*self._sources]
+            problem = f"it is in two sources, {names[first.source]} and {names[again.source]}."
+            raise ParameterError("patterns", again.url, problem)
+        split_bytes = self._split_bytes or default_task_bytes(sum(file.unpacked_bytes for file in files))
+        return (
+            begin
+            | "plan" >> beam.Create([None])
+            | "tasks" >> beam.FlatMap(_tasks, files, split_bytes).with_output_types(Task)
+            | beam.Reshuffle()
+            | "read" >> ReadTasks()
+        )
+
+
+def _list_of_patterns(patterns: Any) -> list[str]:
+    if not isinstance(patterns, (str, list, tuple)) or not patterns:
+        raise ParameterError("patterns", patterns, "expected a string, or a list of strings.")
+    listed = [patterns] if isinstance(patterns, str) else list(patterns)
+    for pattern in listed:
+        check_text("patterns", pattern)
+    return listed
+
+
+def _tasks(_: None, files: Sequence[InputFile], split_bytes: int) -> list[Task]:
+    return largest_first(tasks_of(files, split_bytes))
