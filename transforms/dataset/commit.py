@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import apache_beam as beam
 
@@ -15,7 +16,6 @@ from transforms.dataset.budgets import Budgets, nothing_left
 from transforms.dataset.derived import finish_commit
 from transforms.dataset.description import read_description
 from transforms.dataset.layout import PUBLISHED, Folder
-from transforms.dataset.manifest import check_complete
 from transforms.dataset.versions import Conflict, Increment, Kind, commit, newest
 from transforms.inputs.plan_file import decode_plan
 from transforms.model.counts import Sums
@@ -93,7 +93,7 @@ def commit_increment(
         CommittedMeanwhile: if another commit was made meanwhile.
     """
     job = read_description(folder.job)
-    check_complete(job.tasks, receipts)
+    _check_complete(job.tasks, receipts)
     sums = Sums.total(receipt.sums() for receipt in receipts)
     totals, has_too_many_rejects = sums.totals(), budgets.too_many_rejects(sums)
     problem = budgets.exceeded(sums, job, folder)
@@ -120,3 +120,15 @@ def commit_increment(
             f"{folder.output}: {conflict}. What this run has built stays: run the same command again."
         ) from None
     finish_commit(folder, version, report)
+
+
+def _check_complete(tasks: int, receipts: Sequence[Receipt]) -> None:
+    """Raise ValueError if not each task has each of its shards once: an error of Chatmill's or of a custom step."""
+    of_tasks = [list(group) for _, group in groupby(receipts, key=lambda receipt: receipt.task)]
+    for number, of_task in enumerate(of_tasks):
+        found = [(receipt.task, receipt.shard) for receipt in of_task]
+        expected = [(number, i) for i in range(len(of_task))]
+        if found != expected or [receipt.last for receipt in of_task] != [False] * (len(of_task) - 1) + [True]:
+            raise ValueError(f"task {number} has the receipts {found}; expected each of its shards once")
+    if len(of_tasks) != tasks:
+        raise ValueError(f"{len(of_tasks)} tasks have receipts, of {tasks} that were planned")

@@ -6,12 +6,13 @@ All of it can be written again at any time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+import msgspec
 
 from transforms.base.errors import InputError
 from transforms.dataset.layout import FORMAT, Folder, derived_manifest
-from transforms.dataset.manifest import encode_manifest
 from transforms.dataset.versions import Version, named_versions, newest
 from transforms.report.card import dataset_card
 from transforms.report.page import write_report
@@ -113,6 +114,11 @@ def check_not_lost(folder: Folder) -> None:
             f"{folder.versions}: {last.number + 1:08d}.json is missing: manifest.json is of version "
             f"{manifest.version}. Copy it again."
         )
+
+
+def encode_manifest(manifest: Mapping[str, Any]) -> bytes:
+    """Return the content of manifest.json: JSON for people to read."""
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=2)
 
 
 def _derived_from(folder: Folder, version: Version) -> tuple[dict[str, Any], dict[str, bytes | None]]:

@@ -159,12 +159,11 @@ def newest(folder: Folder) -> Version | None:
     """
     found = numbers(folder)
     while found:
-        try:
-            return _read(folder, found[-1])
-        except FileNotFoundError:  # it has expired since, or is a link to nothing
-            before, found = found, numbers(folder)
-            if before == found:
-                raise _damaged(folder, found[-1], "it cannot be read") from None
+        if version := _read(folder, found[-1]):
+            return version
+        before, found = found, numbers(folder)  # it has expired since, or is a link to nothing
+        if before == found:
+            raise _damaged(folder, found[-1], "it cannot be read")
     return None
 
 
@@ -175,15 +174,14 @@ def read_version(folder: Folder, number: int) -> Version:
         UserError: if it is not there, or another version of Chatmill wrote it.
         InputError, StoreError: as for `newest`.
     """
-    try:
-        return _read(folder, number)
-    except FileNotFoundError:
-        if not (found := numbers(folder)):
-            check_format(folder)
-        if number in found:
-            raise _damaged(folder, number, "it cannot be read") from None
-        has = f"the versions {found[0]} to {found[-1]}" if found[1:] else f"version {found[0]}" if found else "none"
-        raise UserError(f"{folder.output}: there is no version {number}; it has {has}.") from None
+    if version := _read(folder, number):
+        return version
+    if not (found := numbers(folder)):
+        check_format(folder)
+    if number in found:
+        raise _damaged(folder, number, "it cannot be read")
+    has = f"the versions {found[0]} to {found[-1]}" if found[1:] else f"version {found[0]}" if found else "none"
+    raise UserError(f"{folder.output}: there is no version {number}; it has {has}.")
 
 
 def history(folder: Folder) -> Iterator[Version]:
@@ -196,7 +194,7 @@ def history(folder: Folder) -> Iterator[Version]:
     version = newest(folder)
     while version:
         yield version
-        before = _version_before(folder, version.number)
+        before = _read(folder, version.number - 1)
         if before is None and any(number < version.number for number in numbers(folder)):
             raise _damaged(folder, version.number - 1, "it is missing, and earlier versions are there")
         if before and before.sha256 != version.previous:
@@ -214,7 +212,7 @@ def builds(folder: Folder) -> Iterator[Version]:
     version = newest(folder)
     while version:
         yield version
-        version = _version_before(folder, version.increments[0].version)
+        version = _read(folder, version.increments[0].version - 1)
 
 
 def named_versions(folder: Folder, last: int, most: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
@@ -288,22 +286,16 @@ def _url(folder: Folder, number: int) -> str:
     return join(folder.versions, f"{number:08d}.json")
 
 
-def _version_before(folder: Folder, number: int) -> Version | None:
-    """The version before one; None if it is not there."""
-    try:
-        return _read(folder, number - 1)
-    except FileNotFoundError:
-        return None
-
-
-def _read(folder: Folder, number: int) -> Version:
-    """Read a version. Raises FileNotFoundError if it is not there, and what `newest` raises."""
+def _read(folder: Folder, number: int) -> Version | None:
+    """Read a version; None if it is not there. Raises what `newest` raises."""
     url = _url(folder, number)
     try:
         with disk_errors(url, "read"):
             content = read_bytes(url)
         version = _decode(content)
         msgspec.convert(version.job, Description)
+    except FileNotFoundError:
+        return None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise _damaged(folder, number, str(error)) from None
     if version.format != FORMAT:

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from transforms.dataset.derived import NAMED_VERSIONS
+from transforms.dataset.derived import NAMED_VERSIONS, encode_manifest
 from transforms.dataset.layout import Folder
-from transforms.dataset.manifest import encode_manifest
 from transforms.dataset.reader import Dataset, reading
 from transforms.dataset.versions import named_versions
 from transforms.outputs import datasets_files
