@@ -16,7 +16,7 @@ from transforms.dataset.row_examples import examples_of
 from transforms.outputs import ShardEntry, stem_of
 from transforms.rows import IGNORED
 from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS
-from transforms.rows.parts import KINDS, kinds_of
+from transforms.rows.parts import KINDS
 from transforms.tokens.decoding import TokenDecoder
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def read_row_of_shard(dataset: Dataset, shard: ShardEntry, in_shard: int) -> Row
         return isinstance(value, list) and len(value) == len(found.offsets) - 1
 
     for segment, (start, stop) in enumerate(pairwise(found.offsets.tolist())):
-        kinds = None if found.parts is None else kinds_of(found.parts[start:stop])
+        kinds = None if found.kinds is None else found.kinds[start:stop]
         own = {name: value[segment] if is_of_examples(value) else value for name, value in kept.items()}
         example = Example(found.ids[start:stop], found.labels[start:stop], origins[segment], own, kinds=kinds)
         examples.append(with_line(example, lines[segment]) if segment in lines else example)

@@ -9,11 +9,10 @@ import numpy as np
 
 from transforms.rows import IGNORED
 from transforms.rows.layout import RowLayout
-from transforms.rows.parts import PART_COLUMNS, codes_of_tokens
 from transforms.rows.ragged import offsets_of
 
 # The columns that say what the examples of a row are, as far as they were written.
-EXAMPLE_COLUMNS = ("input_ids", "labels", "loss_mask", "seq_lengths", "position_ids", *PART_COLUMNS)
+EXAMPLE_COLUMNS = ("input_ids", "labels", "loss_mask", "seq_lengths", "position_ids", "part_lengths", "part_kinds")
 
 
 class RowExamples(NamedTuple):
@@ -23,14 +22,13 @@ class RowExamples(NamedTuple):
         ids: int32, shape (tokens,).
         labels: int32, shape (tokens,): the label of each token, as before a shift.
         offsets: int64, shape (examples + 1,): example i has the tokens offsets[i]:offsets[i + 1].
-        parts: int32, shape (tokens,): the code of the part of a turn that each token is, see `rows.parts`; None without
-            the columns.
+        kinds: int8, shape (tokens,): the part of a turn of each token, as a number of KINDS; None without the columns.
     """
 
     ids: np.ndarray
     labels: np.ndarray
     offsets: np.ndarray
-    parts: np.ndarray | None
+    kinds: np.ndarray | None
 
     @property
     def trained(self) -> np.ndarray:
@@ -57,7 +55,9 @@ def examples_of(row: Mapping[str, Any], layout: RowLayout) -> RowExamples:
         labels = values["labels"]
     elif "loss_mask" in values and not layout.shift_labels:
         labels = np.where(values["loss_mask"] != 0, ids, IGNORED)
-    parts = codes_of_tokens(*(values[name] for name in PART_COLUMNS)) if PART_COLUMNS[0] in values else None
+    kinds = None
+    if "part_kinds" in values:
+        kinds = np.repeat(values["part_kinds"].astype(np.int8), values["part_lengths"])
     offsets = np.array([0, len(ids)])
     if layout.packed and "seq_lengths" in values:
         offsets = offsets_of(values["seq_lengths"])
@@ -66,6 +66,6 @@ def examples_of(row: Mapping[str, Any], layout: RowLayout) -> RowExamples:
     if layout.shift_labels and len(ids):
         count = len(ids) + int(labels[-1] != IGNORED)
         ids, labels = np.append(ids, labels[-1])[:count], np.insert(labels, 0, IGNORED)[:count]
-        parts = None if parts is None else np.insert(parts, 0, 0)[:count]
+        kinds = None if kinds is None else np.insert(kinds, 0, 0)[:count]
         offsets[-1] = count
-    return RowExamples(ids, labels, offsets, parts)
+    return RowExamples(ids, labels, offsets, kinds)

@@ -51,7 +51,7 @@ def dataset_card(
         options["for"] = consumer
     lines = [
         "---",
-        *(configs or ["pretty_name: token shards"]),
+        *_header(configs),
         "---",
         "",
         "# Token shards",
@@ -127,36 +127,38 @@ def _unread(manifest: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _configs(shards: Sequence[ShardEntry], versions: Iterable[tuple[int, Sequence[ShardEntry]]]) -> list[str]:
-    """The lines that list the files of each split: of the newest version, and of as many others as are read quickly."""
-    lines, globs = list[str](), 0
-    named = ((f"v{version}", of_version) for version, of_version in versions)
-    for name, of_version in chain([("default", shards)], named):
+def _configs(
+    shards: Sequence[ShardEntry], versions: Iterable[tuple[int, Sequence[ShardEntry]]]
+) -> dict[str, dict[str, list[str]]]:
+    """The files of each split by the name of the version: of the newest, and of as many others as are read quickly."""
+    configs, globs = dict[str, dict[str, list[str]]](), 0
+    for name, of_version in chain([("default", shards)], ((f"v{number}", of) for number, of in versions)):
         files = datasets_files(of_version) if of_version else {}
         globs += sum(map(len, files.values()))
-        if lines and globs > _MOST_GLOBS:
-            break
-        if not files:
-            continue
-        lines += [f"- config_name: {name}", "  data_files:"]
-        for split, (first, *others) in files.items():
-            lines += [f"  - split: {split}"]
-            lines += (
-                ["    path:", *(f"    - {glob}" for glob in (first, *others))] if others else [f"    path: {first}"]
-            )
+        if files and (not configs or globs <= _MOST_GLOBS):
+            configs[name] = files
         if globs > _MOST_GLOBS:
             break  # before others are looked up, which takes long then
-    return ["configs:", *lines] if lines else []
+    return configs
 
 
-def _version(manifest: Mapping[str, Any], configs: Sequence[str], folder: str) -> list[str]:
-    """Which version it is, if it is not the first one, and how an older one is loaded."""
-    version = manifest["version"]
-    if version == 1:
+def _header(configs: Mapping[str, Mapping[str, Sequence[str]]]) -> list[str]:
+    """The lines that list the files of each split."""
+    lines = ["configs:"] if configs else ["pretty_name: token shards"]
+    for name, files in configs.items():
+        lines += [f"- config_name: {name}", "  data_files:"]
+        for split, globs in files.items():
+            one_or_all = [f"    path: {globs[0]}"] if len(globs) == 1 else ["    path:", *(f"    - {g}" for g in globs)]
+            lines += [f"  - split: {split}", *one_or_all]
+    return lines
+
+
+def _version(manifest: Mapping[str, Any], configs: Iterable[str], folder: str) -> list[str]:
+    """Which version it is, if it is not the first one, and how an older one is loaded. configs: their names."""
+    if manifest["version"] == 1:
         return []
-    newest = f"It is version {version} of the dataset."
-    names = [line.removeprefix("- config_name: ") for line in configs if line.startswith("- config_name: v")]
-    if names:
+    newest = f"It is version {manifest['version']} of the dataset."
+    if names := [name for name in configs if name != "default"]:
         newest += f' `datasets.load_dataset("{folder}", "{names[-1]}")` loads version {names[-1][1:]}.'
     return [newest, ""]
 

@@ -8,14 +8,12 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from transforms.dataset.layout import Folder
 from transforms.dataset.reader import READ_FORMAT, open_shard
 from transforms.dataset.row_examples import EXAMPLE_COLUMNS, RowExamples, examples_of
-from transforms.outputs import ShardEntry
 from transforms.rows.layout import RowLayout
-from transforms.rows.parts import KINDS, kinds_of
+from transforms.rows.parts import KINDS
 from transforms.tokens.decoding import TokenDecoder
 
 _ROWS = 10
@@ -82,16 +80,17 @@ def read_excerpts(folder: Folder, manifest: Mapping[str, Any]) -> list[Excerpt]:
     shards = [shard for shard in manifest["shards"] if shard["format"] == READ_FORMAT and shard["rows"]]
     if not layout.has_ids or not shards:
         return []
-    chosen = [shards[number] for number in _spread(len(shards), _ROWS)]
-    found: list[tuple[str, int, RowExamples]] = []
-    for number, shard in enumerate(chosen):
-        wanted = (_ROWS - len(found)) // (len(chosen) - number)
-        rows = _first_rows(folder, shard, layout)
-        for row in _spread(len(rows), wanted):
-            examples = examples_of(rows.slice(row, 1).to_pylist()[0], layout)
-            found.append((shard["path"], row, examples))
+    columns = [name for name in layout.columns if name in EXAMPLE_COLUMNS]
     decoder = TokenDecoder.load(folder.tokenizer(manifest["job"]["tokenizer"]))
-    return [_excerpt(*row, decoder) for row in found]
+    chosen = [shards[number] for number in _spread(len(shards), _ROWS)]
+    found = list[Excerpt]()
+    for number, shard in enumerate(chosen):
+        with open_shard(folder.output, shard, columns) as reader:
+            rows = reader.first(_FIRST_ROWS)
+        for row in _spread(len(rows), (_ROWS - len(found)) // (len(chosen) - number)):
+            examples = examples_of(rows.slice(row, 1).to_pylist()[0], layout)
+            found.append(_excerpt(shard["path"], row, examples, decoder))
+    return found
 
 
 def _spread(count: int, most: int) -> list[int]:
@@ -100,34 +99,25 @@ def _spread(count: int, most: int) -> list[int]:
     return [i * count // most for i in range(most)]
 
 
-def _first_rows(folder: Folder, shard: ShardEntry, layout: RowLayout) -> pa.RecordBatch:
-    """Some of the first rows of a shard."""
-    columns = [name for name in layout.columns if name in EXAMPLE_COLUMNS]
-    with open_shard(folder.output, shard, columns) as reader:
-        return reader.first(_FIRST_ROWS)
-
-
 def _excerpt(shard: str, row: int, examples: RowExamples, decoder: TokenDecoder) -> Excerpt:
     """The excerpt of a row: its first tokens, or those around the first trained one."""
-    ids, trained = examples.ids, examples.trained
-    first = int(trained.argmax())
-    start = max(first - _TOKENS_BEFORE, 0)
-    stop = min(start + _TOKENS, len(ids))
-    kinds = kinds_of(np.zeros(len(ids), np.int32) if examples.parts is None else examples.parts)[start:stop]
-    pieces = _pieces(ids[start:stop], trained[start:stop], kinds, examples.offsets[:-1] - start, decoder)
-    count = len(examples.offsets) - 1
-    return Excerpt(shard, row, len(ids), int(trained.sum()), count, start, len(ids) - stop, tuple(pieces))
+    count, tokens = len(examples.offsets) - 1, len(examples.ids)
+    start = max(int(examples.trained.argmax()) - _TOKENS_BEFORE, 0)
+    stop = min(start + _TOKENS, tokens)
+    pieces = tuple(_pieces(examples, start, stop, decoder))
+    return Excerpt(shard, row, tokens, int(examples.trained.sum()), count, start, tokens - stop, pieces)
 
 
-def _pieces(
-    ids: np.ndarray, trained: np.ndarray, kinds: np.ndarray, starts: np.ndarray, decoder: TokenDecoder
-) -> Iterator[Piece]:
-    """Cut tokens where something changes. starts: of the examples of the row, relative to these tokens."""
+def _pieces(examples: RowExamples, start: int, stop: int, decoder: TokenDecoder) -> Iterator[Piece]:
+    """Cut some tokens of a row where something changes."""
+    ids, trained = examples.ids[start:stop], examples.trained[start:stop]
+    kinds = np.zeros(len(ids), np.int8) if examples.kinds is None else examples.kinds[start:stop]
     decoded, special = decoder.decode(ids), decoder.is_added(ids)
-    number_at = {max(start, 0): number for number, start in enumerate(starts.tolist(), start=1) if start < len(ids)}
+    starts = enumerate((examples.offsets[:-1] - start).tolist(), 1)
+    number_at = {max(begin, 0): number for number, begin in starts if begin < len(ids)}
     changes = np.flatnonzero(np.any([np.diff(each) for each in (trained, special, kinds)], axis=0)) + 1
-    places = [*decoded.starts.tolist(), len(decoded.text)]
+    positions = [*decoded.starts.tolist(), len(decoded.text)]
     for begin, end in pairwise(sorted({*number_at, *changes.tolist(), len(ids)})):
-        text = decoded.text[places[begin] : places[end]]
+        text = decoded.text[positions[begin] : positions[end]]
         part = KINDS[kinds[begin]] if kinds[begin] else ""
         yield Piece(text, bool(trained[begin]), bool(special[begin]), number_at.get(begin, 0), part)

@@ -10,6 +10,7 @@ import base64
 import functools
 import hashlib
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
@@ -22,7 +23,7 @@ from transforms.base.hidden import HIDDEN
 from transforms.base.phrases import in_bytes
 from transforms.dataset.layout import Folder
 from transforms.model.statistics import at_most, bins_of
-from transforms.report.excerpts import Excerpt, read_excerpts
+from transforms.report.excerpts import read_excerpts
 from transforms.report.rebuilding import recipe_text
 from transforms.report.texts import contamination_text, mix_of_source, unread_events_text, unread_text
 from transforms.report.warnings import warnings
@@ -64,27 +65,18 @@ def write_report(folder: Folder, manifest: Mapping[str, Any], report: str) -> No
 
 
 def report_of(folder: Folder, manifest: Mapping[str, Any]) -> bytes:
-    """Make the report of a dataset whose shards have their final names.
+    """Make the report of a dataset whose shards have their final names; the same dataset gives the same bytes.
 
     Args:
         folder: of the dataset.
         manifest: its manifest.
 
-    Raises:
-        StoreError: if the store fails.
-    """
-    return make_report(manifest, read_excerpts(folder, manifest))
-
-
-def make_report(manifest: Mapping[str, Any], excerpts: Sequence[Excerpt]) -> bytes:
-    """Make the report of a dataset; the same arguments give the same bytes.
-
-    Args:
-        manifest: of the dataset. Keys that earlier versions did not write may be missing.
-        excerpts: the rows to show.
-
     Returns:
         An HTML page, in UTF-8.
+
+    Raises:
+        InputError: if a shard or the stored tokenizer is missing or damaged.
+        StoreError: if the store fails.
     """
     histograms = _histograms(manifest)
     style, script = _file("page.css"), _file("page.js")
@@ -95,7 +87,7 @@ def make_report(manifest: Mapping[str, Any], excerpts: Sequence[Excerpt]) -> byt
         bar=_bar,
         listed=_listed,
         most=MOST_LISTED,
-        excerpts=excerpts,
+        excerpts=read_excerpts(folder, manifest),
         histograms=histograms,
         charts=Markup(_json_for_html({each["name"]: each["chart"] for each in histograms})),
         shards=_sums_of_shards(manifest["shards"]),
@@ -119,9 +111,9 @@ def _page() -> jinja2.Template:
         autoescape=True, finalize=_finalized, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
     environment.filters |= {
-        "count": _count,
+        "count": "{:,}".format,
         "share": _share,
-        "detail": _detail,
+        "detail": functools.partial(_visible, most=_MOST_OF_A_DETAIL),
         "bytes": in_bytes,
         "mix_of_source": mix_of_source,
     }
@@ -150,15 +142,7 @@ def _finalized(value: Any) -> Any:
 
 def _visible(text: str, most: int = _MOST_CHARACTERS) -> str:
     cut = f" … ({len(text) - most:,} more characters)" if len(text) > most else ""
-    return HIDDEN.sub(_code_of, text[:most]) + cut
-
-
-def _code_of(found: re.Match[str]) -> str:
-    return f"‹U+{ord(found[0]):04X}›"
-
-
-def _count(number: float) -> str:
-    return f"{number:,}"
+    return HIDDEN.sub(lambda found: f"‹U+{ord(found[0]):04X}›", text[:most]) + cut
 
 
 def _share(part: int, whole: int) -> str:
@@ -173,17 +157,13 @@ def _share(part: int, whole: int) -> str:
     )
 
 
-def _detail(text: str) -> str:
-    return _visible(text, _MOST_OF_A_DETAIL)
-
-
 def _figure(manifest: Mapping[str, Any], *keys: str | int) -> Markup:
     """A number of the manifest, with its JSON pointer (RFC 6901), so that a test can compare the two."""
     value: Any = manifest
     for key in keys:
         value = value[key]
     pointer = "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys)
-    return Markup('<data value="{}" data-of="{}">{}</data>').format(value, _visible(pointer), _count(value))
+    return Markup('<data value="{}" data-of="{}">{}</data>').format(value, _visible(pointer), f"{value:,}")
 
 
 def _bar(part: int, whole: int, kind: str = "") -> Markup:
@@ -203,15 +183,13 @@ def _listed(counts: Mapping[str, int]) -> tuple[list[tuple[str, int]], int, int]
 
 def _sums_of_shards(shards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The shards of each split and format, summed: a dataset may have a million."""
-    sums: dict[tuple[str, str], dict[str, Any]] = {}
+    names = ("shards", "rows", "tokens", "trained_tokens", "bytes", "largest")
+    sums = defaultdict[tuple[str, str], dict[str, Any]](lambda: dict.fromkeys(names, 0))
     for shard in shards:
-        of_kind = sums.setdefault(
-            (shard["split"], shard["format"]),
-            {"shards": 0, "rows": 0, "tokens": 0, "trained_tokens": 0, "bytes": 0, "largest": 0},
-        )
+        of_kind = sums[shard["split"], shard["format"]]
         of_kind["shards"] += 1
-        for key in ("rows", "tokens", "trained_tokens", "bytes"):
-            of_kind[key] += shard[key]
+        for name in names[1:-1]:
+            of_kind[name] += shard[name]
         of_kind["largest"] = max(of_kind["largest"], shard["bytes"])
     return [{"split": split, "format": format, **of_kind} for (split, format), of_kind in sorted(sums.items())]
 

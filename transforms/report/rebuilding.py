@@ -52,22 +52,19 @@ def stored_recipe(manifest: Mapping[str, Any]) -> bytes | None:
         manifest: of the dataset.
     """
     job = manifest["job"]
-    recipe, here = job.get("recipe"), Folder(".")
-    if not recipe:
+    if not (recipe := job.get("recipe")):
         return None
-    changes: dict[str, Any] = {"tokenizer": here.tokenizer(job["tokenizer"])}
+    changes: dict[str, Any] = {"tokenizer": Folder(".").tokenizer(job["tokenizer"]), **_stored_formatter(recipe, job)}
     if job["chat_template"] is not None:
         changes["chat_template"] = job["chat_template"]
-    if "formatter" in recipe:
-        changes["formatter"] = here.stored_formatter(recipe["formatter"], job["formatter"])
     if "sources" in recipe:
-        changes["sources"] = [
-            entry
-            | (
-                {"formatter": here.stored_formatter(entry["formatter"], of_job["formatter"])}
-                if entry.get("formatter")
-                else {}
-            )
-            for entry, of_job in zip(recipe["sources"], job["sources"], strict=True)
-        ]
+        entries = zip(recipe["sources"], job["sources"], strict=True)
+        changes["sources"] = [entry | _stored_formatter(entry, of_job) for entry, of_job in entries]
     return (recipe_text(manifest, changes) or "").encode()
+
+
+def _stored_formatter(entry: Mapping[str, Any], of_job: Mapping[str, Any]) -> dict[str, Any]:
+    """The option of a formatter by its stored file. of_job: what the job says of the recipe, or of a source."""
+    if not entry.get("formatter"):
+        return {}
+    return {"formatter": Folder(".").stored_formatter(entry["formatter"], of_job["formatter"])}

@@ -31,19 +31,6 @@ def messages_of(codes: np.ndarray) -> np.ndarray:
     return np.where(codes == 0, -1, codes >> _BITS).astype(np.int32)
 
 
-def codes_of_tokens(lengths: np.ndarray, kinds: np.ndarray, messages: np.ndarray) -> np.ndarray:
-    """Return the code of each token from the columns of parts.
-
-    Args:
-        lengths, kinds, messages: of each run, shape (runs,): its tokens, and its kind and message.
-
-    Returns:
-        int32, shape (tokens,).
-    """
-    codes = np.where(kinds == 0, 0, messages.astype(np.int32) << _BITS | kinds)
-    return np.repeat(codes.astype(np.int32), lengths)
-
-
 def run_starts(codes: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """Find where runs of equal codes begin.
 
