@@ -12,8 +12,8 @@ from tokenizers import Tokenizer
 
 from support.command_line import chatmill
 from support.datasets import write_jsonl
-from support.models import TOKENIZERS
 from support.paths import TOKENIZER
+from support.tokenizers import LARGE
 
 HOSTILE = "\x1b[31mred\x1b]8;;http://x\x07 \u202eevil\u2066\r\x00\x9b\u200b\U000e0041 [bold]x[/] :smile: a⟧b"
 SHOWN = (
@@ -44,7 +44,7 @@ def test_escapes_stand_for_what_a_terminal_acts_on_or_does_not_show(tmp_path, ca
     assert {c for c in out if unicodedata.category(c) in HIDDEN} <= kept
 
 
-@pytest.mark.parametrize("folder", [*TOKENIZERS[1:2], TOKENIZER], ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", [*LARGE[1:2], TOKENIZER], ids=lambda folder: folder.name)
 def test_character_of_several_tokens_is_marked_if_one_of_them_is_trained_on(tmp_path, capfd, folder):
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     ids = tokenizer.encode("你好🦖饕!", add_special_tokens=False).ids

@@ -169,6 +169,7 @@ def test_an_output_that_is_not_empty_is_refused_while_the_pipeline_is_built(fini
     assert digests(output.parent) == before
 
 
+@pytest.mark.slow
 def test_a_pipeline_can_be_built_again_and_of_two_that_run_the_second_fails(tmp_path):
     """A notebook builds its pipeline again after an error: until a pipeline runs, its output stays empty."""
     first, second = write(tmp_path), write(tmp_path)
@@ -202,6 +203,7 @@ def test_names_and_bytes_are_functions_of_the_job_and_the_rows(tmp_path):
     assert one == two
 
 
+@pytest.mark.slow
 def test_what_a_runner_does_again_has_the_same_bytes(tmp_path):
     pipeline = write(tmp_path)
     with stopped_before_the_commit():
@@ -237,6 +239,7 @@ def test_rows_that_are_others_than_was_said_end_the_run(tmp_path, rows, options,
     assert not (tmp_path / "_chatmill" / "versions").exists()
 
 
+@pytest.mark.slow
 def test_rows_of_several_reads_end_the_run(tmp_path):
     with pytest.raises(Exception, match="its rows come from several ReadConversations; expected one"):
         run(tmp_path, SUPPORT, SHAREGPT)
@@ -259,6 +262,7 @@ def sources_to(output: Path, patterns: dict[str, str], *names: str) -> None:
         )
 
 
+@pytest.mark.slow
 def test_sources_have_their_own_options_and_sums(tmp_path):
     both = {"support": SUPPORT, "sharegpt": SHAREGPT}
     with pytest.raises(Exception, match="there is a source 2; expected the names of all in sources"):

@@ -1,4 +1,4 @@
-"""Small tokenizers, trained for the tests."""
+"""Small tokenizers, trained for the tests; and of the large ones those that the lane has time for."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from support.drawn import IS_FAST
+from support.models import DEEPSEEK, MISTRAL, QWEN
+
+LARGE = (DEEPSEEK, MISTRAL) if IS_FAST else (DEEPSEEK, MISTRAL, QWEN)
 WORDS = ["The wheel turns", "when the rain comes", "<s>", "</s>", "<|im_end|>", "水車は回る。"]
 
 

@@ -34,6 +34,7 @@ from support.paths import CHATS, ROOT, TOKENIZER
 # ---- the local runner: pipeline/local/local_workers.py -------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_beam_has_each_internal_that_the_local_workers_need(tmp_path):
     options = [f"--input={CHATS / 'support.jsonl'}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path / 'out'}"]
     done = build_in_process(*options, "--split_bytes=200000", "--direct_num_workers=2", "--max_reject_fraction=0.1")
@@ -63,6 +64,7 @@ class _Control(beam_fn_api_pb2_grpc.BeamFnControlServicer):
         return iter(())
 
 
+@pytest.mark.slow
 def test_worker_program_connects_with_only_the_variables_that_we_set():
     control, server = _Control(), grpc.server(futures.ThreadPoolExecutor(4))
     beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server(control, server)
@@ -159,6 +161,7 @@ class _Provision(beam_provision_api_pb2_grpc.ProvisionServiceServicer):
         return beam_provision_api_pb2.GetProvisionInfoResponse(info=self.info)
 
 
+@pytest.mark.slow
 def test_chatmill_worker_requests_its_provision_info_and_connects_like_beams_worker():
     control, server = _Control(), grpc.server(futures.ThreadPoolExecutor(4))
     beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server(control, server)

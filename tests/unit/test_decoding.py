@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from support.models import QWEN, TOKENIZERS
+from support.models import QWEN
 from support.paths import TOKENIZER
+from support.tokenizers import LARGE
 from transforms.tokens.decoding import TokenDecoder
 
-FOLDERS = [TOKENIZER, *TOKENIZERS]
+FOLDERS = [TOKENIZER, *LARGE]
 TEXTS = [
     "", " ", "Hello", "  two spaces\t\n\n", "家族 👩‍👩‍👧 和 🇩🇪", "é ü ß水車は回る。",
     "<|im_start|>user\n</s><s>[INST] x", "\x00\x1b[31m \u202e abc", "a" * 50,
@@ -60,6 +61,7 @@ def test_tokens_share_no_characters_but_those_of_which_they_are_parts(folder):
         assert not edges or edges[-1][1] == len(decoded.text)
 
 
+@pytest.mark.slow
 def test_emoji_of_several_tokens_is_the_text_of_each_of_them():
     ids = Tokenizer.from_file(str(QWEN / "tokenizer.json")).encode("水 👩!", add_special_tokens=False).ids
     decoded = TokenDecoder.load(str(QWEN)).decode(np.array(ids))

@@ -145,6 +145,7 @@ for number, malformed in enumerate(MALFORMED_OBJECTS):
         FILES[f"object {number} {indent}"] = (b"\n".join([good[0], malformed, good[1], malformed, good[2]]), several)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["empty", "element", "object", "text"])
 def test_a_malformed_record_costs_only_itself_wherever_a_piece_of_the_file_ends(tmp_path, kind):
     files = {name: each for name, each in FILES.items() if name.startswith(kind)}

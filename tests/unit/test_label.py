@@ -12,8 +12,8 @@ from transformers import AutoTokenizer
 
 from support.chats import assistant, user
 from support.datasets import manifest_of, rows_of, write_jsonl
-from support.models import DEEPSEEK, MISTRAL, QWEN
 from support.paths import TOKENIZER
+from support.tokenizers import LARGE
 from transforms import render
 
 # It prints contents and nothing else, so that tokens begin in one of them and end in another.
@@ -46,7 +46,7 @@ def expected_of(messages: list[dict[str, Any]], tokenizer: Any) -> dict[str, lis
     return {"input_ids": encoded["input_ids"], "labels": labels}
 
 
-@pytest.mark.parametrize("folder", [TOKENIZER, DEEPSEEK, MISTRAL, QWEN], ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", [TOKENIZER, *LARGE], ids=lambda folder: folder.name)
 def test_token_is_trained_on_if_one_of_its_characters_is(build: Any, tmp_path: Path, folder: Path):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     chats = conversations(5, 300)

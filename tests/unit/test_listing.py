@@ -291,6 +291,7 @@ def test_how_large_a_compressed_file_is_without_compression_is_estimated(tmp_pat
     assert file.unpacked_bytes == 5 * path.stat().st_size
 
 
+@pytest.mark.slow
 def test_shards_that_need_much_memory_are_warned_of_with_figures(build, tmp_path):
     text = random.Random(1).randbytes(300_000).hex().encode()  # smaller files are not looked at
     content = zstandard.ZstdCompressor().compress(b'{"text": "%s"}\n' % text + (b" " * 1023 + b"\n") * (300 << 10))

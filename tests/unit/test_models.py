@@ -31,6 +31,7 @@ def test_ids_of_mistral_are_those_of_sentencepiece(of_sentencepiece, text):
     assert of_sentencepiece[1].encode(text, add_special_tokens=False).ids == expected
 
 
+@pytest.mark.slow
 @given(text=TEXTS)
 def test_ids_of_qwen_are_those_of_tiktoken(of_tiktoken, text):
     expected = of_tiktoken[0].encode(unicodedata.normalize("NFC", text), disallowed_special=())

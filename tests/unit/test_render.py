@@ -15,9 +15,10 @@ from transformers import AutoTokenizer
 
 from support.chats import assistant, examples_of, render_config, user
 from support.engines import outcomes_of
-from support.models import DEEPSEEK, TOKENIZERS
+from support.models import DEEPSEEK
 from support.paths import CHATS, TOKENIZER
 from support.templates import CHATML, MARKED, templates_of_models
+from support.tokenizers import LARGE
 from transforms import (
     ApplyChatTemplate,
     CheckParity,
@@ -35,6 +36,7 @@ TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
 CLOCK = "{{ strftime_now('%Y') }}"
 
 
+@pytest.mark.slow
 def test_real_conversations_have_the_ids_and_the_masks_of_transformers_also_without_markers():
     tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
     without = MARKERS.sub(r"{%\1 set marked = 1 \2%}", tokenizer.chat_template)
@@ -152,7 +154,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize(
     ("folder", "other"),
-    [*((folder, None) for folder in TOKENIZERS), (DEEPSEEK, "llama3")],
+    [*((folder, None) for folder in LARGE), (DEEPSEEK, "llama3")],
     ids=lambda value: str(value)[-8:],
 )
 def test_hostile_contents_do_not_move_the_labels_of_templates_of_models(folder: Path, other: str | None):

@@ -22,12 +22,13 @@ from transformers import AutoTokenizer
 
 from support.chats import assistant, examples_of, render_config, user
 from support.drawn import examples
-from support.models import DEEPSEEK, MISTRAL, QWEN
+from support.models import DEEPSEEK, QWEN
 from support.paths import TOKENIZER
 from support.templates import CHATML
+from support.tokenizers import LARGE
 from transforms import ApplyChatTemplate, Conversation, Examples, PlainText, PromptCompletion, Tokenize
 
-TOKENIZERS = pytest.mark.parametrize("folder", [TOKENIZER, DEEPSEEK, MISTRAL, QWEN], ids=lambda folder: folder.name)
+TOKENIZERS = pytest.mark.parametrize("folder", [TOKENIZER, *LARGE], ids=lambda folder: folder.name)
 ENGINES = pytest.mark.parametrize("engine", ["reference", "auto"])
 TOOL = {"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {"type": "object"}}}
 

@@ -20,15 +20,14 @@ from support.datasets import digests, manifest_of, write_jsonl
 from support.drawn import examples
 from support.engines import of_any_engine
 from support.laws import broken_laws
-from support.models import TOKENIZERS
 from support.paths import TOKENIZER
 from support.templates import CHATML
-from support.tokenizers import save_tokenizer
+from support.tokenizers import LARGE, save_tokenizer
 from transforms import ApplyChatTemplate, BuildLabels, CheckParity, InputError, PlainText, PromptCompletion, Tokenize
 
 FOLDERS = pytest.mark.parametrize(
     "folder",
-    [TOKENIZER, *TOKENIZERS],
+    [TOKENIZER, *LARGE],
     ids=lambda path: path.name if path != TOKENIZER else "examples",
 )
 PLAIN = [user("2+2?"), assistant("4"), user("3+3?"), assistant("6")]
@@ -88,7 +87,7 @@ LONG = {
 
 @pytest.mark.parametrize(
     ("folder", "content"),
-    [pytest.param(folder, HOSTILE[name], id=f"{folder.name}-{name}") for folder in TOKENIZERS for name in HOSTILE]
+    [pytest.param(folder, HOSTILE[name], id=f"{folder.name}-{name}") for folder in LARGE for name in HOSTILE]
     + [pytest.param(TOKENIZER, content, id=name, marks=pytest.mark.slow) for name, content in LONG.items()],
 )
 def test_hostile_input_gives_the_same_rows_with_both_engines(folder, content):

@@ -10,6 +10,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.command_line import chatmill
 from support.datasets import manifest_of, write_jsonl
 from support.paths import CHATS, TOKENIZER
@@ -89,6 +91,7 @@ def test_messages_roles_tools_and_calls_are_counted(tmp_path: Path):
     assert statistics["histograms"]["turns"] == histogram(len(chat["messages"]) for chat in chats)
 
 
+@pytest.mark.slow
 def test_sums_of_appends_are_those_of_one_build(tmp_path: Path):
     """Of several sources, of which some have no record, at first or at all; of examples the first one is kept."""
     recipe = {"sources": [{"name": name, "input": f"{name}*.jsonl"} for name in ("a", "b", "none")]}

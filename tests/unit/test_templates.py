@@ -10,10 +10,10 @@ from itertools import count
 import pytest
 
 from support.cases import Case, turns_are_known
-from support.drawn import AT_LENGTH
+from support.drawn import AT_LENGTH, IS_FAST
 from support.engines import shown_failure
-from support.models import TOKENIZERS
 from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING, PRINTS, models_and_odd, templates_of_trl
+from support.tokenizers import LARGE
 
 # The fast lane has one of each kind.
 IN_FAST = models_and_odd()
@@ -23,7 +23,7 @@ REFUSED = ("own_remember", "own_remember_sections", "repeats_question")
 NAMES = [pytest.param(name, marks=() if name in IN_FAST else pytest.mark.slow) for name in TEMPLATES]
 
 
-@pytest.mark.parametrize("part", range(40 if AT_LENGTH else 4))
+@pytest.mark.parametrize("part", range(40 if AT_LENGTH else 1 if IS_FAST else 4))
 def test_generated_templates(part: int):
     counts = Counter[str]()
     for seed in range(15 * part, 15 * part + 15):
@@ -46,7 +46,7 @@ def test_generated_templates_at_length():
 def test_templates_of_models_and_odd_ones(name: str):
     counts = Counter[str]()
     for seed in range(30 if AT_LENGTH else 3):
-        assert shown_failure(Case(seed, TEMPLATES[name]), folder=TOKENIZERS[seed % 3], counts=counts) is None, seed
+        assert shown_failure(Case(seed, TEMPLATES[name]), folder=LARGE[seed % len(LARGE)], counts=counts) is None, seed
     assert (counts["kept"] == 0) == (name in REFUSED), counts
 
 

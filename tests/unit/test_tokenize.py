@@ -21,9 +21,9 @@ from transformers import AutoTokenizer
 from support.chats import batch_of, text_of
 from support.datasets import rows_of, write_jsonl
 from support.drawn import examples
-from support.models import DEEPSEEK, TOKENIZERS
+from support.models import DEEPSEEK
 from support.paths import ROOT, TOKENIZER
-from support.tokenizers import save_tokenizer
+from support.tokenizers import LARGE, save_tokenizer
 from transforms import BuildLabels, Tokenize, tokenize
 
 EXAMPLES = str(TOKENIZER)
@@ -114,7 +114,7 @@ texts = st.lists(st.one_of(st.text(characters, max_size=8), special, composed, w
     "".join
 )
 
-FAST = [EXAMPLES, TRL_TOKENIZER, *map(str, TOKENIZERS)]
+FAST = [EXAMPLES, TRL_TOKENIZER, *map(str, LARGE)]
 LAW = examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -399,6 +399,7 @@ def test_text_that_the_tokenizer_cannot_encode_costs_its_own_record_alone():
         assert np.array_equal(found.facts.positions, expected.facts.positions)
 
 
+@pytest.mark.slow
 def test_text_that_the_tokenizer_strips_is_kept_next_to_one_that_it_cannot_encode(tmp_path: Path):
     tokenizer = AutoTokenizer.from_pretrained(str(DEEPSEEK))
     tokenizer.backend_tokenizer.normalizer = normalizers.Strip(left=False)
@@ -412,6 +413,7 @@ def test_text_that_the_tokenizer_strips_is_kept_next_to_one_that_it_cannot_encod
     assert np.array_equal(found.ids, expected.ids)
 
 
+@pytest.mark.slow
 def test_reference_encodes_long_texts_of_a_batch_and_counts_them():
     texts = [text_of("The wheel. " * count, position=count) for count in (10, 200_000, 20)]
     fast, expected = (encoder_of(EXAMPLES, engine=engine)(batch_of(texts)) for engine in ("auto", "reference"))

@@ -65,6 +65,7 @@ def test_parts_of_real_templates(name: str, messages: list[dict[str, Any]], expe
     assert pieces(text) == expected
 
 
+@pytest.mark.slow
 def test_parts_add_up_to_what_is_trained_on_and_begin_after_the_generation_prompt():
     """Under templates of models and odd ones, and for the headers that it prints itself, without any mark or source."""
     whole, after_prompt = set(), set()
