@@ -1206,8 +1206,8 @@ MUTANTS = [
     Mutant(
         "lost_tokens_are_not_listed",
         "transforms/steps/exceptions_writer.py",
-        "is_chosen = used.truncated | (used.tokens_lost > 0) | (used.trained_tokens_lost > 0)",
-        "is_chosen = used.truncated | (used.trained_tokens_lost > 0)",
+        "is_listed = used.truncated | (used.tokens_lost > 0) | (used.trained_tokens_lost > 0)",
+        "is_listed = used.truncated | (used.trained_tokens_lost > 0)",
         "a record that lost only tokens that are not trained on is not in records/",
         "tests/integration/test_exceptions.py",
     ),
@@ -1278,9 +1278,9 @@ MUTANTS = [
     ),
     Mutant(
         "another_record_is_the_first_truncated",
-        "transforms/steps/sums.py",
-        "chunk.facts.first_rows()[used.records[first]]",
-        "chunk.facts.first_rows()[first]",
+        "transforms/steps/pack.py",
+        "Used(survives, survives & cut,",
+        "Used(survives, cut,",
         "the first truncated record of the manifest is another one if one before it was dropped",
         "tests/integration/test_shown.py::test_first_record_of_each_outcome_is_in_the_manifest",
     ),

@@ -30,13 +30,13 @@ INCREMENT = "0123456789abcdef"
 def table_of(rows: int) -> RowTable:
     """Rows of three tokens."""
     ids, numbers = np.arange(3 * rows, dtype=np.int32), np.arange(rows + 1)
-    return RowTable(ids, ids, 3 * numbers, np.full(rows, 3), numbers, numbers[:-1])
+    return RowTable(ids, ids, np.full(rows, 3), numbers, numbers[:-1])
 
 
 def chunk_of(task: Task, chunk: int, last: bool, rows: int) -> Rows:
     outcomes = Outcomes(read=rows)
     facts = RowFacts(pa.table({"position": np.arange(rows)}))
-    used = Used(np.arange(rows), *np.zeros((2, rows), bool), *np.zeros((2, rows), np.int64))
+    used = Used(np.ones(rows, bool), *np.zeros((2, rows), bool), *np.zeros((2, rows), np.int64))
     return Rows(task, chunk, last, outcomes, table_of(rows), table_of(0), packing="none", facts=facts, used=used)
 
 

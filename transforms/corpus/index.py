@@ -23,7 +23,6 @@ _NOTHING = np.zeros(0, np.int64)
 _NO_ROWS = RowTable(
     ids=np.zeros(0, np.int32),
     labels=np.zeros(0, np.int32),
-    offsets=np.zeros(1, np.int64),
     segment_lengths=_NOTHING,
     segment_offsets=np.zeros(1, np.int64),
     example_index=_NOTHING,
@@ -54,7 +53,7 @@ class Sender:
         self._examples.append(table_of(batch))
         self._index.append(_index_of(batch, self._dedup))
         # The records of these examples have their outcomes in the buckets, and those of the others here.
-        outcomes = batch.outcomes
+        outcomes, records = batch.outcomes, batch.facts.records()
         outcomes = msgspec.structs.replace(outcomes, read=len(outcomes.drops) + len(outcomes.rejects))
         return batch.succeeded_by(
             Rows,
@@ -63,7 +62,7 @@ class Sender:
             validation=_NO_ROWS,
             packing=self._packing,
             facts=batch.facts,
-            used=Used(_NOTHING, _NOTHING.astype(bool), _NOTHING.astype(bool), _NOTHING, _NOTHING),
+            used=Used(*np.zeros((3, records), bool), *np.zeros((2, records), np.int64)),
             sent=self._write(batch) if batch.last else None,
             tokens_sent=len(batch.ids),
         )

@@ -15,7 +15,7 @@ from transforms.corpus.examples import joined_examples, labels_of, lengths_of
 from transforms.corpus.files import read_tables
 from transforms.corpus.keys import shuffle_keys
 from transforms.corpus.select import selected_path
-from transforms.model.batches import Labels, Origins, Rows, RowTable, Task, slices_and_places
+from transforms.model.batches import Labels, Rows, RowTable, Task, slices_and_places
 from transforms.model.chunks import Chunks
 from transforms.model.counts import Statistics
 from transforms.model.outcomes import Drop, Outcomes
@@ -60,15 +60,11 @@ def read_bucket(task: Task, output: str, seed: int | None) -> Iterator[Labels]:
 
 def _received(task: Task, selected: pa.Table) -> Task:
     """A bucket that knows where its records come from."""
-    sources = selected["source"].to_numpy()
-    origins = Origins(
-        urls=selected["url"].combine_chunks(),
-        formats=selected["format"].combine_chunks(),
-        positions=slices_and_places(selected["position"].to_numpy())[1],
-        sources=sources,
-        copies=selected["is_copy"].to_numpy(),
-    )
-    return dataclasses.replace(task, source=int(sources[0]) if len(sources) else 0, received=origins)
+    places = slices_and_places(selected["position"].to_numpy())[1]
+    received = selected.select(["position", "url", "format", "source", "is_copy"])
+    received = received.set_column(0, "position", pa.array(places))
+    source = received["source"][0].as_py() if len(received) else 0
+    return dataclasses.replace(task, source=source, received=received)
 
 
 def _examples(selected: pa.Table, output: str) -> pa.Table:

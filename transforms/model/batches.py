@@ -59,24 +59,6 @@ class Slice:
         return self.unpacked or self.stop - self.start
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Origins:
-    """Where the records of a bucket come from, of the task of each. A record's position in its bucket is its number.
-
-    Attributes:
-        urls, formats: strings in dictionaries, shape (records,): of the files.
-        positions: int64, shape (records,): in these.
-        sources: int64, shape (records,): the numbers of their sources.
-        copies: bool, shape (records,): whether it is a further copy of a record that is elsewhere in the dataset.
-    """
-
-    urls: pa.DictionaryArray
-    formats: pa.DictionaryArray
-    positions: np.ndarray
-    sources: np.ndarray
-    copies: np.ndarray
-
-
 @dataclass(frozen=True, slots=True)
 class Task:
     """The input of one shard: a slice of a file, or several small files; or a bucket, which others have sent to.
@@ -88,7 +70,9 @@ class Task:
         input_bytes: about how many bytes the input of all tasks is without compression; 0 if that is not known.
         increment: the id of the increment of the dataset that it belongs to; empty if the dataset is built in one go.
         sends_to: the numbers of the buckets that its examples are sent to, if they are exchanged.
-        received: of a bucket that was read: where its records come from.
+        received: of a bucket that was read: of each of its records, whose position is its number, the `url` and the
+            `format` of its file, its `position` there, the number of its `source`, and `is_copy`: whether it is a
+            further copy of a record that is elsewhere in the dataset.
     """
 
     number: int
@@ -97,7 +81,7 @@ class Task:
     input_bytes: int = 0
     increment: str = ""
     sends_to: range = range(0)
-    received: Origins | None = None
+    received: pa.Table | None = None
 
     @property
     def bytes(self) -> int:
@@ -115,11 +99,11 @@ class Task:
 
     def origin(self, position: int) -> tuple[Slice, int]:
         """Return the slice of a record and its position in that file, from its position in this task."""
-        if self.received is not None:
-            url, format = (of[position].as_py() for of in (self.received.urls, self.received.formats))
-            return Slice(url, format, None, 0, 0), int(self.received.positions[position])
-        number, position = divmod(position, _SLICE)
-        return self.slices[number], position
+        if self.received is None:
+            number, position = divmod(position, _SLICE)
+            return self.slices[number], position
+        (record,) = self.received.slice(position, 1).to_pylist()
+        return Slice(record["url"], record["format"], None, 0, 0), record["position"]
 
     def origins(self, positions: np.ndarray) -> tuple[pa.Array, np.ndarray]:
         """Return the urls of records and their positions in those files.
@@ -130,24 +114,24 @@ class Task:
         Returns:
             Strings, shape (records,); int64, shape (records,).
         """
-        if self.received is not None:
-            return self.received.urls.take(pa.array(positions)).dictionary_decode(), self.received.positions[positions]
-        numbers, positions = slices_and_places(positions)
-        urls = pa.array([piece.url for piece in self.slices], pa.string())
-        return urls.take(pa.array(numbers)), positions
-
-    @property
-    def has_sources(self) -> bool:
-        """Whether its records may be of several sources."""
-        return self.received is not None and len(np.unique(self.received.sources)) > 1
+        if self.received is None:
+            numbers, positions = slices_and_places(positions)
+            return pa.array([piece.url for piece in self.slices], pa.string()).take(pa.array(numbers)), positions
+        records = self.received.select(["url", "position"]).take(pa.array(positions))
+        return records["url"].cast(pa.string()).combine_chunks(), records["position"].to_numpy()
 
     def sources_of(self, positions: np.ndarray) -> np.ndarray:
         """Return the numbers of the sources of records. positions: int64, shape (records,): in this task."""
-        return np.full(len(positions), self.source) if self.received is None else self.received.sources[positions]
+        return self._received("source", positions, self.source)
 
     def are_copies(self, positions: np.ndarray) -> np.ndarray:
         """Return whether records are further copies of records that are elsewhere in the dataset, as sources_of."""
-        return np.zeros(len(positions), bool) if self.received is None else self.received.copies[positions]
+        return self._received("is_copy", positions, False)
+
+    def _received(self, name: str, positions: np.ndarray, otherwise: int | bool) -> np.ndarray:
+        if self.received is None:
+            return np.full(len(positions), otherwise)
+        return self.received[name].to_numpy()[positions]
 
 
 def slices_and_places(positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -288,7 +272,6 @@ class RowTable:
 
     Attributes:
         ids, labels: int32, shape (tokens,).
-        offsets: int64, shape (rows + 1,): row i has the tokens offsets[i]:offsets[i + 1].
         segment_lengths: int64, shape (segments,): the tokens of each segment.
         segment_offsets: int64, shape (rows + 1,): row i has the segments segment_offsets[i]:segment_offsets[i + 1].
         example_index: int64, shape (segments,): the labelled example that each segment is of.
@@ -297,14 +280,18 @@ class RowTable:
 
     ids: np.ndarray
     labels: np.ndarray
-    offsets: np.ndarray
     segment_lengths: np.ndarray
     segment_offsets: np.ndarray
     example_index: np.ndarray
     parts: np.ndarray | None = None
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return len(self.segment_offsets) - 1
+
+    @functools.cached_property
+    def offsets(self) -> np.ndarray:
+        """Row i has the tokens offsets[i]:offsets[i + 1]: int64, shape (rows + 1,)."""
+        return offsets_of(self.segment_lengths)[self.segment_offsets]
 
     @functools.cached_property
     def segment_trained_tokens(self) -> np.ndarray:
@@ -323,7 +310,6 @@ class RowTable:
         return RowTable(
             ids=slices_of(self.ids, self.offsets[rows], lengths),
             labels=slices_of(self.labels, self.offsets[rows], lengths),
-            offsets=offsets_of(lengths),
             segment_lengths=self.segment_lengths[segments],
             segment_offsets=offsets_of(segment_counts),
             example_index=self.example_index[segments],
@@ -333,16 +319,16 @@ class RowTable:
 
 @dataclass(frozen=True)
 class Used:
-    """The records of a batch that are kept or truncated.
+    """What rows have of each record of the labelled examples.
 
     Attributes:
-        records: int64, shape (used,): the number of each among the records of the labelled rows.
-        truncated: bool, shape (used,): whether it is truncated.
-        copies: bool, shape (used,): whether it is a further copy of a record that has its outcome elsewhere.
-        tokens_lost, trained_tokens_lost: int64, shape (used,): how many of its tokens are in no row.
+        is_used: bool, shape (records,): whether a row has something of it: it is kept or truncated.
+        truncated: bool, shape (records,): whether it is truncated, if it is used.
+        copies: bool, shape (records,): whether it is a further copy of a record that has its outcome elsewhere.
+        tokens_lost, trained_tokens_lost: int64, shape (records,): how many of its tokens are in no row.
     """
 
-    records: np.ndarray
+    is_used: np.ndarray
     truncated: np.ndarray
     copies: np.ndarray
     tokens_lost: np.ndarray

@@ -95,37 +95,34 @@ class ExceptionsWriter:
         """Yield the lines of records that are truncated, or kept in spite of something."""
         used, facts = chunk.used, chunk.facts
         record_of, first_rows = facts.record_numbers(), facts.first_rows()
-        is_chosen = used.truncated | (used.tokens_lost > 0) | (used.trained_tokens_lost > 0)
-        is_chosen |= facts.found.is_valid().to_numpy(zero_copy_only=False)[first_rows][used.records]
-        chosen = np.flatnonzero(is_chosen)
-        if not len(chosen):
+        is_listed = used.truncated | (used.tokens_lost > 0) | (used.trained_tokens_lost > 0)
+        is_listed |= facts.found.is_valid().to_numpy(zero_copy_only=False)[first_rows]
+        is_listed &= used.is_used
+        if not is_listed.any():
             return
-        number_of = np.full(len(first_rows), _NOWHERE)  # of each record among the used ones, if it is chosen
-        number_of[used.records[chosen]] = chosen
         segments = np.hstack(
             [_segments(rows, split, self._rows[split]) for split, rows in enumerate((chunk.train, chunk.validation))]
         )
-        segments = segments[:, number_of[record_of[segments[0]]] != _NOWHERE]
+        segments = segments[:, is_listed[record_of[segments[0]]]]
         # With shifted labels, a record may be kept and have no row.
-        has_segments = np.bincount(record_of[segments[0]], minlength=len(first_rows)) > 0
-        without = used.records[chosen][~has_segments[used.records[chosen]]]
+        without = np.setdiff1d(np.flatnonzero(is_listed), record_of[segments[0]])
         nowhere = np.full((len(segments), len(without)), _NOWHERE)
         nowhere[0] = first_rows[without]
         segments = np.hstack([segments, nowhere])
         # The pieces of a row stay in their order: packing places each after the one before it.
         rows, splits, *places = segments[:, np.argsort(segments[0], kind="stable")]
         records = record_of[rows]
-        number, goes_on = number_of[records], np.diff(records, prepend=_NOWHERE) == 0
+        goes_on = np.diff(records, prepend=_NOWHERE) == 0
         is_nowhere = splits == _NOWHERE
         yield self._table(
             origin_position=facts.positions[rows],
-            outcome=_OUTCOMES.take(pa.array(np.where(used.copies, 2, used.truncated)[number].astype(np.int8))),
+            outcome=_OUTCOMES.take(pa.array(np.where(used.copies, 2, used.truncated)[records].astype(np.int8))),
             detail=facts.found.take(pa.array(rows)),
             example=rows - first_rows[records],
             split=_SPLITS.take(pa.array(splits, mask=is_nowhere)),
             **{name: pa.array(values, mask=is_nowhere) for name, values in zip(_PLACE, places, strict=True)},
-            tokens_lost=pa.array(used.tokens_lost[number], mask=goes_on),
-            trained_tokens_lost=pa.array(used.trained_tokens_lost[number], mask=goes_on),
+            tokens_lost=pa.array(used.tokens_lost[records], mask=goes_on),
+            trained_tokens_lost=pa.array(used.trained_tokens_lost[records], mask=goes_on),
             columns=_as_json(facts.columns_of(rows)),
         )
 
@@ -173,7 +170,7 @@ class ExceptionsWriter:
 
 
 def _segments(table: RowTable, split: int, rows_before: int) -> np.ndarray:
-    """Return for each segment its labelled row, its split, and what _PLACE names: int64, shape (6, segments)."""
+    """Return for each segment its example, its split, and what _PLACE names: int64, shape (6, segments)."""
     counts = np.diff(table.segment_offsets)
     return np.stack(
         [

@@ -1,4 +1,4 @@
-"""Pack: from labelled rows to rows no longer than max_length, truncated or packed."""
+"""Pack: from labelled examples to rows no longer than max_length, truncated or packed."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class Packer(PackOptions):
         )
 
     def used(self, batch: Labels) -> Segments:
-        """Cut the labelled rows, and return the segments that will be in rows."""
+        """Cut the labelled examples, and return the segments that will be in rows."""
         return self._segments(batch)[0]
 
     def _segments(self, batch: Labels) -> tuple[Segments, np.ndarray, np.ndarray]:
-        """Cut the labelled rows.
+        """Cut the labelled examples.
 
         Returns:
             The segments of rows that have a label left; int64 (rows,), the labels of each row after cutting; int64
@@ -121,24 +121,21 @@ class Packer(PackOptions):
         """Find the outcome of each record.
 
         Args:
-            batch: the labelled rows.
+            batch: the labelled examples.
             segments, left, in_rows: of _segments.
             tables: before labels are shifted.
         """
         facts, lengths, trained = batch.facts, np.diff(batch.offsets), batch.trained_tokens
+        example_index = joined([table.example_index for table in tables], np.int64)
         numbers, records = facts.record_numbers(), facts.records()
 
         def sums(of_rows: np.ndarray) -> np.ndarray:
             """Add up values of rows for each record: int64 (records,)."""
             return np.bincount(numbers, of_rows, records).astype(np.int64)
 
-        def lost(of_rows: np.ndarray, in_segments: Sequence[np.ndarray]) -> np.ndarray:
-            """Find how much of each record is in no row, from what its labelled rows and the segments have."""
-            placed = sum(
-                np.bincount(table.example_index, of_table, len(lengths))
-                for table, of_table in zip(tables, in_segments, strict=True)
-            )
-            return sums(of_rows - placed)
+        def lost(of_rows: np.ndarray, in_segments: list[np.ndarray]) -> np.ndarray:
+            """Find how much of each record is in no row, from what its examples and the segments have."""
+            return sums(of_rows - np.bincount(example_index, joined(in_segments, np.int64), len(lengths)))
 
         repeated = (
             0 if segments.repeated is None else np.bincount(segments.example_index, segments.repeated, len(lengths))
@@ -150,14 +147,11 @@ class Packer(PackOptions):
         dropped_whole = ~survives & cut & (self.truncation == "drop")
         without = ~survives & ~dropped_whole & ~had_labels
         left_without = ~survives & ~dropped_whole & had_labels
-        own = ~copies  # further copies have the outcome of the first one
-        outcomes = batch.outcomes.drop(
-            [
-                *facts.drops(np.flatnonzero(own & dropped_whole), "too_long", lengths, trained),
-                *facts.drops(np.flatnonzero(own & without), "no_trained_tokens", lengths, trained),
-                *facts.drops(np.flatnonzero(own & left_without), "no_trained_tokens_left", lengths, trained),
-            ]
-        )
+        # Further copies have the outcome of the first one.
+        reasons = {"too_long": dropped_whole, "no_trained_tokens": without, "no_trained_tokens_left": left_without}
+        outcomes = batch.outcomes
+        for reason, are_dropped in reasons.items():
+            outcomes = outcomes.drop(facts.drops(np.flatnonzero(are_dropped & ~copies), reason, lengths, trained))
         losers = np.flatnonzero(trained_tokens_lost)
         if len(losers):
             record = losers[0]
@@ -170,12 +164,10 @@ class Packer(PackOptions):
         outcomes = outcomes.note("parity_rows_added", int(np.sum(left > 0)) - examples)
         outcomes = outcomes.note("formatter_rows_added", examples - int(np.sum(survives)))
         if segments.repeated is not None:
-            windows_of_all = sum(len(table.example_index) for table in tables)
-            outcomes = outcomes.note("window_rows_added", windows_of_all - int(np.sum(left > 0)))
+            outcomes = outcomes.note("window_rows_added", len(example_index) - int(np.sum(left > 0)))
         outcomes = outcomes.note("copies_added", int(np.sum(survives & copies)))
-        used = np.flatnonzero(survives)
         outcomes = outcomes.plus(trained_tokens_lost=int(trained_tokens_lost.sum()))
-        return outcomes, Used(used, cut[used], copies[used], tokens_lost[used], trained_tokens_lost[used])
+        return outcomes, Used(survives, survives & cut, copies, tokens_lost, trained_tokens_lost)
 
     def _table(self, batch: Labels, segments: Segments) -> RowTable:
         """Make rows of the segments, and leave out those without a label. Labels are not shifted yet."""
@@ -188,7 +180,6 @@ class Packer(PackOptions):
         table = RowTable(
             ids=slices_of(batch.ids, starts, segments.length),
             labels=self.labels_in(batch, segments),
-            offsets=offsets_of(segments.length)[segment_offsets],
             segment_lengths=segments.length,
             segment_offsets=segment_offsets,
             example_index=segments.example_index,
@@ -198,7 +189,7 @@ class Packer(PackOptions):
 
 
 def _copies_in_no_row(batch: Labels, left: np.ndarray) -> np.ndarray:
-    """Find the labelled rows of further copies that have no label left: nothing of them is in the dataset, and what
+    """Find the examples of further copies that have no label left: nothing of them is in the dataset, and what
     became of their records is counted with the first copies.
     """
     are_copies = batch.task.are_copies(batch.facts.positions)
@@ -220,7 +211,6 @@ def shifted(table: RowTable) -> RowTable:
         ids=np.delete(table.ids, ends - 1),
         labels=np.delete(table.labels, table.offsets[:-1]),
         parts=None if table.parts is None else np.delete(table.parts, table.offsets[:-1]),
-        offsets=table.offsets - np.arange(len(table.offsets)),
         segment_lengths=lengths[left],
         segment_offsets=offsets_of(sums_of(left, table.segment_offsets)),
         example_index=table.example_index[left],

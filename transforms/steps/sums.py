@@ -55,7 +55,7 @@ def _first_truncated(chunk: Rows) -> tuple[int, str]:
     """The position of the first record that is truncated, and what it lost."""
     used, first = chunk.used, int(chunk.used.truncated.argmax())
     lost, trained = used.tokens_lost[first], used.trained_tokens_lost[first]
-    position = chunk.facts.positions[chunk.facts.first_rows()[used.records[first]]]
+    position = chunk.facts.positions[chunk.facts.first_rows()[first]]
     return int(position), f"{lost:,} tokens, {trained:,} of them to be trained on, are in no row"
 
 
@@ -70,7 +70,7 @@ def _by_source(chunk: Rows) -> dict[int, Totals]:
 
     drops, rejects = reasons_of(chunk.outcomes.drops), reasons_of(chunk.outcomes.rejects)
     of_rows = task.sources_of(facts.positions)
-    of_used = np.where(used.copies, -1, of_rows[facts.first_rows()[used.records]])
+    of_used = np.where(used.is_used & ~used.copies, of_rows[facts.first_rows()], -1)
     found = {}
     for number in sorted({*of_rows.tolist(), *(number for number, _ in drops + rejects)}):
         kept, truncated = (int(np.sum((of_used == number) & (used.truncated == flag))) for flag in (False, True))
