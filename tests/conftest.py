@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import tempfile
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from support.drawn import AT_LENGTH, FEW_PARAMETERS, IS_FAST, examples
+from support.shared import SHARED
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 # Otherwise gcsfs requests the type of each bucket from a Google server. It reads this variable when it is imported.
@@ -43,6 +45,9 @@ def pytest_configure(config: pytest.Config) -> None:
             install_models()
         except (OSError, subprocess.CalledProcessError) as error:
             pytest.exit(f"what {PACKAGES} names cannot be installed: {error}", 1)
+        shared = tempfile.TemporaryDirectory(prefix="chatmill-tests-")
+        config.add_cleanup(shared.cleanup)
+        os.environ[SHARED] = shared.name
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -14,6 +14,7 @@ import pytest
 import transforms
 from pipeline.cli.options import command_line_fields, option_name
 from support.paths import ROOT
+from support.shared import built_once
 
 # Sphinx in a process that cannot open a connection.
 OFFLINE = """
@@ -30,14 +31,16 @@ LOADED = re.compile(
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("docs")
+def site() -> Path:
+    return built_once("docs", build_site) / "site"
+
+
+def build_site(folder: Path) -> None:
     command = [sys.executable, "-c", OFFLINE, "-W", "--keep-going", "-q", "-c", "docs", "-d", folder / "work"]
     built = subprocess.run(
         [*command, ".", folder / "site"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
     )
     assert built.returncode == 0, built.stderr
-    return folder / "site"
 
 
 def section_of(name: str, page: str) -> str | None:

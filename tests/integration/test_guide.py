@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -16,6 +17,7 @@ from pipeline.cli.options import parse_options
 from support.command_line import chatmill
 from support.hub import Hub
 from support.paths import CHATS, ROOT, TOKENIZER
+from support.shared import built_once
 
 GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
 # In the order in which a reader takes them: later pages use the datasets of earlier ones.
@@ -58,9 +60,19 @@ def is_on_a_cluster(command: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def clone(tmp_path_factory) -> Path:
-    """A folder like a clone in which ./run_local.sh has set up .venv, with some conversations in chats/."""
-    folder = tmp_path_factory.mktemp("clone")
+def clone() -> Path:
+    """A folder like a clone in which all pages were run."""
+    return built_once("clone", lambda folder: run_pages(make_clone(folder)))
+
+
+@pytest.fixture(scope="module")
+def printed(clone) -> dict[str, list[str]]:
+    """What each block of each page printed."""
+    return json.loads((clone / "printed.json").read_text())
+
+
+def make_clone(folder: Path) -> Path:
+    """Make a folder like a clone in which ./run_local.sh has set up .venv, with some conversations in chats/."""
     for name in ("examples", "run_local.sh", "venv.sh", "setup.py"):
         (folder / name).symlink_to(ROOT / name)
     (folder / "chats").symlink_to(ROOT / "examples" / "chats")
@@ -75,9 +87,8 @@ def clone(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def printed(clone) -> dict[str, list[str]]:
-    """What each block of each page printed: all blocks were run in the order of the pages, with one PATH."""
+def run_pages(clone: Path) -> None:
+    """Run all blocks in the order of the pages, with one PATH, and write what each printed to printed.json."""
     outputs: dict[str, list[str]] = {}
     with Hub() as hub:
         shards = {
@@ -98,7 +109,7 @@ def printed(clone) -> dict[str, list[str]]:
                 )  # fmt: skip
                 assert done.returncode == 0, f"{page}:\n{code}\n{done.stdout}"
                 outputs[page].append(done.stdout)
-    return outputs
+    (clone / "printed.json").write_text(json.dumps(outputs))
 
 
 def program_of(language: str, code: str) -> list[str]:

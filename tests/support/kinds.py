@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from support.chats import assistant, user
 from support.datasets import write_jsonl
 from support.paths import CHATS, ROOT, TOKENIZER
+from support.shared import built_once
 from support.templates import DROPS_REASONING
 
 ALL_COLUMNS = "input_ids,labels,seq_lengths,attention_mask,position_ids,loss_mask,part_lengths,part_kinds,part_messages"
@@ -68,26 +68,21 @@ KINDS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@functools.cache
-def _session_folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="chatmill-kinds-")
-
-
-@functools.cache
 def dataset_of(kind: str) -> Path:
     """Build the dataset of a kind, once, and return its folder, which must not be changed."""
+    return built_once(kind, functools.partial(_build, kind)) / "out"
+
+
+def _build(kind: str, folder: Path) -> None:
     from support.command_line import chatmill
 
-    folder = Path(_session_folder().name)
-    if not (folder / "weights.jsonl").exists():
-        _write_inputs(folder)
-    options = {"tokenizer": TOKENIZER, "output": folder / kind, "max_reject_fraction": 0.9, "direct_num_workers": 1}
+    options = {"tokenizer": TOKENIZER, "output": folder / "out", "max_reject_fraction": 0.9, "direct_num_workers": 1}
     options |= KINDS[kind]
+    inputs = built_once("inputs-of-kinds", _write_inputs)
     for name in ("input", "formatter", "recipe"):
         if isinstance(options.get(name), str):
-            options[name] = folder / options[name]
+            options[name] = inputs / options[name]
     assert chatmill("build", *(f"--{name}={_typed(value)}" for name, value in options.items())) == 0
-    return folder / kind
 
 
 def _typed(value: Any) -> str:
