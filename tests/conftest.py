@@ -37,6 +37,11 @@ if AT_LENGTH:
     os.environ.setdefault("PYTEST_TIMEOUT", "0")  # the long tests may take an hour
 
 
+def pytest_xdist_auto_num_workers() -> int | None:
+    """Three workers for two cores: many tests of the whole suite wait for a server, a process or a clock."""
+    return None if IS_FAST or AT_LENGTH else (os.cpu_count() or 1) * 3 // 2
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # once, before the workers of pytest-xdist are started
         from support.models import PACKAGES, install_models
