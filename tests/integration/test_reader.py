@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from support.command_line import chatmill
 from support.datasets import rows_of
 from support.paths import CHATS, ROOT, TOKENIZER
-from transforms import Dataset, UserError, shards
+from transforms import Dataset, InputError, UserError, shards
 
 COLUMNS = "input_ids,labels,attention_mask,position_ids,loss_mask"
 
@@ -92,3 +94,14 @@ def test_reader_imports_neither_beam_nor_transformers(folder):
 def test_misspelt_names_are_errors(folder, read, message):
     with pytest.raises(UserError, match=message):
         read(Dataset(str(folder)))
+
+
+def test_rejects_of_a_file_that_was_exchanged_are_not_read(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "out")
+    dataset = Dataset(f"{tmp_path}/out")
+    rejected = sum(map(len, dataset.rejects()))
+    assert rejected == sum(dataset.rejected().values()) > 0
+    for path in tmp_path.glob("out/records/*.parquet"):
+        pq.write_table(pq.read_table(path), path, compression="none")
+    with pytest.raises(InputError, match=r"records/records-.*\(its sha256 is not that of the manifest\)"):
+        next(dataset.rejects())

@@ -440,19 +440,19 @@ _decode_manifest = msgspec.json.Decoder(_Manifest).decode
 
 def _read_manifest(folder: Folder) -> dict[str, Any]:
     """The manifest of a copy without the folder _chatmill. Raises as Dataset does."""
-    url, error = folder.output, Exception()
+    problem = "there is no dataset. Give the folder that a build wrote, with its manifest.json."
+    error: Exception = NoDataset(f"{folder.output}: {problem}")
     try:
         content = read_bytes(folder.manifest)
         if _decode_manifest(content).format == FORMAT:
             return msgspec.json.decode(content, type=dict[str, Any])
     except FileNotFoundError:
-        error = NoDataset(f"{url}: there is no dataset. Give the folder that a build wrote, with its manifest.json.")
         if exists(folder.state):
-            error = Unfinished(
-                f"{url}: the dataset has no manifest.json, so it is not finished. Finish it with the command that "
-                "began it, or copy all of its files."
+            problem = (
+                "the dataset has no manifest.json, so it is not finished. Finish it with the command that began it"
             )
-    except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
-        error = InputError(f"{folder.manifest}: it is not the manifest of a dataset ({problem}). Copy it again.")
+            error = Unfinished(f"{folder.output}: {problem}, or copy all of its files.")
+    except (msgspec.MsgspecError, UnicodeDecodeError) as fault:
+        error = InputError(f"{folder.manifest}: it is not the manifest of a dataset ({fault}). Copy it again.")
     check_format(folder)  # another version of Chatmill may have written it
     raise error
