@@ -605,7 +605,7 @@ def test_overwrite_removes_nothing_and_expire_only_what_builds_wrote(made, tmp_p
     names = ["data/train.parquet", "data/train-0-1.parquet", "data/train-000000-000.parquet", f"data/mine/{shard}"]
     names += [f"data/{increment}", f"data/{shard}-of-00001", "data/train-00007-of-00009.parquet"]
     names += [f"records/{shard}", f"records/mine-{ID}-000000-000.parquet", "tfrecord/notes", "records/notes"]
-    written = [f"data/{shard}", f"data/train-{increment}-000009-000r.parquet"]
+    written = [f"data/{shard}", f"data/train-{increment}-000009-000.parquet"]
     written += [f"records/records-{ID}-000000-000.parquet", f"tfrecord/validation-{ID}-000000-000.tfrecord.gz"]
     of_a_killed_process = f"data/{shard}.{ID}{ID}"
     for name in (*names, *written, of_a_killed_process):

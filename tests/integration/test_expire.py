@@ -61,7 +61,7 @@ def test_file_of_a_job_that_no_version_names_goes_if_it_is_old_and_of_no_increme
     old = [output / part / f"{name}-{'d' * 16}-000000-000.parquet" for part, name in names.items()]
     # Of an attempt of an increment that is there.
     shard = next((output / "data").glob("train-*"))
-    stray = shard.with_name(shard.name.replace("000000-000", "000007-000r"))
+    stray = shard.with_name(shard.name.replace("000000-000", "000007-000"))
     own = output / "data" / "notes.txt"
     for path in (*old, new, in_work, stray, own):
         path.write_bytes(b"x")

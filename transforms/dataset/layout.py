@@ -29,10 +29,10 @@ STORED = ("_chatmill/tokenizers", "_chatmill/formatters", "_chatmill/evaluations
 # What a dataset consists of.
 PARTS = ("manifest.json", "report.html", "README.md", "recipe.yaml", "SHA256SUMS", *PUBLISHED, "_chatmill")
 _INCREMENT = "[0-9a-f]{16}"
-# The numbers of the task, and of its shard, follow. What the reference made again has an r.
+# The numbers of the task, and of its shard, follow.
 _PUBLISHED = re.compile(
     f"({'|'.join(f'{folder}/{name}' for folder, names in _NAMES.items() for name in names)})"
-    rf"-(?P<increment>{_INCREMENT})-\d{{6,}}-\d{{3,}}r?(\.\w+)+"
+    rf"-(?P<increment>{_INCREMENT})-\d{{6,}}-\d{{3,}}(\.\w+)+"
 )
 _STORED = re.compile(r"_chatmill/((tokenizers|evaluations)/[0-9a-f]{16}/.+|formatters/[0-9a-f]{16}\.py)")
 
