@@ -112,6 +112,6 @@ def is_unclean(folder: Folder, version: Version | None) -> bool:
     Raises:
         InputError: if the file of a later version was lost.
     """
-    if exists(folder.lock) or (version and is_stale(folder, version)):
+    if (version and is_stale(folder, version)) or exists(folder.lock):  # in this order: it may be one that was lost
         return True
     return any((version and version.has(id)) or not is_alive(Folder(folder.output, id)) for id in folder.begun())
