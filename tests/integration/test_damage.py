@@ -406,6 +406,10 @@ EDITS += [
     (lambda version, path=path: version["increments"][0]["files"][0].update(path=path), "")
     for path in ("data/../../alice.parquet", "/etc/passwd", "alice/train-000000-000.parquet", 7)
 ]
+EDITS += [
+    (lambda version, name=name: version["increments"][0]["files"][0].update({name: "parqqet"}), "'parqqet'")
+    for name in ("format", "split")
+]
 
 
 @pytest.mark.parametrize(("change", "why"), EDITS)

@@ -18,11 +18,11 @@ import msgspec
 
 from transforms.base.errors import InputError, UserError
 from transforms.dataset.description import Description
-from transforms.dataset.layout import FORMAT, Folder, check_format, increment_of, is_increment
+from transforms.dataset.layout import FORMAT, SPLITS, Folder, check_format, increment_of, is_increment
 from transforms.inputs.listing import InputFile
 from transforms.model.counts import Sums, Totals
 from transforms.model.receipts import File
-from transforms.outputs import stem_of
+from transforms.outputs import OUTPUT_FORMATS, stem_of
 from transforms.rows.layout import RowLayout
 from transforms.storage.files import join, read_bytes
 from transforms.storage.retries import disk_errors
@@ -317,6 +317,8 @@ def _problems(version: Version, number: int) -> Iterator[str]:
         for file in increment.files:
             if increment_of(file.path) != increment.id:
                 yield f"{file.path!r} is not a file of the increment {increment.id}"
+            if file.format and (file.format not in OUTPUT_FORMATS or file.split not in SPLITS):
+                yield f"{file.path!r} has the format {file.format!r}, and the split {file.split!r}"
 
 
 def _damaged(folder: Folder, number: int, problem: str) -> InputError:
