@@ -989,6 +989,22 @@ MUTANTS = [
         "tests/integration/test_mixes.py::test_epochs_are_exact_and_copies_are_in_other_shards",
     ),
     Mutant(
+        "sample_is_the_first_records",
+        "transforms/corpus/select.py",
+        'return taken[np.argsort(records.keys(taken, self._seed, _FOR_MIX), kind="stable")]',
+        "return taken",
+        "a sample is the first records of its source, whatever the seed",
+        "tests/integration/test_mixes.py::test_a_sample_is_of_any_records_as_the_seed_says",
+    ),
+    Mutant(
+        "any_number_of_records_is_compared",
+        "transforms/corpus/select.py",
+        "> MOST_RECORDS:",
+        "> 2 * MOST_RECORDS:",
+        "one step may need more memory than it says",
+        "tests/integration/test_duplicates.py::test_more_records_than_one_step_can_compare_are_refused_with_their_number",
+    ),
+    Mutant(
         "copies_share_a_shard",
         "transforms/corpus/select.py",
         "home = (place - copy) % len(buckets)",

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from support.command_line import chatmill
-from support.datasets import assert_statistics_add_up, exceptions_of, manifest_of, rows_of, write_jsonl
+from support.datasets import (
+    assert_statistics_add_up,
+    exceptions_of,
+    manifest_of,
+    rows_of,
+    stopped_before_the_commit,
+    work_in,
+    write_jsonl,
+)
 from support.laws import broken_laws
 from support.paths import TOKENIZER
 
@@ -147,3 +158,48 @@ def test_append_compares_what_it_adds_with_itself_alone_and_says_so(files, tmp_p
     manifest = manifest_of(out)
     assert manifest["records"]["dropped"] == {"duplicate": 1} and manifest["records"]["kept"] == 35
     assert manifest["statistics"]["duplicates"] == {"0 of 0": 1}
+
+
+def test_more_records_than_one_step_can_compare_are_refused_with_their_number(recipe, tmp_path, capfd):
+    """What a task has sent is in its receipt: here one says that it has 100 million records."""
+    command = ("build", recipe, "--tokenizer", TOKENIZER, "--unprinted=report", "--direct_num_workers=1")
+    command += ("--dedup=exact", "--output", tmp_path / "out")
+    with stopped_before_the_commit():
+        assert chatmill(*command) == 1
+        raise RuntimeError("stopped before the commit")
+    work = work_in(tmp_path / "out")
+    receipt = work / "receipts" / "0000000-00000.json"
+    content = (
+        receipt.read_bytes().rpartition(b',"checksum":"')[0].replace(b'"rows":30,', b'"rows":100000000,', 1) + b"}"
+    )
+    checksum = hashlib.sha256(work.name.encode() + content).hexdigest().encode()
+    receipt.write_bytes(content[:-1] + b',"checksum":"' + checksum + b'"}')
+    capfd.readouterr()
+    assert chatmill(*command) == 1
+    assert capfd.readouterr().err.splitlines()[-1] == (
+        "chatmill: there are 100,000,032 records, and duplicates are found and mixes are made among 100,000,000 at "
+        "most, which take 6.4 GB of memory. Build them in parts."
+    )
+
+
+def test_a_build_that_may_have_too_many_records_says_so_at_its_start(tmp_path, capfd):
+    """A Parquet file of 150 GB, of which all but 30 records is a hole: it says where its rows are."""
+    pq.write_table(
+        pa.Table.from_pylist([{"text": f"{number} and more"} for number in range(30)]), tmp_path / "a.parquet"
+    )
+    content = (tmp_path / "a.parquet").read_bytes()
+    footer = int.from_bytes(content[-8:-4], "little") + 8
+    with (tmp_path / "a.parquet").open("r+b") as file:
+        file.truncate(len(content) - footer)
+        file.seek(150 * 10**9 - footer)
+        file.write(content[-footer:])
+    common = ("--tokenizer", TOKENIZER, "--split_bytes", 10**12, "--direct_num_workers=1")
+    for options in (("--dedup=exact",), ("--shuffle=global", "--epochs=2"), ("--shuffle=global",)):
+        out = tmp_path / "-".join(options)
+        assert chatmill("build", "--input", tmp_path / "a.parquet", *common, *options, "--output", out) == 0
+        warning = (
+            "chatmill: warning: duplicates are found and mixes are made among 100,000,000 records at most. 150.0 GB of "
+            "input have more, unless a record has 1.5 kB on average."
+        )
+        assert (warning in capfd.readouterr().err.splitlines()) == (options != ("--shuffle=global",))
+        assert manifest_of(out)["rows"] == (60 if "--epochs=2" in options else 30)

@@ -89,6 +89,7 @@ def test_epochs_are_exact_and_copies_are_in_other_shards(sources, tmp_path):
         ({"epochs": 0.3}, {"epochs": 0.99}, (), (3, 20)),  # 19.8 are 20
         ({"max_examples": 4, "epochs": 1.5}, {"max_examples": 99}, (), (6, 20)),
         ({"max_tokens": 350}, {}, (), (3, 20)),
+        ({"epochs": 1}, {"epochs": 2.5}, (), (10, 50)),
         # Without mix_tokens the source that has the fewest for its weight is used whole.
         ({"weight": 1}, {"weight": 1}, (), (2, 20)),
         ({"weight": 1}, {"weight": 1, "epochs": 2.5}, (), (5, 50)),
@@ -106,6 +107,34 @@ def test_what_each_source_has(sources, tmp_path, ten, twenty, options, rows):
     assert [(of["rows"], of["trained_tokens"]) for of in found] == [(rows[0], 100 * rows[0]), (rows[1], 10 * rows[1])]
 
 
+def test_a_sample_is_of_any_records_as_the_seed_says(sources, tmp_path):
+    samples = []
+    for seed in (0, 2):
+        output = tmp_path / str(seed)
+        options = (f"--seed={seed}", "--direct_num_workers=1")
+        assert build(sources, output, {"ten": {"max_examples": 2}, "few": {"epochs": 0.1}}, *options) == 0
+        samples.append({name: sorted(found) for name, found in copies_of(output).items()})
+    assert samples == [
+        {"ten": ["ten-1", "ten-7"], "few": ["few-1", "few-11"]},
+        {"ten": ["ten-0", "ten-2"], "few": ["few-12", "few-16"]},
+    ]
+
+
+@pytest.mark.slow
+def test_source_may_have_many_small_files_and_many_copies(tmp_path):
+    """A shard has a block of each copy: with 130 copies of 4,096 files, 532,480 files."""
+    (tmp_path / "many").mkdir()
+    for number in range(4095):
+        (tmp_path / "many" / f"{number:04d}.jsonl").write_text("\n")
+    user = {"role": "user", "content": "many?"}
+    answers = [{"role": "assistant", "content": f"word {number}"} for number in range(900)]
+    last = write_jsonl(tmp_path / "many" / "9999.jsonl", [{"messages": [user, answer]} for answer in answers])
+    options = ("--shuffle=global", "--epochs=130", "--provenance", "--direct_num_workers=1", "--tokenizer", TOKENIZER)
+    assert chatmill("build", "--input", tmp_path / "many", *options, "--output", tmp_path / "out") == 0
+    rows = rows_of(tmp_path / "out")
+    assert len(rows) == 900 * 130 and {row["origin_file"] for row in rows} == {str(last)}
+
+
 def test_shares_are_those_of_trained_tokens(sources, tmp_path):
     weights = {"short": {"weight": 2}, "long": {"weight": 5}, "few": {"weight": 3, "epochs": 9.5}}
     packed = ("--packing=bfd", "--max_length=4096", "--mix_tokens=20000")
@@ -115,6 +144,7 @@ def test_shares_are_those_of_trained_tokens(sources, tmp_path):
     # In whole examples: each source is off by half of its longest one at most, in either direction.
     for found, wanted, longest in zip(tokens, (4000, 10000, 6000), (34, 604, 94), strict=True):
         assert abs(found - wanted) <= longest / 2
+    assert [round(of / sum(tokens), 2) for of in tokens] == [0.2, 0.5, 0.3]
     card, shares = (tmp_path / "one" / "README.md").read_text(), [f"{of / sum(tokens):.2%}" for of in tokens]
     asked = [f"weight {of} ({of}0.00% of trained tokens)" for of in (2, 5, 3)]
     asked[2] += ", epochs 9.5"

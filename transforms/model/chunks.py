@@ -83,7 +83,7 @@ class ChunksCoder(beam.coders.Coder):
         return pickle.loads(encoded)
 
     def estimate_size(self, value: Chunks[Any]) -> int:
-        return value.task.bytes
+        return min(value.task.bytes, 2**31 - 1)  # for Beam it is an int of C
 
     def is_deterministic(self) -> bool:
         return False
