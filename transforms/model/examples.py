@@ -226,7 +226,7 @@ class Text(msgspec.Struct, frozen=True, eq=False, gc=False):
         parts: the part of a turn that each span is, as its code in `rows.parts`; None if that is not asked for.
         with_stand_ins: the text with stand-ins for its added tokens, see `tokens.plain`, if it holds others that are to
             be plain text; None if there are none.
-        signature: the `chat.signatures.Signature` by which it was rendered, which comparing its turns needs too; None
+        signature: the `chat.traced.signatures.Signature` by which it was rendered, which comparing its turns needs too; None
             if there is none.
     """
 
@@ -337,11 +337,11 @@ def validation_limit(fraction: float) -> int:
 _NOT_OF_A_RECORD = (UserError, InputError, Unavailable, StoreError, MemoryError)
 
 
-def attempt(sources: list[Any], function: Callable[[Any], Any]) -> tuple[list[Any], list[Reject]]:
+def attempt(items: list[Any], function: Callable[[Any], Any]) -> tuple[list[Any], list[Reject]]:
     """Call a function with each record or example.
 
     Args:
-        sources: Records or Examples.
+        items: Records or Examples.
         function: takes one of them.
 
     Returns:
@@ -354,24 +354,24 @@ def attempt(sources: list[Any], function: Callable[[Any], Any]) -> tuple[list[An
     results: list[Any] = []
     rejects: dict[int, Reject] = {}
     failed: list[int] = []
-    for source in sources:
+    for item in items:
         try:
-            results.append(function(source))
+            results.append(function(item))
             continue
         except RecordError as error:
-            reject = source.rejected(error)
+            reject = item.rejected(error)
         except RecursionError as error:
-            reject = source.rejected(RecordError("nested_too_deeply", f"{error}"))
+            reject = item.rejected(RecordError("nested_too_deeply", f"{error}"))
         except _NOT_OF_A_RECORD:
             raise
         except Exception as error:  # whatever a record causes, it is that record's
             at = traceback.extract_tb(error.__traceback__)[-1]
             found = f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
-            reject = source.rejected(RecordError("malformed", found))
+            reject = item.rejected(RecordError("malformed", found))
         failed.append(len(results) + len(failed))
-        rejects.setdefault(source.position, reject)
+        rejects.setdefault(item.position, reject)
     if rejects:
-        done = np.delete(np.array([source.position for source in sources]), failed)
+        done = np.delete(np.array([item.position for item in items]), failed)
         results = [result for position, result in zip(done.tolist(), results, strict=True) if position not in rejects]
     return results, [*rejects.values()]
 
