@@ -226,8 +226,8 @@ class Text(msgspec.Struct, frozen=True, eq=False, gc=False):
         parts: the part of a turn that each span is, as its code in `rows.parts`; None if that is not asked for.
         with_stand_ins: the text with stand-ins for its added tokens, see `tokens.plain`, if it holds others that are to
             be plain text; None if there are none.
-        signature: the `chat.traced.signatures.Signature` by which it was rendered, which comparing its turns needs too; None
-            if there is none.
+        signature: the `chat.traced.signatures.Signature` by which it was rendered, which comparing its turns needs too;
+            None if there is none.
     """
 
     example: Example
