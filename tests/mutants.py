@@ -1308,4 +1308,37 @@ MUTANTS = [
         "the warning of turns not as at inference names the first record of a rare kind",
         "tests/unit/test_parity.py::test_report_names_the_first_record_of_the_most_frequent_difference",
     ),
+    # Of ten more, drawn from the source alone.
+    Mutant(
+        "subagents_are_one_conversation",
+        "transforms/inputs/traces/claude_code.py",
+        'chain = event.get("isSidechain"), event.get("agentId")',
+        'chain = event.get("isSidechain")',
+        "of sessions without parents, the messages of subagents that ran side by side are one conversation",
+        "tests/unit/test_traces.py::test_what_becomes_of_a_session",
+    ),
+    Mutant(
+        "run_of_a_part_has_two_examples",
+        "transforms/rows/columns.py",
+        "run_starts(codes, offsets_of(table.segment_lengths)[:-1])",
+        "run_starts(codes, table.offsets[:-1])",
+        "a run of a part goes on in the next example of a row",
+        "tests/unit/test_turn_parts.py::test_columns_say_of_each_label_which_part_it_is",
+    ),
+    Mutant(
+        "mix_counts_first_examples",
+        "transforms/corpus/index.py",
+        "np.bincount(facts.record_numbers(), batch.trained_tokens, len(firsts)).astype(np.int64)",
+        "batch.trained_tokens[firsts].astype(np.int64)",
+        "a mix counts the trained tokens of the first example of a record alone",
+        "tests/integration/test_mixes.py::test_what_each_source_has",
+    ),
+    Mutant(
+        "weight_in_the_prompt_counts",
+        "transforms/chat/spans/loss.py",
+        "if _weighted(conversation, first) is not None:",
+        "if _weighted(conversation) is not None:",
+        "a weight in the prompt changes what of the completion is trained on",
+        "tests/unit/test_renderings.py::test_records_become_what_is_written",
+    ),
 ]

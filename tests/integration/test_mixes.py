@@ -39,13 +39,14 @@ def sources(tmp_path_factory) -> Path:
             for i in range(size)
         ]
         write_jsonl(folder / f"{name}.jsonl", records)
+    (folder / "formatter.py").write_text("def twice(record):\n    return [record, record]\n")
     return folder
 
 
 def build(sources: Path, output: Path, of_sources: dict[str, dict[str, Any]], *options: object) -> int:
     entries = [{"name": name, "input": [f"{sources}/{name}.jsonl"], **own} for name, own in of_sources.items()]
     recipe = output.parent / f"{output.name}.yaml"
-    recipe.write_text(json.dumps({"shuffle": "global", "sources": entries}))
+    recipe.write_text(json.dumps({"shuffle": "global", "sources": entries}).replace("FOLDER", str(sources)))
     common = ("--tokenizer", TOKENIZER, "--split_bytes=9000", "--keep_columns=id")
     return chatmill("build", recipe, *common, "--output", output, *(options or ("--direct_num_workers=1",)))
 
@@ -98,6 +99,8 @@ def test_epochs_are_exact_and_copies_are_in_other_shards(sources, tmp_path):
         ({"weight": 1, "max_examples": 1}, {"weight": 1}, (), (1, 10)),
         ({"weight": 1}, {"weight": 3}, ("--mix_tokens=800",), (2, 60)),
         ({}, {}, ("--mix_tokens=600",), (5, 10)),
+        # Of a record of two examples both count.
+        ({"max_tokens": 499, "formatter": "FOLDER/formatter.py:twice"}, {"max_examples": 4}, (), (4, 4)),
     ],
 )
 def test_what_each_source_has(sources, tmp_path, ten, twenty, options, rows):

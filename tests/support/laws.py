@@ -178,6 +178,8 @@ class _Rows:
             lengths = np.diff(np.append(begins, offsets[-1]))
             expected = np.arange(offsets[-1]) - np.repeat(begins, lengths)
             yield "position_ids do not count from 0", self._rows_of(values["position_ids"] != expected, offsets)
+        if starts is not None and {"part_lengths", "part_kinds", "part_messages"} <= {*self._names}:
+            yield from self._broken_in_parts(offsets, starts)
         yield from self._broken_in_facts()
         found = {"rows": len(tokens), "tokens": int(tokens.sum())}
         found |= {} if trained is None else {"trained_tokens": int(trained.sum())}
@@ -197,6 +199,17 @@ class _Rows:
         self.lengths = np.diff(np.append(starts, offsets[-1]))
         self.counts = np.bincount(np.searchsorted(offsets, starts, "right") - 1, minlength=len(offsets) - 1)
         return starts
+
+    def _broken_in_parts(self, offsets: np.ndarray, starts: np.ndarray) -> Iterator[tuple[str, Any]]:
+        """Runs of parts add up to their rows, and are of one example, in which the next one is of another part."""
+        (lengths, of_rows), (kinds, _), (messages, _) = (
+            _flat(self.table[f"part_{name}"]) for name in ("lengths", "kinds", "messages")
+        )
+        ends = np.cumsum(lengths)
+        yield "its part_lengths do not add up to it", np.flatnonzero(np.append(0, ends)[of_rows] != offsets)
+        yield "a run of a part goes on in the next example", self._rows_of(np.setdiff1d(starts[1:], ends), offsets)
+        same = (kinds[1:] == kinds[:-1]) & (messages[1:] == messages[:-1]) & ~np.isin(ends[:-1], starts)
+        yield "two runs are of one part", self._rows_of(ends[:-1][same], offsets)
 
     def _broken_in_facts(self) -> Iterator[tuple[str, Any]]:
         """Of columns that are not of tokens: those of packed rows have a value for each example."""

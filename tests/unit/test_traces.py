@@ -202,7 +202,7 @@ def test_what_becomes_of_a_session(tmp_path, case):
         reason, words = case["rejected"]
         assert [(found, words in detail) for found, detail in rejects] == [(reason, True)]
     assert [drop.reason for drop in batch.outcomes.drops] == ([case["dropped"]] if "dropped" in case else [])
-    expected = [case["messages"]] if "messages" in case else []
+    expected = [case["messages"]] if "messages" in case else case.get("conversations", [])
     assert [example.content.messages for example in batch.examples] == expected
 
 

@@ -140,8 +140,8 @@ def decoded(ids: Any) -> str:
                                   ["--max_length=24", "--packing=wrapped", "--shift_labels"],
                                   ["--max_length=40", "--packing=none", "--truncation=windows"]])  # fmt: skip
 def test_columns_say_of_each_label_which_part_it_is(build, tmp_path, pack: list[str]):
-    chats = [[*THOUGHT, user("And 9?"), assistant("Nor is 9.")], THOUGHT, {"text": "The wheel turns"}]
-    columns = "--write_columns=input_ids,labels,part_lengths,part_kinds,part_messages"
+    chats = [[*THOUGHT, user("And 9?"), assistant("Nor is 9.")], THOUGHT, *[{"text": "The wheel turns"}] * 2]
+    columns = "--write_columns=input_ids,labels,seq_lengths,part_lengths,part_kinds,part_messages"
     rows, manifest = built(build, tmp_path, chats, columns, *pack)
     counts, text_of = dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, "")
     for row in rows:
