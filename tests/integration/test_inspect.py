@@ -121,6 +121,8 @@ def test_record_is_found_by_its_source(inspect, datasets):
     assert sorted(code for code, *_ in found) == [0, 2]
     (out,) = (out for code, out, _ in found if code == 0)
     assert f"/corpus.jsonl:{position}\n" in out and "Question 1?" in out
+    for split in ("train", "validation"):  # the end of a url, but from a slash
+        assert inspect("packed", f"--source=pus.jsonl:{position}", f"--split={split}")[0] == 2
     (err,) = (err for code, _, err in found if code == 2)
     assert "nothing in validation or the rejects comes from" in err and "A position is the byte" in err
     reject = (datasets / "corpus.jsonl").read_bytes().index(b'{"id": "n2"')

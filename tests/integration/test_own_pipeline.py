@@ -21,7 +21,6 @@ from support.command_line import chatmill
 from support.datasets import (
     assert_statistics_add_up,
     digests,
-    exceptions_of,
     manifest_of,
     rejects_of,
     rows_of,
@@ -141,15 +140,6 @@ def test_job_and_layout_are_recorded(finished):
     shard = pq.read_schema(finished / manifest["shards"][0]["path"]).metadata[b"chatmill"]
     assert json.loads(shard) == manifest["layout"] | {"tokenizer": job["tokenizer"]}
     assert_statistics_add_up(manifest)
-
-
-def test_records_that_are_left_out_are_listed_with_their_columns(finished):
-    content = Path(SUPPORT).read_bytes()
-    lines = [line for line in exceptions_of(finished) if line["reason"] == "short"]
-    assert len(lines) == manifest_of(finished)["records"]["dropped"]["short"] > 0
-    for line in lines:
-        record = json.loads(content[line["origin_position"] :].partition(b"\n")[0])
-        assert json.loads(line["columns"]) == {"id": record["id"]}
 
 
 def test_it_is_a_dataset_as_any_other(finished, tmp_path, capsys):

@@ -406,10 +406,16 @@ def test_a_template_that_prints_the_date_prints_the_same_in_a_resumed_run(build,
     now = json.loads((work_in(tmp_path / "out") / "job.json").read_text())["now"]
     assert now
     time.sleep(1.1)
+    another = "--now=2020-02-29T01:02:03"
+    refused = build(*options, another)
+    assert (refused.code, f"now was {now} and is 2020-02-29T01:02:03" in refused.err) == (2, True), refused.err
     assert build(*options, "--max_reject_fraction=1").code == 0
     assert manifest_of(tmp_path / "out")["job"]["now"] == now
+    new = write_jsonl(tmp_path / "new.jsonl", [{"text": "one"}])
+    refused = build(*options, f"--input={new}", another, "--append")
+    assert (refused.code, f"now was {now} and is 2020-02-29T01:02:03" in refused.err) == (2, True), refused.err
     fixed = [*options_for(corpus, tmp_path / "fixed"), f"--chat_template={template}", "--max_reject_fraction=1"]
-    assert build(*fixed, "--now=2020-02-29T01:02:03").code == 0
+    assert build(*fixed, another).code == 0
     from transformers import AutoTokenizer
 
     first = rows_of(tmp_path / "fixed")[0]["input_ids"]

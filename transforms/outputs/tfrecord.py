@@ -82,16 +82,20 @@ def _computed_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _features(name: str, column: pa.Array) -> Iterator[tuple[bytes, bytes | memoryview]]:
     """Encode an entry of Features.feature for each row: what precedes its values, and its values."""
-    is_list = pa.types.is_list(column.type)
-    if pa.types.is_string(column.type.value_type if is_list else column.type):
+    if pa.types.is_string(column.type):
         start = _start_of_feature(name, _BYTES_LIST)
-        for found in column.to_pylist():
-            texts = found if is_list else [] if found is None else [found]
-            encoded_texts = [(text or "").encode() for text in texts]  # a list of bytes has no nulls
-            joined = b"".join([_start_of_field(1, len(text)) + text for text in encoded_texts])
-            yield start(len(joined)), joined
+        for text in column.to_pylist():
+            content = None if text is None else text.encode()
+            yield start(len(content or b""), content is not None), content or b""
         return
-    if is_list:
+    if pa.types.is_list(column.type) and pa.types.is_string(column.type.value_type):
+        start = _start_of_feature(name, _BYTES_LIST)
+        for texts in column.to_pylist():
+            values = [(text or "").encode() for text in texts]  # a list of bytes has no nulls
+            content = b"".join([_start_of_field(1, len(value)) + value for value in values])
+            yield start(len(content), False), content
+        return
+    if pa.types.is_list(column.type):
         values = column.values.to_numpy(zero_copy_only=False)
         offsets = column.offsets.to_numpy()
     else:
@@ -103,20 +107,21 @@ def _features(name: str, column: pa.Array) -> Iterator[tuple[bytes, bytes | memo
     edges = offsets_of_values[offsets]
     content, at = encoded.data, edges.tolist()
     for begin, end in itertools.pairwise(at):
-        yield start(end - begin), content[begin:end]
+        yield start(end - begin, True), content[begin:end]
 
 
-def _start_of_feature(name: str, kind: int) -> Callable[[int], bytes]:
+def _start_of_feature(name: str, kind: int) -> Callable[[int, bool], bytes]:
     """Make a function of what precedes the values of a feature, {1: name, 2: {kind: {1: values}}}.
 
-    It takes the number of bytes of the values: of integers, or of strings, each of which has a tag and a length.
+    It takes the number of bytes of the values, and whether the last tag and length precede them. They do not if there
+    are no values, or if each of several strings has its own.
     """
     key = name.encode()
     key = _start_of_field(1, len(key)) + key
 
     @functools.cache
-    def start(size: int) -> bytes:
-        written = _start_of_field(1, size) if kind == _INT64_LIST else b""
+    def start(size: int, is_tagged: bool) -> bytes:
+        written = _start_of_field(1, size) if is_tagged else b""
         size += len(written)
         for number, before in ((kind, b""), (2, key), (1, b"")):
             field = before + _start_of_field(number, size)

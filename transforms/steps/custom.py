@@ -5,9 +5,8 @@ from __future__ import annotations
 import inspect
 import pickle
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain, groupby
-from operator import attrgetter
 from typing import Any, TypeAlias
 
 import msgspec
@@ -15,30 +14,44 @@ import msgspec
 from transforms.base.errors import ParameterError, RecordError, call_user_function
 from transforms.model.batches import Examples
 from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, TokenRow, attempt
+from transforms.model.outcomes import Drop
 from transforms.steps.base import Step
 
 MapFunction: TypeAlias = Callable[[Example], Example | list[Example] | None]
-_position_of = attrgetter("position")
+
+
+class _Filter:
+    def __init__(self, keep: Callable[[Example], bool], reason: str):
+        self._keep = keep
+        self._reason = reason
+
+    def __call__(self, batch: Examples) -> Examples:
+        judged, rejects = attempt(batch.examples, self._judged)
+        kept = [example for example, is_kept in judged if is_kept]
+        outcomes = batch.outcomes.reject(rejects)
+        outcomes = outcomes.drop(_drops([example for example, _ in judged], kept, self._reason))
+        return batch.succeeded_by(Examples, outcomes, examples=kept)
+
+    def _judged(self, example: Example) -> tuple[Example, bool]:
+        return example, call_user_function(lambda given: bool(self._keep(given)), _with_own_tools(example), "filter")
 
 
 class _Map:
-    """Replaces examples by what a function returns. reason: why a record without one is dropped."""
-
-    def __init__(self, function: Callable[[Example], Any], reason: str = "filtered"):
+    def __init__(self, function: MapFunction):
         self._function = function
-        self._reason = reason
 
     def __call__(self, batch: Examples) -> Examples:
         replaced, rejects = attempt(batch.examples, self._replacements)
         examples = [
             example if example.number == number else msgspec.structs.replace(example, number=number)
-            for _, of_record in groupby(chain.from_iterable(replaced), key=_position_of)
+            for _, of_record in groupby(chain.from_iterable(replaced), key=lambda example: example.position)
             for number, example in enumerate(of_record)
         ]
-        left = {*map(_position_of, examples), *map(_position_of, rejects)}
-        without = (one for one in batch.examples if one.position not in left)
-        drops = (next(of_record).dropped(self._reason) for _, of_record in groupby(without, key=_position_of))
-        return batch.succeeded_by(Examples, batch.outcomes.reject(rejects).drop(drops), examples=examples)
+        outcomes = batch.outcomes.reject(rejects)
+        rejected = {reject.position for reject in rejects}
+        mapped = [example for example in batch.examples if example.position not in rejected]
+        outcomes = outcomes.drop(_drops(mapped, examples, "filtered"))
+        return batch.succeeded_by(Examples, outcomes, examples=examples)
 
     def _replacements(self, example: Example) -> list[Example]:
         replaced = call_user_function(self._function, _with_own_tools(example), "map")
@@ -62,14 +75,6 @@ class _Map:
         return replaced
 
 
-class _Filter(_Map):
-    """Leaves out the examples for which a function returns false."""
-
-    def _replacements(self, example: Example) -> list[Example]:
-        is_kept = call_user_function(lambda given: bool(self._function(given)), _with_own_tools(example), "filter")
-        return [example] if is_kept else []
-
-
 class FilterExamples(Step):
     """Keep the examples for which a function returns true; count the others as dropped.
 
@@ -89,7 +94,7 @@ class FilterExamples(Step):
         _check_callable("keep", keep)
         if not isinstance(reason, str) or not re.fullmatch("[a-z][a-z0-9_]*", reason):
             raise ParameterError("reason", reason, "expected a name in snake_case, such as too_short.")
-        super().__init__(_Filter, function=keep, reason=reason)
+        super().__init__(_Filter, keep=keep, reason=reason)
 
 
 class MapExamples(Step):
@@ -126,3 +131,11 @@ def _check_callable(parameter: str, value: object) -> None:
     is_lazy = inspect.iscoroutinefunction(value) or inspect.isgeneratorfunction(value)
     if not callable(value) or is_lazy:
         raise ParameterError(parameter, value, "expected a function of an Example, without async or yield.")
+
+
+def _drops(examples: list[Example], kept: list[Example], reason: str) -> Iterator[Drop]:
+    """Yield the drop of each record without an example that is kept."""
+    positions = {example.position for example in kept}
+    for position, of_record in groupby(examples, key=lambda example: example.position):
+        if position not in positions:
+            yield next(of_record).dropped(reason)
