@@ -34,17 +34,21 @@ class File:
 
 
 class _NoPipeline:
-    """Takes the steps of a pipeline and makes none of them: it is enough that the files are listed."""
+    """Takes the steps of a pipeline and makes none of them. files: what its tasks are made of, which is enough."""
 
-    def __or__(self, step: object) -> _NoPipeline:
+    files: list[Any]
+
+    def __or__(self, step: Any) -> _NoPipeline:
+        if step.label == "tasks":
+            self.files = step.transform.args[0]
         return self
 
 
 def listed(patterns: str | Sequence[str] | Mapping[str, Any], *splits: str, **options: Any) -> list[Any]:
     """Return the input files that patterns name."""
-    read = ReadConversations(patterns, split=splits, **options)
-    read.expand(_NoPipeline())
-    return read.files
+    pipeline = _NoPipeline()
+    ReadConversations(patterns, split=splits, **options).expand(pipeline)
+    return pipeline.files
 
 
 def urls_of(pattern: object, *splits: str, **options: Any) -> list[str]:
