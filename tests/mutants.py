@@ -1373,4 +1373,28 @@ MUTANTS = [
         "inspect --source a.jsonl:0 shows a record of data.jsonl, too",
         "tests/integration/test_inspect.py::test_record_is_found_by_its_source",
     ),
+    Mutant(
+        "duplicate_has_columns_of_another",
+        "transforms/corpus/receive.py",
+        "facts.columns_of(first_rows[dropped])",
+        "facts.columns_of(dropped)",
+        "records/ has the kept columns of another record than the duplicate, if one before it has several examples",
+        "tests/integration/test_duplicates.py::test_records_of_several_examples_are_the_same_if_all_of_these_are",
+    ),
+    Mutant(
+        "border_of_examples_does_not_count",
+        "transforms/corpus/index.py",
+        "if stop > first + 1:",
+        "if stop > len(offsets):",
+        "records of several examples are duplicates if their tokens are the same, wherever the examples end",
+        "tests/integration/test_duplicates.py::test_records_of_several_examples_are_the_same_if_all_of_these_are",
+    ),
+    Mutant(
+        "one_example_of_a_record_is_dropped",
+        "transforms/corpus/receive.py",
+        "np.isin(facts.record_numbers(), dropped)",
+        "np.isin(np.arange(len(facts.positions)), dropped)",
+        "of a record that is dropped, or of another one, examples are in the dataset",
+        "tests/integration/test_duplicates.py::test_records_of_several_examples_are_the_same_if_all_of_these_are",
+    ),
 ]

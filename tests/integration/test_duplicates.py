@@ -111,6 +111,21 @@ def test_shuffled_dataset_keeps_the_same_records(recipe, built, tmp_path):
     assert broken_laws(shuffled) == []
 
 
+def test_records_of_several_examples_are_the_same_if_all_of_these_are(tmp_path):
+    ids = {"a": [[5, 6], [7]], "b": [[5], [6, 7]], "c": [[5, 6], [7]], "d": [[5, 6]], "e": [[5, 6]]}
+    records = [
+        {"id": id, "rows": [{"input_ids": row, "labels": row} for row in of_record]} for id, of_record in ids.items()
+    ]
+    (tmp_path / "rows.py").write_text("def rows(record):\n    return record['rows']\n")
+    common = ("--tokenizer", TOKENIZER, "--direct_num_workers=1", "--keep_columns=id", "--dedup=exact")
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", records)
+    formatter = ("--formatter", f"{tmp_path}/rows.py:rows")
+    assert chatmill("build", "--input", corpus, *common, *formatter, "--output", tmp_path / "out") == 0
+    found = [(row["id"], row["input_ids"]) for row in rows_of(tmp_path / "out")]
+    assert found == [(id, row) for id in "abd" for row in ids[id]]
+    assert [json.loads(line["columns"]) for line in exceptions_of(tmp_path / "out")] == [{"id": "c"}, {"id": "e"}]
+
+
 CHATS_OF_FILES = {"a": range(1, 21), "b": [5, *range(21, 31), 21, 6], "c": [30, 5, 31]}
 
 
