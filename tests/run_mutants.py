@@ -1,4 +1,4 @@
-"""Put the mutants of tests/mutants.py into copies of the project, one in each, and run the tests that should see them.
+"""Put the mutants of tests/mutants.txt into copies of the project, one in each, and run the tests that should see them.
 
     .venv/bin/python tests/run_mutants.py [--check] [-j N] [NAME ..]
 
@@ -22,8 +22,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from mutants import MUTANTS, Mutant
-
 ROOT = Path(__file__).resolve().parent.parent
 FEWEST = 60
 # What no test reads, or each copy makes anew.
@@ -32,6 +30,35 @@ _KILLER = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", re.MULTILINE)
 # A mutant may never end: its tests have this many seconds more than all tests took without a mutant.
 _SECONDS_MORE = 120
 _IMPORTS = "import pipeline, transforms; print(pipeline.__file__, transforms.__file__)"
+
+
+class Mutant(NamedTuple):
+    """A mistake in one place.
+
+    name: by which it is run. file: in which it is. old: the source text that it replaces, which the file has once.
+    new: what is there instead. tests: files of tests, or tests in them, that should see it.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+def read_mutant(block: str) -> Mutant:
+    """Read a block of tests/mutants.txt."""
+    first, second, *lines = block.splitlines()
+    file, _, tests = second.partition(" ")
+    old, new = ("\n".join(line[2:] for line in lines if line.startswith(sign)) for sign in "-+")
+    return Mutant(first.partition(":")[0], file, old, new, tests)
+
+
+MUTANTS = [
+    read_mutant(block)
+    for block in (ROOT / "tests" / "mutants.txt").read_text(encoding="utf-8").split("\n\n")
+    if not block.startswith("#")
+]
 
 
 class Run(NamedTuple):

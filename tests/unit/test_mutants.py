@@ -1,11 +1,8 @@
-"""Mutants (tests/mutants.py) apply to the code as it is; `tests/run_mutants.py` runs the tests that should see them."""
+"""Mutants (tests/mutants.txt) apply to the code as it is; tests/run_mutants.py runs the tests that should see them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from mutants import MUTANTS
-from run_mutants import problems
+from run_mutants import MUTANTS, problems
 
 
 def test_each_mutant_applies_to_one_place_and_there_are_at_least_sixty():
@@ -13,7 +10,7 @@ def test_each_mutant_applies_to_one_place_and_there_are_at_least_sixty():
 
 
 def test_mutant_that_does_not_apply_is_a_problem_and_so_are_too_few():
-    gone, many = replace(MUTANTS[0], old="what is nowhere"), replace(MUTANTS[1], old="\n")
+    gone, many = MUTANTS[0]._replace(old="what is nowhere"), MUTANTS[1]._replace(old="\n")
     where = "its text is {} times in {}; expected once. Write its like."
     lines = problems([gone, many])
     assert lines[0] == "there are 2 mutants; expected at least 60"
