@@ -16,7 +16,6 @@ from pipeline.cli.sources import Source, inputs_of, with_all_inputs
 from pipeline.growth.increments import forget, is_unclean, planned_files, select
 from pipeline.job.job_json import Job
 from pipeline.job.pinning import check_appendable, pin
-from pipeline.local.fork_server import ForkServer
 from pipeline.runners import runner_of
 from transforms.base.errors import UserError
 from transforms.base.phrases import counted
@@ -46,7 +45,6 @@ def append(
     options: Options,
     sources: Sequence[Source],
     beam_flags: Sequence[str] = (),
-    server: ForkServer | None = None,
     accepts: Accepts | None = None,
 ) -> Appended:
     """Add what is new in the inputs to a dataset; if there is none yet, it begins. A dry run only says what is new.
@@ -55,7 +53,6 @@ def append(
         options: of the build.
         sources: of read_sources.
         beam_flags: options of Beam, as arguments.
-        server: forks the workers, if the launcher cannot.
         accepts: which files may be added, if some may be still to come: then one increment is built, and the others
             later; None if all are there.
 
@@ -95,7 +92,7 @@ def append(
         if was_held:
             # What another one took meanwhile may have changed since.
             listed = inputs_of(sources, folder, accepts=accepts and is_to_add)
-        growth = _Growth(options, sources, beam_flags, server, folder, listed)
+        growth = _Growth(options, sources, beam_flags, folder, listed)
         return growth.run(builds_one=accepts is not None)
 
 
@@ -107,14 +104,12 @@ class _Growth:
         options: Options,
         sources: Sequence[Source],
         beam_flags: Sequence[str],
-        server: ForkServer | None,
         folder: Folder,
         listed: Sequence[InputFile],
     ):
         self._options = options
         self._sources = sources
         self._beam_flags = beam_flags
-        self._server = server
         self._folder = folder
         self._listed = listed
 
@@ -147,7 +142,7 @@ class _Growth:
             finish_commit(self._folder, version, self._options.report)
 
     def _pinned(self, new: Sequence[InputFile], version: Version | None) -> Job:
-        return pin(self._options, self._sources, new, self._server, self._folder, version)
+        return pin(self._options, self._sources, new, self._folder, version)
 
     def _unfinished(self, job: Job, version: Version | None) -> list[InputFile]:
         """The files of an increment that was begun, if they are all there unchanged, and new; none if there is none."""
@@ -182,7 +177,6 @@ class _Growth:
             folder,
             parse_beam_options(for_runner, self._beam_flags),  # a run sets its number of workers there
             for_runner,
-            self._server,
             Change(version.number, "append") if version else Change(),
         )
         if message:

@@ -18,7 +18,6 @@ from pipeline.cli.sources import Source, with_all_inputs
 from pipeline.growth.increments import begun_since_commit, is_unclean
 from pipeline.job.job_json import differences_of_inputs, differences_without_inputs, job_of
 from pipeline.job.temporary import temporary_folder
-from pipeline.local.fork_server import ForkServer, fork_server
 from pipeline.runners import runner_of
 from pipeline.viewing.summary import print_summary
 from transforms.base.errors import ParameterError, StoreError, Unavailable, UserError
@@ -51,10 +50,10 @@ def launch(options: Options, sources: Sequence[Source], beam_flags: Sequence[str
         Unavailable: if a store or a cluster does not answer.
     """
     for_runner = with_all_inputs(options, sources)
-    with environment(for_runner) as server:
+    with environment(for_runner):
         result: dict[str, Any] = {"status": "failed", "output": options.output}
         try:
-            result |= _launch(options, sources, for_runner, beam_flags, server)
+            result |= _launch(options, sources, for_runner, beam_flags)
         except BaseException as error:
             result["error"] = error_text(error)
             raise
@@ -64,23 +63,17 @@ def launch(options: Options, sources: Sequence[Source], beam_flags: Sequence[str
 
 
 @contextmanager
-def environment(options: Options) -> Iterator[ForkServer | None]:
+def environment(options: Options) -> Iterator[None]:
     """Inside, temporary files are in a folder of their own, and only what is needed of transformers is imported.
 
     Args:
         options: with all inputs of the sources, and a formatter if one has one.
-
-    Yields:
-        What forks the workers, if this process cannot.
     """
     if options.formatter is None:  # a formatter may be a model
         os.environ.setdefault(ONLY_TOKENIZERS, "1")
-    with (
-        # A cluster may need what is there after this process has ended.
-        temporary_folder() if runner_of(options.runner).has_our_workers else nullcontext(),
-        fork_server(options) as server,  # before anything has a client of a store
-    ):
-        yield server
+    # A cluster may need what is there after this process has ended.
+    with temporary_folder() if runner_of(options.runner).has_our_workers else nullcontext():
+        yield
 
 
 def _launch(
@@ -88,7 +81,6 @@ def _launch(
     sources: Sequence[Source],
     for_runner: Options,
     beam_flags: Sequence[str],
-    server: ForkServer | None,
 ) -> dict[str, Any]:
     """Build the dataset, unless it is finished. Returns what the result has of it.
 
@@ -98,7 +90,7 @@ def _launch(
     check_output(options)
     check_stores(for_runner)
     if options.append:
-        return _append(options, folder, sources, beam_flags, server)
+        return _append(options, folder, sources, beam_flags)
     try:
         status, manifest = "done_before", None if options.overwrite else _finished_manifest(options, folder, sources)
     except StoreError as error:
@@ -106,7 +98,7 @@ def _launch(
             check_free(folder, options.overwrite)
         raise error.as_user_error(f"--output {options.output}: it cannot be written ({error.reason}).") from None
     if manifest is None:
-        status, manifest = _build(options, folder, sources, for_runner, beam_flags, server)
+        status, manifest = _build(options, folder, sources, for_runner, beam_flags)
     if manifest is None:
         return {"status": status}
     if options.expire_replaced and status == "done":
@@ -117,15 +109,13 @@ def _launch(
     return {"status": status} | sums(manifest)
 
 
-def _append(
-    options: Options, folder: Folder, sources: Sequence[Source], beam_flags: Sequence[str], server: ForkServer | None
-) -> dict[str, Any]:
+def _append(options: Options, folder: Folder, sources: Sequence[Source], beam_flags: Sequence[str]) -> dict[str, Any]:
     """Add what is new to the dataset. Returns what the result has of it."""
     from pipeline.growth.append import Appended, append
     from pipeline.growth.every import append_every
 
     def add(accepts: Accepts | None = None) -> Appended:
-        _, manifest, added = appended = append(options, sources, beam_flags, server, accepts)
+        _, manifest, added = appended = append(options, sources, beam_flags, accepts)
         if manifest and added and not options.every:
             print_summary(folder, manifest, options.max_reject_fraction)
         if manifest and (added or not options.every):
@@ -197,21 +187,17 @@ def _build(
     sources: Sequence[Source],
     for_runner: Options,
     beam_flags: Sequence[str],
-    server: ForkServer | None,
 ) -> tuple[str, dict[str, Any] | None]:
     """Plan the job and run it. Returns the status, and the manifest if the job is done."""
     import_beam()
-    from apache_beam.options.pipeline_options import DirectOptions
-
     from pipeline.job.prepare import prepare
     from pipeline.job.run import parse_beam_options, run_job
 
     runner_options = parse_beam_options(for_runner, beam_flags)
     _warn_of_layout(options)
-    has_workers = runner_options.view_as(DirectOptions).direct_num_workers > 1  # 0: the size of the job decides
     with Lock(folder.lock, options.output) as lock:
         try:
-            prepared = prepare(options, folder, sources, server if has_workers else None, lock)
+            prepared = prepare(options, folder, sources, lock)
         except StoreError as error:
             raise error.as_user_error(str(error)) from None
         if prepared is None:
@@ -219,7 +205,7 @@ def _build(
                 raise Unavailable(f"{folder.output}: the dataset was removed meanwhile. Run the same command again.")
             return "done_before", _finished(options, folder, sources, version)
         job, of_increment, change = prepared
-        status, message = run_job(job, of_increment, runner_options, for_runner, server, change)
+        status, message = run_job(job, of_increment, runner_options, for_runner, change)
     if status != "done":
         print(f"chatmill: {message}", file=sys.stderr)
         return status, None

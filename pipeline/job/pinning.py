@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pipeline.cli.options import Options
 from pipeline.cli.sources import Source
 from pipeline.job.job_json import Job, differences, differences_without_inputs, job_of, job_sources, mix_of, read_job
-from pipeline.local.fork_server import ForkServer
 from transforms.base.errors import UserError
 from transforms.dataset.layout import Folder, check_format, check_free, check_no_links
 from transforms.dataset.versions import Version, newest
@@ -21,7 +20,6 @@ def pin(
     options: Options,
     sources: Sequence[Source],
     new: Sequence[InputFile],
-    server: ForkServer | None,
     folder: Folder,
     version: Version | None,
 ) -> Job:
@@ -31,7 +29,6 @@ def pin(
         options: of the build.
         sources: of read_sources.
         new: the files to add, whose first records are looked at before the first commit.
-        server: loads the tokenizer for the workers at the same time.
         folder: of the dataset.
         version: the newest one; None if there is none.
 
@@ -41,7 +38,7 @@ def pin(
     """
     from pipeline.job.prepare import at_the_time_of, output_errors, read_materials, resolve, store, stored_materials
 
-    materials = read_materials(options, sources, server)
+    materials = read_materials(options, sources)
     with output_errors(options):
         check_free(folder)
         # Later, nobody could follow an advice on the first records: the build rejects what does not fit.

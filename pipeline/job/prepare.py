@@ -37,7 +37,6 @@ from pipeline.job.tokenizer_source import (
     resolve_template,
     unknown_stop_tokens,
 )
-from pipeline.local.fork_server import ForkServer
 from transforms.base.errors import RecordDropped, RecordError, StoreError, UserError
 from transforms.base.phrases import counted
 from transforms.chat.rendering.template import NO_TEMPLATE, ChatTemplate, reads_clock
@@ -81,7 +80,6 @@ def prepare(
     options: Options,
     folder: Folder,
     sources: Sequence[Source],
-    server: ForkServer | None = None,
     lock: Lock | None = None,
 ) -> Prepared | None:
     """Plan a build and store it, or find it there unfinished.
@@ -92,7 +90,6 @@ def prepare(
         options: the options of the build.
         folder: the folder of the dataset.
         sources: of read_sources.
-        server: loads the tokenizer for the workers at the same time.
         lock: is taken before anything is written.
 
     Returns:
@@ -106,7 +103,7 @@ def prepare(
     with output_errors(options):
         begun_from_hub = {} if options.overwrite else _begun_from_hub(folder, sources)
     files = inputs_of(sources, folder, begun_from_hub)
-    materials = read_materials(options, sources, server)
+    materials = read_materials(options, sources)
     with output_errors(options):
         check_free(folder, options.overwrite)
         job, warnings = resolve(options, sources, files, materials)
@@ -208,13 +205,12 @@ class Materials(NamedTuple):
     evaluations: bytes | None = None
 
 
-def read_materials(options: Options, sources: Sequence[Source], server: ForkServer | None) -> Materials:
+def read_materials(options: Options, sources: Sequence[Source]) -> Materials:
     """Read the tokenizer, the formatters and the evaluation sets.
 
     Args:
         options: of the build.
         sources: of read_sources.
-        server: loads the tokenizer for the workers at the same time.
 
     Raises:
         UserError: if one of them is not there, or of no use.
@@ -222,8 +218,6 @@ def read_materials(options: Options, sources: Sequence[Source], server: ForkServ
     """
     show_phase(f"reading the tokenizer {options.tokenizer}")
     tokenizer = read_tokenizer_files(options.tokenizer)
-    if server:
-        server.load(tokenizer)
     evaluations = read_evaluation_sets(options.decontaminate) if options.decontaminate else None
     return Materials(tokenizer, _formatter_source(options.formatter), _formatters_of(sources), evaluations)
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import apache_beam as beam
 import msgspec
@@ -36,9 +36,6 @@ from transforms.steps.failures import failures_written_to, last_failure
 from transforms.steps.reports import reports_written_to
 from transforms.storage.files import exists
 from transforms.storage.writing import remove
-
-if TYPE_CHECKING:
-    from pipeline.local.fork_server import ForkServer
 
 # One of our errors in a worker's traceback: up to where Beam names the step, or Python the next exception. The class is
 # the one that is raised for it: the arguments of the others are not in the text.
@@ -106,7 +103,6 @@ def run_job(
     folder: Folder,
     beam_options: PipelineOptions,
     options: Options,
-    server: ForkServer | None,
     change: Change,
 ) -> tuple[str, str]:
     """Run the job until it ends, or until it is submitted.
@@ -116,7 +112,6 @@ def run_job(
         folder: of the increment.
         beam_options: of parse_beam_options.
         options: of this run, beyond the job: budgets, engine, report.
-        server: forks the workers of a local runner, if the launcher cannot.
         change: what its commit does.
 
     Returns:
@@ -134,7 +129,7 @@ def run_job(
         held_to(folder.stored(msgspec.to_builtins(job))),
         _noticing_removal(folder),
         TemporaryDirectory() if runner.has_our_workers else nullcontext() as reports,
-        runner.started(job, folder, beam_options, options, server, reports) as beam_runner,
+        runner.started(job, folder, beam_options, options, reports) as beam_runner,
         stopping_all_processes() as handle_signals,
         nullcontext() if template else ReportProgress(job, folder, reports),
     ):

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.util import get_temp_dir
 
 _PREFIX = "chatmill-run-"
 
@@ -18,6 +19,7 @@ def temporary_folder() -> Iterator[str]:
     Yields:
         The path of the folder, which is removed at the end.
     """
+    get_temp_dir()  # of multiprocessing, which is for all runs of this process
     before = tempfile.tempdir, os.environ.get("TMPDIR")
     with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as folder:
         tempfile.tempdir = os.environ["TMPDIR"] = folder
@@ -35,3 +37,4 @@ def remove_temporary_folder() -> None:
     folder = tempfile.gettempdir()
     if os.path.basename(folder).startswith(_PREFIX):
         shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(get_temp_dir(), ignore_errors=True)

@@ -27,6 +27,8 @@ class _DirectRunner(Runner):
             raise UserError(
                 f"--direct_num_workers {direct.direct_num_workers}: expected 1 or more, or 0, which chooses."
             )
+        if direct.direct_running_mode == "multi_threading":
+            raise UserError("--direct_running_mode multi_threading: expected in_memory or multi_processing.")
         if not any(flag.startswith("--direct_running_mode") for flag in flags):
             direct.direct_running_mode = None
         elif direct.direct_running_mode == "in_memory" and direct.direct_num_workers > 1:
@@ -37,7 +39,7 @@ class _DirectRunner(Runner):
         return beam_options
 
     def started(self, *of_run: Any) -> AbstractContextManager[Any]:
-        from pipeline.local.worker_processes import local_runner
+        from pipeline.workers import local_runner
 
         return local_runner(*of_run)
 

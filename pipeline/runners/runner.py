@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from pipeline.cli.options import Options
     from pipeline.job.job_json import Job
-    from pipeline.local.fork_server import ForkServer
     from transforms.dataset.layout import Folder
 
     # From flags to Beam's options, and its runner.
@@ -63,7 +62,6 @@ class Runner:
         folder: Folder,
         beam_options: PipelineOptions,
         options: Options,
-        server: ForkServer | None,
         reports: str | None,
     ) -> AbstractContextManager[Any]:
         """Start what a pipeline needs; inside the context, it can run one.
@@ -73,7 +71,6 @@ class Runner:
             folder: of the increment.
             beam_options: of this run; what depends on the size of the job is set in them.
             options: ours.
-            server: forks the workers of a runner that has ours, if this process cannot.
             reports: the folder in which such workers write down where they are; None if there are none.
 
         Yields:

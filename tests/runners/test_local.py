@@ -1,4 +1,4 @@
-"""Beam's local runner: its errors, also if Beam lacks an internal that our workers need."""
+"""The workers of this machine, on which Beam's in-memory runner runs a build, and their errors."""
 
 from __future__ import annotations
 
@@ -11,30 +11,42 @@ from pathlib import Path
 
 import pytest
 
-from support.datasets import build_in_process, work_in
+from support.datasets import build_in_process, manifest_of, work_in, write_jsonl
 from support.paths import CHATS, ROOT, TOKENIZER
 
 JOB = [f"--input={CHATS}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--split_bytes=200000"]
 
-# A build in a Beam that does not have one of the internals.
-OTHER_BEAM = """
-import sys
-from apache_beam.runners.portability.fn_api_runner import worker_handlers
-del worker_handlers.GrpcWorkerHandler
-from pipeline import main
-sys.exit(main(sys.argv[1:]))
+# A worker waits at its first record until the other one has come, too. The launcher looks at the first records alone.
+MEETING = """
+import os, time
+from pathlib import Path
+import psutil
+
+def meet(record):
+    folder, end = Path({folder!r}), time.monotonic() + 60
+    if int(record["prompt"]) >= 1000:
+        (folder / str(os.getpid())).touch()
+        while len([*folder.iterdir()]) < 2:
+            if time.monotonic() > end:
+                os._exit(9)
+            time.sleep(0.01)
+        for process in (psutil.Process(), *psutil.Process().parents()[:2]):
+            assert not [each for each in process.net_connections("inet") if each.status == "LISTEN"]
+    return record
 """
 
 
-def build_with_other_beam(*options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", OTHER_BEAM, *options]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
-
-
-def test_one_worker_needs_no_internals_and_gives_no_warning(tmp_path):
-    done = build_with_other_beam(*JOB, f"--output={tmp_path}/out", "--direct_num_workers=1")
+def test_as_many_tasks_run_at_once_as_there_are_workers_and_no_process_of_a_build_is_a_server(tmp_path):
+    """That Beam's in-memory runner gives all tasks to the workers at once is no contract of Beam's."""
+    (tmp_path / "workers").mkdir()
+    (tmp_path / "formatter.py").write_text(MEETING.format(folder=f"{tmp_path}/workers"))
+    write_jsonl(tmp_path / "in.jsonl", [{"prompt": f"{i}", "completion": "yes"} for i in range(2_000)])
+    options = [f"--input={tmp_path}/in.jsonl", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out"]
+    options += [f"--formatter={tmp_path}/formatter.py:meet", "--direct_num_workers=2", "--split_bytes=10000"]
+    done = build_in_process(*options)
     assert done.returncode == 0, done.stderr
-    assert "warning" not in done.stderr
+    assert len([*(tmp_path / "workers").iterdir()]) == 2
+    assert manifest_of(tmp_path / "out")["records"]["kept"] == 2_000
 
 
 def test_the_garbage_of_a_build_is_collected_in_the_process_that_goes_on(tmp_path):
@@ -113,10 +125,3 @@ def test_error_of_a_worker_is_found_in_the_traceback_if_there_is_no_file(corrupt
     assert done.stderr.startswith(f"chatmill: {plain}: the gzip stream is corrupt or cut short")
     assert done.stderr.count("\n") == 1
     assert not [*(work_in(plain.parents[1] / "out") / "failures").iterdir()]
-
-
-def test_beams_own_worker_also_reports_its_error_by_a_file(corrupt_file):
-    done = build_with_other_beam(*options_for(corrupt_file))
-    assert done.returncode == 1
-    shown = done.stderr[done.stderr.rindex("chatmill: ") :]  # after the tracebacks that Beam's worker prints
-    assert shown.startswith(f"chatmill: {corrupt_file}: the gzip stream is corrupt or cut short")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import subprocess
 import sys
 import threading
@@ -12,7 +11,6 @@ from concurrent import futures
 import grpc
 import pytest
 from apache_beam.options.pipeline_options import (
-    DirectOptions,
     FlinkRunnerOptions,
     GoogleCloudOptions,
     PipelineOptions,
@@ -22,83 +20,17 @@ from apache_beam.portability.api import (
     beam_fn_api_pb2_grpc,
     beam_provision_api_pb2,
     beam_provision_api_pb2_grpc,
-    beam_runner_api_pb2,
     endpoints_pb2,
 )
 from apache_beam.runners.runner import create_runner
-from google.protobuf import text_format
 
-from support.datasets import build_in_process
-from support.paths import CHATS, ROOT, TOKENIZER
-
-# ---- the local runner: pipeline/local/local_workers.py -------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_beam_has_each_internal_that_the_local_workers_need(tmp_path):
-    options = [f"--input={CHATS / 'support.jsonl'}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path / 'out'}"]
-    done = build_in_process(*options, "--split_bytes=200000", "--direct_num_workers=2", "--max_reject_fraction=0.1")
-    assert done.returncode == 0 and "Beam" not in done.stderr and "multi_processing" not in done.stderr
-
-
-def test_beam_passes_payload_state_provision_info_and_server_to_a_registered_handler():
-    from apache_beam.runners.portability.fn_api_runner.worker_handlers import WorkerHandler
-
-    urn = "chatmill:test:environment"
-    created = []
-    WorkerHandler.register_environment(urn, None)(lambda *arguments: created.append(arguments))
-    WorkerHandler.create(beam_runner_api_pb2.Environment(urn=urn), "state", "provision info", "server")
-    assert created == [(b"", "state", "provision info", "server")], "local_workers._WaitingWorkerHandler expects these"
-
-
-class _Control(beam_fn_api_pb2_grpc.BeamFnControlServicer):
-    """A runner's control server, which records the id of each worker that connects."""
-
-    def __init__(self):
-        self.worker_id = None
-        self.connected = threading.Event()
-
-    def Control(self, request_iterator, context):
-        self.worker_id = dict(context.invocation_metadata()).get("worker_id")
-        self.connected.set()
-        return iter(())
-
-
-@pytest.mark.slow
-def test_worker_program_connects_with_only_the_variables_that_we_set():
-    control, server = _Control(), grpc.server(futures.ThreadPoolExecutor(4))
-    beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server(control, server)
-    address = f"localhost:{server.add_insecure_port('localhost:0')}"
-    server.start()
-    variables = {
-        "WORKER_ID": "the-worker",
-        "CONTROL_API_SERVICE_DESCRIPTOR": text_format.MessageToString(endpoints_pb2.ApiServiceDescriptor(url=address)),
-        "PIPELINE_OPTIONS": "{}",
-    }
-    program = [sys.executable, "-c", "from apache_beam.runners.worker import sdk_worker_main; sdk_worker_main.main([])"]
-    worker = subprocess.Popen(program, env=os.environ | variables, stderr=subprocess.PIPE, text=True)
-    try:
-        assert control.connected.wait(60), (
-            f"sdk_worker_main did not connect: {worker.communicate(timeout=5)[1][-2000:]}"
-        )
-        assert control.worker_id == "the-worker"
-    finally:
-        worker.kill()
-        worker.communicate()
-        server.stop(0)
-
-
-def test_beam_has_the_running_mode_and_the_runner_name_of_the_local_fallback():
-    options = PipelineOptions(["--direct_running_mode=multi_processing", "--direct_num_workers=2"])
-    assert options.view_as(DirectOptions).direct_running_mode == "multi_processing"
-    assert type(create_runner("FnApiRunner")).__name__ == "FnApiRunner"
-
+from support.paths import ROOT
 
 # ---- any runner: pipeline/job/run.py, pipeline/cli/options.py ---
 
 
 def test_create_runner_finds_runners_by_name_and_refuses_others():
-    for name in ("DirectRunner", "PrismRunner", "FlinkRunner"):
+    for name in ("FnApiRunner", "PrismRunner", "FlinkRunner"):
         assert type(create_runner(name)).__name__.endswith("Runner")
     with pytest.raises((ValueError, ImportError)):
         create_runner("NoSuchRunner")
@@ -159,6 +91,19 @@ class _Provision(beam_provision_api_pb2_grpc.ProvisionServiceServicer):
     def GetProvisionInfo(self, request, context):
         self.worker_id = dict(context.invocation_metadata()).get("worker_id")
         return beam_provision_api_pb2.GetProvisionInfoResponse(info=self.info)
+
+
+class _Control(beam_fn_api_pb2_grpc.BeamFnControlServicer):
+    """A runner's control server, which records the id of each worker that connects."""
+
+    def __init__(self):
+        self.worker_id = None
+        self.connected = threading.Event()
+
+    def Control(self, request_iterator, context):
+        self.worker_id = dict(context.invocation_metadata()).get("worker_id")
+        self.connected.set()
+        return iter(())
 
 
 @pytest.mark.slow

@@ -9,12 +9,12 @@ import weakref
 import apache_beam as beam
 
 from support.chats import TASK, examples_of
-from transforms import Chunks, Examples
+from transforms import Chunks, Examples, Task
 
 made: list[int] = []
 
 
-def make():
+def make(_: Task):
     for number in range(3):
         made.append(number)
         yield dataclasses.replace(examples_of(), chunk=number, last=number == 2)

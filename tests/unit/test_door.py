@@ -20,9 +20,7 @@ integration/test_guide.py
 integration/test_laws.py
 integration/test_output_format.py
 runners/test_dataflow.py
-runners/test_dead_workers.py
 runners/test_kubernetes.py
-runners/test_loopback.py
 support/chats.py
 support/encodings.py
 trainers/test_recipes.py

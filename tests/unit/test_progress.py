@@ -22,7 +22,7 @@ from transforms.model.facts import RowFacts
 from transforms.model.outcomes import Outcomes
 from transforms.steps.read import CHUNK_BYTES
 from transforms.steps.reports import Done, read_reports, reports_written_to
-from transforms.steps.write import ShardWriter, _WriteChunks
+from transforms.steps.write import ShardWriter, _Write
 
 INCREMENT = "0123456789abcdef"
 
@@ -45,15 +45,15 @@ def reports_of(folder: Path, slices: list[Slice], rows: list[int]) -> list[Done]
     reports = folder / "reports"
     reports.mkdir()
     with reports_written_to(str(reports)):
-        step = pickle.loads(pickle.dumps(_WriteChunks(Writer(str(folder)))))
+        step = pickle.loads(pickle.dumps(_Write(Writer(str(folder)))))
     task, seen = Task(0, tuple(slices)), []
 
-    def chunks() -> Iterator[Rows]:
+    def chunks(_: Task) -> Iterator[Rows]:
         for number, count in enumerate(rows):
             seen.append(read_reports(str(reports)))
             yield chunk_of(task, number, number == len(rows) - 1, count)
 
-    (receipt,) = step.process(Chunks(task, chunks))
+    (receipt,) = step(Chunks(task, chunks))
     assert receipt.sums().totals().records.read == sum(rows)
     return [*seen, read_reports(str(reports))]
 
@@ -86,9 +86,9 @@ def test_chunks_of_a_compressed_file_are_reported_as_bytes_of_the_file(tmp_path:
 
 
 def test_steps_outside_of_a_build_report_nothing(tmp_path: Path):
-    write = _WriteChunks(Writer(str(tmp_path)))
+    write = _Write(Writer(str(tmp_path)))
     task = Task(0, (Slice("a.jsonl", "jsonl", None, 0, 1),))
-    assert list(write.process(Chunks(task, lambda: iter([chunk_of(task, 0, True, 1)]))))
+    assert list(write(Chunks(task, lambda _: iter([chunk_of(task, 0, True, 1)]))))
     assert not list(tmp_path.rglob("reports"))
 
 

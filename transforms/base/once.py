@@ -6,6 +6,7 @@ Runners run several bundles in threads of one process: Beam's embedded workers a
 from __future__ import annotations
 
 import functools
+import pickle
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -57,3 +58,9 @@ def once_per_version(version: Callable[..., Any]) -> Callable[[_Function], _Func
         return loaded
 
     return decorate
+
+
+@functools.lru_cache(16)
+def unpickled(content: bytes) -> Any:
+    """Return what was pickled: the same object for the same bytes, so that a process keeps what the object loads."""
+    return pickle.loads(content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
@@ -171,11 +172,10 @@ class _ReadBucket(beam.DoFn):
         self._failures = FailureWriter()
 
     def process(self, task: Task) -> Iterator[Chunks[Labels]]:
-        call = StepCall(self._failures)
+        yield Chunks(task, functools.partial(_read, StepCall(self._failures), self._output, self._seed))
 
-        def read() -> Iterator[Labels]:
-            chunks = read_bucket(task, self._output, self._seed)
-            while (chunk := call(next, chunks, None)) is not None:
-                yield chunk
 
-        yield Chunks(task, read)
+def _read(call: StepCall, output: str, seed: int | None, bucket: Task) -> Iterator[Labels]:
+    chunks = read_bucket(bucket, output, seed)
+    while (chunk := call(next, chunks, None)) is not None:
+        yield chunk

@@ -26,7 +26,7 @@ from transforms.dataset.commit import Change, CommitDataset, commit_increment
 from transforms.dataset.description import library_versions
 from transforms.dataset.layout import Folder
 from transforms.dataset.versions import numbers
-from transforms.model.batches import Rows
+from transforms.model.batches import Rows, Task
 from transforms.model.chunks import Chunks
 from transforms.model.receipts import Receipt
 from transforms.rows import IGNORED
@@ -161,7 +161,7 @@ def _checked(chunks: Chunks[Rows], job: Mapping[str, Any], folder: Folder, run: 
         _check(rows, job, task.source)
         return dataclasses.replace(rows, task=task)
 
-    def make() -> Iterator[Rows]:
+    def make(_: Task) -> Iterator[Rows]:
         _begin(folder, run)
         return map(check, chunks)
 

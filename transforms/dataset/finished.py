@@ -12,6 +12,7 @@ import apache_beam as beam
 from transforms.model.batches import Task
 from transforms.model.receipts import Receipt, numbers_of, read_receipts, work_of
 from transforms.steps.failures import FailureWriter
+from transforms.steps.workers import OnWorkers
 from transforms.storage.files import join, sha256_of
 from transforms.storage.walking import names_below
 
@@ -35,7 +36,9 @@ class SkipFinished(beam.PTransform):
 
     def expand(self, tasks: beam.PCollection) -> Any:
         found = tasks | "find" >> beam.ParDo(_FindReceipts(self._output)) | beam.Reshuffle()
-        return found | "check" >> beam.ParDo(_CheckReceipts(self._output)).with_outputs("finished", main="unfinished")
+        return found | "check" >> beam.ParDo(OnWorkers(_CheckReceipts(self._output))).with_outputs(
+            "finished", main="unfinished"
+        )
 
 
 # A task, and how many receipts it has.
@@ -64,12 +67,14 @@ class _FindReceipts(beam.DoFn):
         return Counter(numbers[0] for name in names if (numbers := numbers_of(name)))
 
 
-class _CheckReceipts(beam.DoFn):
+class _CheckReceipts:
+    """Reads the receipts of a task, and checks the files that they name."""
+
     def __init__(self, output: str):
         self._output = output
         self._failures = FailureWriter()
 
-    def process(self, found: _Found) -> Iterator[Any]:
+    def __call__(self, found: _Found) -> Iterator[Any]:
         task, shards = found
         receipts = list[Receipt]()
         if shards:

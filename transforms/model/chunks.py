@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import gc
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import apache_beam as beam
 
+from transforms.base.once import unpickled
 from transforms.model.batches import Batch, Examples, Labels, Records, Rows, Task, Texts, Tokens
 
 # Enough that little is lost at the end of a chunk, where rows are not full; little enough that a worker needs no more
@@ -26,28 +28,50 @@ _Chunk = TypeVar("_Chunk", bound=Batch)
 class Chunks(Generic[_Chunk]):
     """The chunks of a task, in order. They can be iterated any number of times; each time makes them again.
 
+    They are pickled as their task with the functions.
+
     Args:
         task: the task.
-        make: returns an iterator that makes the chunks.
+        read: takes the task, and returns an iterator that makes the chunks.
+        functions: each is applied to each chunk, one after the other.
     """
 
-    def __init__(self, task: Task, make: Callable[[], Iterator[_Chunk]]):
+    def __init__(
+        self,
+        task: Task,
+        read: Callable[[Task], Iterator[Any]],
+        functions: tuple[Callable[[Any], Any], ...] = (),
+    ):
         self.task = task
-        self._make = make
+        self._read = read
+        self._functions = functions
 
     def __iter__(self) -> Iterator[_Chunk]:
-        return _uncollected(self._make())
+        chunks = self._read(self.task)
+        for function in self._functions:
+            chunks = map(function, chunks)
+        return _uncollected(chunks)
 
     def map(self, function: Callable[[_Chunk], Any]) -> Chunks[Any]:
         """Return the chunks that a function makes of these, when they are iterated."""
-        return Chunks(self.task, lambda: map(function, self))
+        return Chunks(self.task, self._read, (*self._functions, function))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made, (self.task, list(self))
+        return _of_pickled, (self.task, pickle.dumps((self._read, self._functions)))
 
 
-def _made(task: Task, chunks: Sequence[_Chunk]) -> Chunks[_Chunk]:
-    return Chunks(task, lambda: iter(chunks))
+def _of_pickled(task: Task, functions: bytes) -> Chunks[Any]:
+    return Chunks(task, *unpickled(functions))
+
+
+@dataclass(frozen=True)
+class _Made:
+    """Chunks that were made already."""
+
+    chunks: list[Any]
+
+    def __call__(self, task: Task) -> Iterator[Any]:
+        return iter(self.chunks)
 
 
 def _uncollected(chunks: Iterator[_Chunk]) -> Iterator[_Chunk]:
@@ -77,10 +101,11 @@ class ChunksCoder(beam.coders.Coder):
     """
 
     def encode(self, value: Chunks[Any]) -> bytes:
-        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps((value.task, [*value]), pickle.HIGHEST_PROTOCOL)
 
     def decode(self, encoded: bytes) -> Chunks[Any]:
-        return pickle.loads(encoded)
+        task, chunks = pickle.loads(encoded)
+        return Chunks(task, _Made(chunks))
 
     def estimate_size(self, value: Chunks[Any]) -> int:
         return min(value.task.bytes, 2**31 - 1)  # for Beam it is an int of C

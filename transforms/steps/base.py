@@ -76,19 +76,29 @@ class BySource:
 
 class _MapChunks(beam.DoFn):
     def __init__(self, make: Callable[[], Callable[[Any], Any]]):
-        self._make = make
+        self._function = _StepFunction(make)
         self._failures = FailureWriter()
+
+    def process(self, chunks: Chunks[Any]) -> Iterator[Chunks[Any]]:
+        yield chunks.map(functools.partial(StepCall(self._failures), self._function))
+
+
+class _StepFunction:
+    """The function of a step, which each process makes when it has the first batch for it."""
+
+    def __init__(self, make: Callable[[], Callable[[Any], Any]]):
+        self._make = make
         self._hold = Hold()
         self._function: Callable[[Any], Any] | None = None
 
-    def process(self, chunks: Chunks[Any]) -> Iterator[Chunks[Any]]:
-        yield chunks.map(functools.partial(StepCall(self._failures), self._map))
-
-    def _map(self, batch: Any) -> Any:
+    def __call__(self, batch: Any) -> Any:
         with self._hold.holding():  # some functions load it when they need it
-            if self._function is None:  # a step that sees no batch loads nothing
+            if self._function is None:
                 self._function = self._make()
             return self._function(batch)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_function": None}
 
 
 class StepCall:
@@ -111,3 +121,6 @@ class StepCall:
             result = function(*arguments)
         self._record_seconds(time.perf_counter() - start)
         return result
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StepCall, (self._failures,)

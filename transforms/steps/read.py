@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -101,21 +102,24 @@ class _ReadTask(beam.DoFn):
 
     def process(self, task: Task) -> Iterator[Chunks[Records]]:
         record_task_bytes(task.bytes)
-        call = StepCall(self._failures)
+        arguments = (StepCall(self._failures), self._places, self._chunk_bytes, self._max_record_bytes)
+        yield Chunks(task, functools.partial(_read, *arguments))
 
-        def read() -> Iterator[Records]:
-            chunks = read_task(task, self._chunk_bytes, self._max_record_bytes)
-            self._places.write(task, f"{task.slices[0].url}, from byte {task.slices[0].start:,} on")
-            with suppress(StopIteration):
-                while True:
-                    chunk = call(next, chunks)
-                    if chunk.records:
-                        piece, position = task.origin(chunk.records[0].position)
-                        unit = input_format(piece.format).position_unit
-                        self._places.write(task, f"{piece.url}, from {unit} {position:,} on")
-                    yield chunk
 
-        yield Chunks(task, read)
+def _read(
+    call: StepCall, places: PlaceWriter, chunk_bytes: int, max_record_bytes: int, task: Task
+) -> Iterator[Records]:
+    """Read a task, and write down where this process is."""
+    chunks = read_task(task, chunk_bytes, max_record_bytes)
+    places.write(task, f"{task.slices[0].url}, from byte {task.slices[0].start:,} on")
+    with suppress(StopIteration):
+        while True:
+            chunk = call(next, chunks)
+            if chunk.records:
+                piece, position = task.origin(chunk.records[0].position)
+                unit = input_format(piece.format).position_unit
+                places.write(task, f"{piece.url}, from {unit} {position:,} on")
+            yield chunk
 
 
 class ReadTasks(beam.PTransform):

@@ -29,6 +29,7 @@ from transforms.steps.reports import ReportWriter
 from transforms.steps.row_files import RowFiles
 from transforms.steps.row_options import WriteOptions
 from transforms.steps.sums import sums_of_rows
+from transforms.steps.workers import OnWorkers
 from transforms.storage.files import join
 from transforms.tokens.decoding import TokenDecoder
 from transforms.tokens.span_ends import SpanEnds
@@ -219,18 +220,20 @@ class WriteShards(Step):
     def expand(self, chunks: beam.PCollection) -> beam.PCollection:
         return (
             chunks
-            | beam.ParDo(_WriteChunks(self._make)).with_output_types(Receipt)
+            | beam.ParDo(OnWorkers(_Write(self._make))).with_output_types(Receipt)
             | "count" >> beam.ParDo(CountReceipts()).with_output_types(Receipt)
         )
 
 
-class _WriteChunks(beam.DoFn):
+class _Write:
+    """Makes the chunks of a task, and writes them."""
+
     def __init__(self, make: Callable[[], Callable[[Rows], Receipt | None]]):
         self._make = make
         self._failures = FailureWriter()
         self._reports = ReportWriter()
 
-    def process(self, chunks: Chunks[Rows]) -> Iterator[Receipt]:
+    def __call__(self, chunks: Chunks[Rows]) -> Iterator[Receipt]:
         call, write = StepCall(self._failures), self._make()
 
         def write_and_report(chunk: Rows) -> Receipt | None:

@@ -1,1 +1,0 @@
-"""Local: the worker processes of a build on this machine."""
