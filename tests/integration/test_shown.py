@@ -255,6 +255,19 @@ def test_the_share_of_answers_that_are_labelled_as_bad_is_a_warning(build, tmp_p
     assert manifest["notes"]["label_not_understood"] == 1
 
 
+def test_a_source_without_a_token_in_the_dataset_is_a_warning(build, tmp_path):
+    """Examples of two sources are in one row, which begins with that of the first."""
+    chats = {"long": [user("Hi"), assistant("Hello " * 9)], "short": [user("Hi"), assistant("Hello")]}
+    chats["silent"] = [user("Hi")]
+    inputs = {name: str(write_jsonl(tmp_path / f"{name}.jsonl", [{"messages": chats[name]}])) for name in chats}
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(json.dumps({"sources": [{"name": name, "input": inputs[name]} for name in inputs]}))
+    options = ["--shuffle=global", "--shards=1", "--packing=bfd", "--max_length=256", f"--tokenizer={TOKENIZER}"]
+    ended = build(recipe, *options, f"--output={tmp_path / 'out'}")
+    assert ended.err == "chatmill: warning: no row of the source silent in the dataset\n"
+    assert [source["rows"] for source in manifest_of(tmp_path / "out")["sources"]] == [1, 0, 0]
+
+
 def test_first_record_of_each_outcome_is_in_the_manifest(build, tmp_path):
     """Of the first file the second record, and of the second file the first one."""
     good, long = ({"messages": [user("a b c"), assistant(text)]} for text in ("one", "two " * 40))
