@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from support.chats import assistant, user
+from support.command_line import chatmill
 from support.datasets import exceptions_of, write_jsonl
 from support.paths import TOKENIZER
 from support.templates import DROPS_REASONING
@@ -45,7 +46,7 @@ RECORDS: list[Any] = [
 
 
 @pytest.mark.parametrize("packing", ["none", "bfd"])
-def test_a_record_has_one_outcome_and_a_reason(build, tmp_path, packing):
+def test_a_record_has_one_outcome_and_a_reason(build, tmp_path, capfd, packing):
     corpus = write_jsonl(tmp_path / "corpus.jsonl", RECORDS)
     (tmp_path / "formatter.py").write_text(FORMATTER)
     (tmp_path / "template.jinja").write_text(DROPS_REASONING)
@@ -74,6 +75,10 @@ def test_a_record_has_one_outcome_and_a_reason(build, tmp_path, packing):
     assert [json.loads(line["columns"] or "{}") for line in lines] == [
         {} if outcome == "rejected" else {"id": record["id"]} for record, outcome, *_ in found
     ]
+    capfd.readouterr()
+    assert chatmill("inspect", tmp_path / "out", "--reason=truncated", "--json") == 0
+    shown = [row["examples"][0]["columns"]["id"] for row in json.loads(capfd.readouterr().out)["rows"]]
+    assert shown == ["long", "several", "long too"]
 
 
 def test_a_record_is_listed_that_lost_tokens_none_of_which_is_trained_on(build, tmp_path):
