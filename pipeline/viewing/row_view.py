@@ -117,7 +117,7 @@ def read_row_of_shard(dataset: Dataset, shard: ShardEntry, in_shard: int) -> Row
     note = ""
     if not dataset.layout.has_segments:
         note = "The rows have neither seq_lengths nor position_ids, so the examples are not shown separately."
-    elif not {"labels", "loss_mask", "chosen_mask", "completion_mask"} & values.keys():
+    elif "labels" not in values and ("loss_mask" not in values or dataset.layout.shift_labels):
         note = "The rows have no labels, so what is trained on is not shown."
     kept = {name: value for name, value in values.items() if name not in (*OUTPUT_COLUMNS, *PROVENANCE_COLUMNS)}
     origins = _origins(values, len(found.offsets) - 1)

@@ -131,6 +131,21 @@ def test_record_is_found_by_its_source(inspect, datasets):
     assert code == 2 and "Build with --provenance" in err
 
 
+@pytest.mark.parametrize(
+    ("options", "is_shown"), [(("input_ids,loss_mask",), True), (("input_ids,loss_mask", "--shift_labels"), False)]
+)
+def test_what_is_trained_on_is_shown_if_the_columns_say_it(tmp_path, capfd, options, is_shown):
+    """A shifted mask has no place for the first token, nor the label of the last one."""
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"messages": [user("Hi"), assistant("Hello")]}])
+    given = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", "--report=none"]
+    assert chatmill("build", *given, f"--write_columns={options[0]}", *options[1:]) == 0
+    capfd.readouterr()
+    assert chatmill("inspect", tmp_path / "out", "--row=0") == 0
+    out = capfd.readouterr().out
+    note = "The rows have no labels, so what is trained on is not shown."
+    assert (note in out, "⟦Hello<|im_end|>" in out, "⟦" in out) == (not is_shown, is_shown, is_shown)
+
+
 def test_rejects_are_shown_with_the_place_that_was_wrong(inspect, datasets):
     rejects = rejects_of(datasets / "packed")
     _, out, _ = inspect("packed", "--reject=0")
