@@ -48,9 +48,9 @@ def test_overwrite_warns_how_many_records_are_lost_since_their_files_are_gone(bu
         assert build(*append_to(output, corpus)).code == 0
     overwrite = ["--overwrite", *append_to(output, corpus)[1:]]
     for gone, version, warning in (
-        ((), 2, None),
-        ((1, 2), 3, "up to 30 records of version 3 will not be in the new one: 2 input files of it are no longer "
-         f"listed, such as {corpus}/day-01.jsonl. {output}@3 can be read until it expires."),
+        ((1, 2), 2, "up to 30 records of version 2 will not be in the new one: 2 input files of it are no longer "
+         f"listed, such as {corpus}/day-01.jsonl. {output}@2 can be read until it expires."),
+        ((), 3, None),
         ((0,), 4, "10 records of version 4 will not be in the new one: 1 input file of it is no longer listed, "
          f"such as {corpus}/day-00.jsonl. {output}@4 can be read until it expires."),
     ):  # fmt: skip
