@@ -13,7 +13,7 @@ import pytest
 
 from support.chats import assistant, user
 from support.command_line import chatmill
-from support.datasets import exceptions_of, write_jsonl
+from support.datasets import exceptions_of, manifest_of, write_jsonl
 from support.paths import TOKENIZER
 from support.templates import DROPS_REASONING
 
@@ -30,7 +30,7 @@ def thinking(content: str) -> dict[str, Any]:
 
 
 RECORDS: list[Any] = [
-    {"id": "plain", "messages": [user("Hi"), assistant("Hello there")]},
+    {"id": "pair", "several": [[user("Hi"), assistant("Hello there")], [user("a"), assistant("b")]]},
     {"id": "long", "messages": [user("Tell me a story"), assistant("Once upon a time " * 12)]},
     {"id": "long prompt", "messages": [user("Once upon a time " * 12), assistant("Yes")]},
     {"id": "untrained", "messages": [user("Hi"), assistant("Hello", train=False)]},
@@ -75,10 +75,20 @@ def test_a_record_has_one_outcome_and_a_reason(build, tmp_path, capfd, packing):
     assert [json.loads(line["columns"] or "{}") for line in lines] == [
         {} if outcome == "rejected" else {"id": record["id"]} for record, outcome, *_ in found
     ]
-    capfd.readouterr()
-    assert chatmill("inspect", tmp_path / "out", "--reason=truncated", "--json") == 0
-    shown = [row["examples"][0]["columns"]["id"] for row in json.loads(capfd.readouterr().out)["rows"]]
-    assert shown == ["long", "several", "long too"]
+    first, long = manifest_of(tmp_path / "out")["first_examples"]["records_that_lost_trained_tokens"], lines[0]
+    lost = long["trained_tokens_lost"]
+    assert (first["position"], first["detail"]) == (
+        f"byte {long['origin_position']:,}",
+        f"{lost} of its {long['trained_tokens'] + lost} tokens to train on are in no row",
+    )
+    for option, expected in (
+        ("--reason=truncated", ["long", "several", "long too"]),
+        (f"--source=corpus.jsonl:{long['origin_position']}", ["long"]),
+    ):
+        capfd.readouterr()
+        assert chatmill("inspect", tmp_path / "out", option, "--json") == 0
+        shown = json.loads(capfd.readouterr().out)["rows"]
+        assert [row["examples"][0]["columns"]["id"] for row in shown] == expected
 
 
 def test_a_record_is_listed_that_lost_tokens_none_of_which_is_trained_on(build, tmp_path):
