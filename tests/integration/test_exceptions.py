@@ -29,6 +29,7 @@ def thinking(content: str) -> dict[str, Any]:
     return assistant(content, reasoning_content="because")
 
 
+LOST = ("tokens_lost", "trained_tokens_lost")
 RECORDS: list[Any] = [
     {"id": "pair", "several": [[user("Hi"), assistant("Hello there")], [user("a"), assistant("b")]]},
     {"id": "long", "messages": [user("Tell me a story"), assistant("Once upon a time " * 12)]},
@@ -52,6 +53,7 @@ def test_a_record_has_one_outcome_and_a_reason(build, tmp_path, capfd, packing):
     (tmp_path / "template.jinja").write_text(DROPS_REASONING)
     options = [f"--formatter={tmp_path}/formatter.py:several", f"--chat_template={tmp_path}/template.jinja"]
     options += ["--keep_columns=id", "--parity=expand", "--unprinted=report", "--max_reject_fraction=1"]
+    options += ["--validation_fraction=0.5", "--seed=1"]
     cut = ["--max_length=48", "--truncation=keep_start", f"--packing={packing}"]
     ended = build(f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", *options, *cut)
     assert ended.code == 0, ended.err
@@ -87,8 +89,12 @@ def test_a_record_has_one_outcome_and_a_reason(build, tmp_path, capfd, packing):
     ):
         capfd.readouterr()
         assert chatmill("inspect", tmp_path / "out", option, "--json") == 0
-        shown = json.loads(capfd.readouterr().out)["rows"]
-        assert [row["examples"][0]["columns"]["id"] for row in shown] == expected
+        shown = [row["examples"][0] for row in json.loads(capfd.readouterr().out)["rows"]]
+        assert [example["columns"]["id"] for example in shown] == expected
+        for example in shown:
+            [line, *_] = [line for line in lines if line["origin_position"] == example["origin_position"]]
+            assert json.loads(line["columns"])["id"] == example["columns"]["id"]
+            assert [line[name] for name in LOST] == [example[name] for name in LOST]
 
 
 def test_a_record_is_listed_that_lost_tokens_none_of_which_is_trained_on(build, tmp_path):

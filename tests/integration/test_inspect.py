@@ -163,6 +163,18 @@ def test_rejects_are_shown_with_the_place_that_was_wrong(inspect, datasets):
     assert out.count("reject ") == 1 and out.endswith("1 of 2 records are shown; --limit shows more.\n")
 
 
+def test_rejects_are_numbered_through_all_files(tmp_path, capfd):
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"text": "one"}, *[{"text": 7}] * 9])
+    options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=1", "--split_bytes=50"]
+    assert chatmill("build", *options, f"--output={tmp_path / 'out'}", "--report=none") == 0
+    rejects = rejects_of(tmp_path / "out")
+    assert len(rejects) == 9 and 1 < len(manifest_of(tmp_path / "out")["exceptions"]) < 9
+    for number, reject in enumerate(rejects):
+        capfd.readouterr()
+        assert chatmill("inspect", tmp_path / "out", f"--reject={number}") == 0
+        assert capfd.readouterr().out.startswith(f"reject {number}: bad_text; {corpus}:{reject['origin_position']}\n")
+
+
 def test_rejects_of_a_build_that_failed_are_shown(inspect, datasets, tmp_path):
     failed = tmp_path / "failed"
     job = [f"--input={datasets}/corpus.jsonl", f"--tokenizer={TOKENIZER}", f"--output={failed}"]

@@ -92,6 +92,9 @@ def test_copy_without_work_files_and_rejects_is_checked_as_far_as_possible(verif
         "notes.txt is not a part of the dataset",
         "_chatmill/ is not in this copy: the tokenizer and the versions were not checked",
     ]
+    shutil.copytree(dataset_of("packed") / "_chatmill", folder / "_chatmill")  # which is no such copy
+    missing = {file["path"] for file in manifest_of(folder)["exceptions"]}
+    assert missing and {fault["path"] for fault in verified(folder)["faults"]} == missing
 
 
 def test_dataset_in_a_store_is_checked_as_on_a_disk(verified):
