@@ -11,7 +11,7 @@ import numpy as np
 
 from transforms.base.declaring import takes, values_of
 from transforms.model.batches import Labels, Rows, RowTable, Used
-from transforms.model.outcomes import Outcomes
+from transforms.model.outcomes import Drop, Outcomes
 from transforms.rows import IGNORED
 from transforms.rows.packing import longer_of, pack_segments
 from transforms.rows.parts import count_parts
@@ -145,13 +145,18 @@ class Packer(PackOptions):
         survives, cut, had_labels = sums(left > 0) > 0, sums(in_rows < lengths) > 0, sums(trained > 0) > 0
         copies = batch.task.are_copies(facts.positions[facts.first_rows()])
         dropped_whole = ~survives & cut & (self.truncation == "drop")
-        without = ~survives & ~dropped_whole & ~had_labels
-        left_without = ~survives & ~dropped_whole & had_labels
-        # Further copies have the outcome of the first one.
-        reasons = {"too_long": dropped_whole, "no_trained_tokens": without, "no_trained_tokens_left": left_without}
-        outcomes = batch.outcomes
-        for reason, are_dropped in reasons.items():
-            outcomes = outcomes.drop(facts.drops(np.flatnonzero(are_dropped & ~copies), reason, lengths, trained))
+
+        def drops(are_dropped: np.ndarray, reason: str) -> list[Drop]:
+            """Return the drops of records; further copies have the outcome of the first one."""
+            return facts.drops(np.flatnonzero(are_dropped & ~copies), reason, lengths, trained)
+
+        outcomes = batch.outcomes.drop(
+            [
+                *drops(dropped_whole, "too_long"),
+                *drops(~survives & ~dropped_whole & ~had_labels, "no_trained_tokens"),
+                *drops(~survives & ~dropped_whole & had_labels, "no_trained_tokens_left"),
+            ]
+        )
         losers = np.flatnonzero(trained_tokens_lost)
         if len(losers):
             record = losers[0]
