@@ -64,6 +64,8 @@ def test_checksums_are_those_of_the_newest_version_after_a_build_an_append_and_a
     assert {path.partition("/")[0] for path in files[2]} == {"data", "tfrecord", "records"}
     (output / next(iter(files[0]))).unlink()
     assert [len(verified(f"{output}@{version}")["faults"]) for version in (1, 2, 3)] == [1, 1, 0]
+    (output / "README.md").unlink()  # which is of the newest version
+    assert [len(verified(f"{output}@{version}")["faults"]) for version in (1, 2, 3)] == [1, 1, 1]
     assert Dataset(f"{output}@2").version == 2
 
 
