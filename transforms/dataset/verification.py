@@ -16,7 +16,7 @@ from transforms.base.errors import InputError, ParameterError
 from transforms.dataset.derived import check_not_lost, outdated
 from transforms.dataset.layout import PARTS, Folder, increment_of
 from transforms.dataset.reader import Dataset, Unfinished, url_and_version
-from transforms.dataset.versions import Version, builds, history, newest
+from transforms.dataset.versions import Version, history, newest
 from transforms.model.receipts import File
 from transforms.outputs import increment_stem_of
 from transforms.storage.files import join, read_bytes, size_and_sha256
@@ -123,9 +123,6 @@ def _additional(dataset: Dataset, files: Sequence[File], names: Sequence[str]) -
     """Yield files that nothing names, and that readers of the folder would read. files: of the version."""
     named = {file.path for file in files}
     read = {increment_stem_of(path) for path in named}
-    if dataset.stored_version:  # other versions may have some files of the same increments
-        with suppress(InputError):  # which _versions names
-            named |= {file.path for version in builds(dataset.folder) for file in version.files()}
     for name in names:
         part, _, rest = name.partition("/")
         # Of an increment that this version does not have: nobody who reads this one reads it.
