@@ -165,6 +165,8 @@ def test_same_file_in_two_sources_is_read_twice_only_if_the_second_says_so(build
     (corpus / "shared.jsonl").write_bytes((corpus / "chats.jsonl").read_bytes())
     assert build(*options_of(corpus, corpus / "out")).code == 0
     assert [source["records"]["kept"] for source in manifest_of(corpus / "out")["sources"]] == [40, 80, 20]
+    stored = yaml.safe_load((corpus / "out" / "recipe.yaml").read_text())
+    assert [source.get("may_repeat", False) for source in stored["sources"]] == [False, True, False]
 
 
 def recipe_with(folder: Path, **options: Any) -> Path:
