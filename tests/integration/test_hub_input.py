@@ -183,6 +183,8 @@ def test_append_takes_what_a_push_changed_and_nothing_twice(hub, run, tmp_path):
     assert (code, "it changed since it was added" in err) == (2, True)
     assert run(*append, "--on_changed_file=append")[0] == 0
     assert manifest_of(output)["records"]["read"] == 1300
+    code, _, err = run(*append, "--append=false", "--overwrite")
+    assert (code, "no longer listed" in err) == (0, False)  # of another commit, but there
 
 
 def test_sources_of_a_recipe_on_the_hub(hub, run, tmp_path):
