@@ -42,7 +42,10 @@ RECORDS: list[Any] = [
     {"id": "contexts", "messages": [user("a"), thinking("b"), user("c"), thinking("d")]},
     {"id": "plain too", "messages": [user("How are you?"), assistant("Well")]},
     {"id": "untrained too", "messages": [user("Hey"), assistant("Hey", train=False)]},
-    {"id": "long too", "messages": [user("Tell me another"), assistant("Twice upon a time " * 12)]},
+    {
+        "id": "long too",
+        "messages": [user("Another"), assistant("Twice upon a time " * 12), user("More"), assistant("No")],
+    },
 ]
 
 
