@@ -19,7 +19,9 @@ Range = tuple[str, int, int | None]
 _THREADS = 16
 _AT_ONCE = 8 * _THREADS
 _CHECKSUM_BYTES = 32
-_WRITTEN = pa.ipc.IpcWriteOptions(compression="zstd")
+# Threads of Arrow for each column of a small table cost more than they save.
+_WRITTEN = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
+_READ = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 def encode_table(table: pa.Table) -> bytes:
@@ -43,7 +45,7 @@ def decode_table(content: bytes, path: str) -> pa.Table:
     """
     if hashlib.sha256(content[:-_CHECKSUM_BYTES]).digest() != content[-_CHECKSUM_BYTES:]:
         raise InputError(f"{path}: the examples are damaged: they are not as they were written. Build it again.")
-    return pa.ipc.open_stream(pa.py_buffer(content)).read_all()
+    return pa.ipc.open_stream(pa.py_buffer(content), options=_READ).read_all()
 
 
 def read_tables(output: str, ranges: Sequence[Range]) -> Iterator[pa.Table]:
