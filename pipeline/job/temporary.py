@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from multiprocessing.util import get_temp_dir
 
 _PREFIX = "chatmill-run-"
+# The path of a socket, which is in such a folder, has 107 bytes at most.
+_LONG = 60
 
 
 @contextmanager
@@ -19,8 +21,11 @@ def temporary_folder() -> Iterator[str]:
     Yields:
         The path of the folder, which is removed at the end.
     """
-    get_temp_dir()  # of multiprocessing, which is for all runs of this process
     before = tempfile.tempdir, os.environ.get("TMPDIR")
+    if len(tempfile.gettempdir()) > _LONG:
+        tempfile.tempdir = "/tmp"
+    get_temp_dir()  # of multiprocessing, for all runs of this process
+    tempfile.tempdir = before[0]
     with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as folder:
         tempfile.tempdir = os.environ["TMPDIR"] = folder
         try:

@@ -237,25 +237,15 @@ if __name__ == "__main__":
     threading.Thread(target=threading.Event().wait, daemon=True).start()
     sys.exit(main(sys.argv[1:]))
 """
-# A Beam that does not have one of the internals that our workers need.
-OTHER_BEAM = """
-import sys
-from apache_beam.runners.portability.fn_api_runner import worker_handlers
-del worker_handlers.GrpcWorkerHandler
-from pipeline import main
-sys.exit(main(sys.argv[1:]))
-"""
 
 
-def by_program(job: Job, output: Path, *program: str) -> str:
-    """Build the dataset of a job by two workers of a program. Returns what it printed on standard error."""
-    shown, environment = "", {**os.environ, "SEEN": f"{output.parent}/seen"}
+def by_program(job: Job, output: Path, *program: str) -> None:
+    """Build the dataset of a job by two workers of a program."""
+    environment = {**os.environ, "SEEN": f"{output.parent}/seen"}
     for command in job.commands:
         arguments = [sys.executable, *program, "build", *command, f"--output={output}", "--direct_num_workers=2"]
         done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == 0, done.stderr
-        shown += done.stderr
-    return shown
 
 
 def parents_of_workers(output: Path) -> tuple[str, set[tuple[str, str]]]:
@@ -273,19 +263,9 @@ def forked(job: Job, output: Path, _: pytest.FixtureRequest) -> None:
         assert parent != launcher and is_loaded == "True"
 
 
-def new_processes(job: Job, output: Path, _: pytest.FixtureRequest) -> None:
-    """As on macOS, or if the launcher has threads from the beginning."""
+def with_a_thread(job: Job, output: Path, _: pytest.FixtureRequest) -> None:
+    """The launcher has a thread from the beginning, so that it cannot fork workers itself."""
     by_program(job, output, "-c", WITH_A_THREAD)
-    if job.name == "formatter":
-        launcher, parents = parents_of_workers(output)
-        assert {parent for parent, _ in parents} == {launcher}
-
-
-def workers_of_beam(job: Job, output: Path, _: pytest.FixtureRequest) -> None:
-    """One line gives the reason."""
-    shown = by_program(job, output, "-c", OTHER_BEAM)
-    (warning,) = {line for line in shown.splitlines() if "warning: Beam " in line}
-    assert "has no apache_beam.runners.portability.fn_api_runner.worker_handlers.GrpcWorkerHandler" in warning
 
 
 # What is changed when all is written: the commit, what is derived from it, and what is removed.
@@ -403,11 +383,9 @@ def on_flink(job: Job, output: Path, request: pytest.FixtureRequest) -> None:
 WAYS: dict[str, Way] = {
     "two": with_options("--direct_num_workers=2"),
     "three": with_options("--direct_num_workers=3"),
-    "threads": with_options("--direct_num_workers=3", "--direct_running_mode=multi_threading"),
     "one_process": with_options("--direct_num_workers=1", "--direct_running_mode=multi_processing"),
     "forked": forked,
-    "new_processes": new_processes,
-    "workers_of_beam": workers_of_beam,
+    "with_a_thread": with_a_thread,
     "killed": killed_at_a_change,
     "killed_workers": killed_with_workers,
     "power_cut": power_cut,
@@ -418,10 +396,10 @@ WAYS: dict[str, Way] = {
 }
 # Each job meets each kind of way: workers, kills, faults, elsewhere. The nightly lane has the product.
 CELLS = {
-    "plain": "threads killed killed_workers power_cut prism",
+    "plain": "with_a_thread killed killed_workers power_cut prism",
     "tools": "three killed unreadable bucket",
-    "exchange": "two workers_of_beam killed power_cut prism",
-    "formatter": "forked new_processes killed_workers unreadable bucket",
+    "exchange": "two with_a_thread killed power_cut prism",
+    "formatter": "forked killed_workers unreadable bucket",
     "append": "one_process killed power_cut unreadable bucket",
 }
 DRAWN, DRAWS = ("killed", "killed_workers", "power_cut"), 10

@@ -129,7 +129,7 @@ def test_workers_need_only_the_package(submitted, tmp_path):
     assert home == str(installed / "transforms" / "steps" / "base.py")
     for step in ("parse", "render", "parity", "tokenize", "label", "pack"):
         assert f"{step}/ParDo(_MapChunks) transforms.steps.base _MapChunks" in functions
-    assert "write/ParDo(_WriteChunks) transforms.steps.write _WriteChunks" in functions
+    assert "write/ParDo(OnWorkers) transforms.steps.workers OnWorkers" in functions
 
 
 def test_graph_of_a_million_tasks_contains_neither_plan_nor_tokenizer(tmp_path):

@@ -309,7 +309,7 @@ def draw_case(draw: st.DrawFn) -> Case:
     if not is_so(20):  # leave out what the command line would refuse
         _mend(options, sources, has_more)
     options = {name: value for name, value in options.items() if value is not None}
-    again = one_of((), ("--direct_num_workers=2", "--direct_running_mode=multi_threading"), ("--direct_num_workers=2",))
+    again = one_of((), ("--direct_num_workers=2",))
     return Case(files, sources, options, again)
 
 
