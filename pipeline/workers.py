@@ -131,7 +131,6 @@ def _workers(number: int, method: str, reports: str) -> Iterator[ProcessPoolExec
         WorkerDied: if the run failed because one of them died.
     """
     context: Any = multiprocessing.get_context(method)
-    gc.freeze()  # a collection would write to the pages that are shared with forks, and so copy them
     before = {*multiprocessing.active_children()}
     pool = ProcessPoolExecutor(
         number, context, _begin, (dict(os.environ), os.getpid() if method == "fork" else None, context.Barrier(number))
@@ -170,7 +169,7 @@ def _begin(environment: dict[str, str], parent: int | None, barrier: Any) -> Non
     os.environ.clear()
     os.environ.update(environment, TOKENIZERS_PARALLELISM="false")  # the other workers use the other cores
     tempfile.tempdir = None
-    gc.freeze()
+    gc.freeze()  # a collection would write to the pages that are shared with the launcher, and so copy them
     gc.enable()
     quiet_libraries()
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)

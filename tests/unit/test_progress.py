@@ -126,6 +126,8 @@ def test_a_log_has_the_bytes_that_all_workers_on_this_machine_have_done(job, tmp
 def test_a_resumed_build_shows_the_bytes_that_were_left(job, tmp_path: Path, capsys):
     folder, reports = Folder(str(tmp_path), INCREMENT), tmp_path / "reports"
     finish_a_task(folder)
+    second = tmp_path / "_chatmill/building" / INCREMENT / "receipts/0000002-00001.json"  # of the same task
+    second.write_bytes((second.parent / "0000002-00000.json").read_bytes())
     reports.mkdir()
     with ReportProgress(job, folder, str(reports)):
         wait_for("chatmill: resuming: 1 of 4 tasks were finished or begun before.\n", capsys)
