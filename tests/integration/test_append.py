@@ -188,7 +188,7 @@ def test_of_two_that_append_at_once_one_adds_what_is_new_and_the_other_finds_not
 
 BUILDS = 20
 REFUSED = (
-    "another run is writing to it: process ",
+    "another run is writing to it: ",
     "holds an unfinished dataset that was begun with other options",
     "holds a finished dataset that was built with other options",
     "another build has just finished it",
