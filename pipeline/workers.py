@@ -57,11 +57,6 @@ _HINTS = {
 }
 
 
-def can_fork(options: Options) -> bool:
-    """Return whether the launcher itself can fork the workers of a build, if it has no threads by then."""
-    return sys.platform == "linux" and options.formatter is None and not options.urls()
-
-
 @contextmanager
 def local_runner(
     job: Job, folder: Folder, beam_options: PipelineOptions, options: Options, reports: str
@@ -103,7 +98,7 @@ def _start_method(job: Job, folder: Folder, options: Options) -> str:
         return "spawn"
     tokenizer = folder.tokenizer(job.tokenizer)
     is_fast = options.engine == "auto" and job.unpacked_bytes >= WORTH_LOADING
-    if can_fork(options) and threading.active_count() == 1:
+    if options.formatter is None and not options.urls() and threading.active_count() == 1:
         load(tokenizer, is_fast)
         return "fork"
     local = Path(tempfile.mkdtemp())  # in the folder of this run, which is removed at its end

@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import WindowedValue
+from apache_beam.transforms.window import GlobalWindows
 
 from transforms.base.once import unpickled
 
@@ -59,11 +58,10 @@ class OnWorkers(beam.DoFn):
         done, others = wait(self._futures, return_when=FIRST_EXCEPTION)
         for future in self._futures if not others else done:
             for result in future.result():
-                tag, value = getattr(result, "tag", None), result
-                if tag is not None:
-                    value = result.value
-                windowed = WindowedValue(value, GlobalWindow().max_timestamp(), (GlobalWindow(),))
-                yield windowed if tag is None else beam.pvalue.TaggedOutput(tag, windowed)
+                if isinstance(result, beam.pvalue.TaggedOutput):
+                    yield beam.pvalue.TaggedOutput(result.tag, GlobalWindows.windowed_value(result.value))
+                else:
+                    yield GlobalWindows.windowed_value(result)
 
 
 def _apply(function: bytes, element: Any) -> list[Any]:
