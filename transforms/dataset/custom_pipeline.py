@@ -37,7 +37,7 @@ from transforms.steps.row_options import WriteOptions
 from transforms.steps.write import WriteShards
 from transforms.storage.files import full_url, join, kind_of, read_bytes
 from transforms.storage.lock import Lock
-from transforms.storage.walking import holds_anything
+from transforms.storage.walking import names_in
 from transforms.storage.writing import create, remove, write_atomically
 from transforms.tokens.tokenizer_files import fingerprint, read_tokenizer_folder
 
@@ -144,7 +144,7 @@ def _check_empty(folder: Folder, output: str) -> None:
         ParameterError: if something is there, or its store cannot create a file only if there is none.
     """
     kind = kind_of(folder.output)
-    if kind == "file" or (kind and holds_anything(folder.output)):
+    if kind == "file" or (kind and names_in(folder.output)):
         problem = (
             "it is not empty. A custom pipeline writes a new dataset: remove what is there, or give another folder."
         )

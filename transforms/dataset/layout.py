@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from transforms.base.errors import ParameterError, UserError
 from transforms.model.receipts import work_of
 from transforms.outputs import output_folders
 from transforms.storage.files import exists, join, kind_of, read_bytes
-from transforms.storage.walking import holds_anything, link_below, modified_below, names_beginning, names_in
+from transforms.storage.walking import link_below, modified_below, names_beginning, names_in
 from transforms.storage.writing import SECONDS_ALIVE
 
 # Of a version of a dataset, and of its manifest, whose keys are public: a change of their meaning is another one.
@@ -189,7 +190,8 @@ def check_free(folder: Folder, overwrite: bool = False) -> None:
     check_no_links(folder)
     if not overwrite:
         check_format(folder)
-    if kind == "directory" and not exists(folder.state) and holds_anything(folder.output):
+    # One request: what another one tries in the folder of the state may be gone at the next.
+    if kind == "directory" and (names := names_in(folder.output)) and posixpath.basename(folder.state) not in names:
         advice = "overwrite replaces only what Chatmill wrote; " if overwrite else ""
         problem = f"the folder holds other files. {advice}Give one that is empty or new."
         raise ParameterError("output", folder.output, problem)

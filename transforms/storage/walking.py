@@ -83,13 +83,6 @@ def find_matching(system: Any, pattern: str) -> _Entries:
     return {path: entry for path, entry in entries.items() if matches(path)}
 
 
-@with_retries("listed")
-def holds_anything(folder: str) -> bool:
-    """Return whether a folder holds a file or a folder. Raises StoreError if the store fails."""
-    system, path = file_system(folder)
-    return bool(system.ls(path, detail=False))
-
-
 def link_below(folder: str) -> str | None:
     """Return the first link in a folder of a disk, or the folder itself, that leads to a folder or to nothing.
 
