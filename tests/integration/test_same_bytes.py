@@ -68,7 +68,9 @@ RECOGNISES = OWN.replace(
     "{%- elif shown == messages[0].content -%}{{- messages[0].content -}}"
     "{%- else -%}{{- shown -}}{%- endif -%}",
 )
-OF_ALL = models_and_odd()
+# Without those that reject all records: no generation prompt, or a token that the tokenizer does not have.
+ALL_REJECTED = {"own_remember", "own_remember_sections", "repeats_question", "llama3"}
+OF_ALL = {name: template for name, template in models_and_odd().items() if name not in ALL_REJECTED}
 TEMPLATES = {"tools": RECOGNISES} | (OF_ALL if AT_LENGTH else {"qwen3_5_think": OF_ALL["qwen3_5_think"]})
 
 CONTENTS = ("yes", "Final: 42", "42", "Final: yes", CONTINUES, f"So it is. {CONTINUES}", "<think>\n\n</think>")
