@@ -12,7 +12,7 @@ from pipeline.workers import PRELOADED, end_with, load
 
 end_with(os.getppid())
 quiet_libraries()
-importlib.import_module("pipeline.job.graph")
+importlib.import_module("pipeline.graph")
 with suppress(Exception):  # if the tokenizer cannot be loaded, the workers say so, as they load it again
     load(*msgspec.json.decode(os.environ[PRELOADED]))
 gc.freeze()

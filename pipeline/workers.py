@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
     from pipeline.cli.options import Options
-    from pipeline.job.job_json import Job
+    from pipeline.job import Job
     from transforms.dataset.layout import Folder
 
 # Beam's name of its local runner. `DirectRunner` would first try to download another one.

@@ -34,7 +34,7 @@ def run(arguments: Sequence[str]) -> int:
 
             print_result({"status": "failed", "error": error_text(error)})
         raise
-    from pipeline.job.launch import launch
+    from pipeline.launch import launch
 
     launch(options, sources, beam_flags)
     return 0

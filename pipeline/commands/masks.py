@@ -88,7 +88,7 @@ def run(arguments: Sequence[str]) -> int:
     from rich.console import Console
     from rich.text import Text
 
-    from pipeline.job.tokenizer_source import (
+    from pipeline.artifacts import (
         check_configured_stop_tokens,
         check_stop_tokens,
         check_tokenizer,

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipeline.runners.runner import Runner
+from pipeline.runners.runner import Runner, job_name
 from transforms.base.errors import UserError
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ def check_dataflow(options: Options, beam_options: PipelineOptions, runner: Any)
     """
     from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOptions, SetupOptions, WorkerOptions
     from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
-
-    from pipeline.job.job_json import job_name
 
     try:
         from apache_beam.runners.dataflow.internal import apiclient  # noqa: F401

@@ -11,14 +11,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.runners.runner import Runner
+from pipeline.runners.runner import Runner, job_name
 from transforms.base.errors import Unavailable, UserError
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
     from pipeline.cli.options import Options
-    from pipeline.job.job_json import Job
+    from pipeline.job import Job
     from pipeline.runners.runner import Parse
     from transforms.dataset.layout import Folder
 
@@ -47,7 +47,6 @@ def flink_defaults(options: PipelineOptions, flags: Sequence[str], output: str) 
     """
     from apache_beam.options.pipeline_options import FlinkRunnerOptions, JobServerOptions
 
-    from pipeline.job.job_json import job_name
     from transforms.tokens.tokenizer import ONLY_TOKENIZERS
 
     given = {flag.partition("=")[0] for flag in flags}

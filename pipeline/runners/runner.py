@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import posixpath
+import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -11,7 +14,7 @@ if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
     from pipeline.cli.options import Options
-    from pipeline.job.job_json import Job
+    from pipeline.job import Job
     from transforms.dataset.layout import Folder
 
     # From flags to Beam's options, and its runner.
@@ -77,3 +80,12 @@ class Runner:
             What `beam.Pipeline` takes as its runner.
         """
         return nullcontext(self.name)
+
+
+def job_name(output: str) -> str:
+    """The name on a cluster of the job for an output, so that a second job for the same output is found or refused."""
+    from transforms.storage.files import full_url
+
+    url = full_url(output).rstrip("/")
+    folder = re.sub("[^a-z0-9]+", "-", posixpath.basename(url).lower())[:40].strip("-")
+    return "-".join(filter(None, ("chatmill", folder, hashlib.sha256(url.encode()).hexdigest()[:8])))

@@ -20,8 +20,8 @@ from apache_beam.portability.api import beam_runner_api_pb2
 
 from pipeline.cli.options import parse_options
 from pipeline.cli.sources import read_sources
-from pipeline.job.graph import budgets_of, build_graph
-from pipeline.job.prepare import prepare
+from pipeline.graph import budgets_of, build_graph
+from pipeline.prepare import prepare
 from support.command_line import chatmill
 from support.datasets import build_in_process, work_in
 from support.paths import CHATS, ROOT, TOKENIZER
@@ -42,7 +42,7 @@ CLOUD = [
 def memory_is_a_store():
     """Jobs are only submitted here, so that the memory of this process is as good as a bucket."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipeline.job.launch._IN_MEMORY", "nothing://")
+        patch.setattr("pipeline.launch._IN_MEMORY", "nothing://")
         yield
 
 
@@ -210,7 +210,7 @@ def test_user_error_is_one_line_before_anything_is_written(build, corpus, monkey
 
 def test_missing_packages_of_google_are_named_with_how_to_install_them():
     hidden = "import sys; sys.modules['google.cloud.dataflow'] = None; "
-    hidden += "import pipeline.job.launch; pipeline.job.launch._IN_MEMORY = 'nothing://'; "
+    hidden += "import pipeline.launch; pipeline.launch._IN_MEMORY = 'nothing://'; "
     code = hidden + "from pipeline import main; sys.exit(main(sys.argv[1:]))"
     given = ["--input=memory://chats", "--tokenizer=t", "--output=memory://out", *CLOUD]
     ended = subprocess.run([sys.executable, "-c", code, *given], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -258,5 +258,5 @@ def test_steps_of_the_image_in_a_clean_environment(tmp_path):
         ["chatmill", "build", "--help"], env=environment, cwd="/", capture_output=True, text=True, check=True
     )
     assert "--sdk_container_image" not in shown.stdout and "--tokenizer" in shown.stdout
-    for module in ("apache_beam.runners.worker.sdk_worker_main", "google.cloud.dataflow", "pipeline.job.graph"):
+    for module in ("apache_beam.runners.worker.sdk_worker_main", "google.cloud.dataflow", "pipeline.graph"):
         subprocess.run(["python", "-c", f"import {module}"], env=environment, cwd="/", check=True)

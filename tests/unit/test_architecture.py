@@ -37,6 +37,22 @@ LAYERS = [
     # They write and read what is derived from a version: the card, the report.
     {f"transforms.dataset.{name}" for name in ("derived", "commit", "custom_pipeline", "expiry", "verification")},
     {"transforms.pushing"},
+    {"pipeline.viewing"},
+    {"pipeline.cli.console"},
+    {"pipeline.temporary", "pipeline.workers"},
+    {"pipeline.runners"},
+    {"pipeline.cli"},
+    {"pipeline.artifacts"},
+    {"pipeline.job"},
+    {"pipeline.plan"},
+    {"pipeline.prepare"},
+    {"pipeline.graph"},
+    {"pipeline.progress"},
+    {"pipeline.run"},
+    {"pipeline.append"},
+    {"pipeline.launch"},
+    {"pipeline.commands"},
+    {"pipeline.cli.program"},
     {"pipeline"},
 ]
 

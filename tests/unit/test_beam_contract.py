@@ -26,7 +26,7 @@ from apache_beam.runners.runner import create_runner
 
 from support.paths import ROOT
 
-# ---- any runner: pipeline/job/run.py, pipeline/cli/options.py ---
+# ---- any runner: pipeline/run.py, pipeline/cli/options.py ---
 
 
 def test_create_runner_finds_runners_by_name_and_refuses_others():

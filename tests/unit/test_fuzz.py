@@ -25,7 +25,7 @@ import zstandard
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from pipeline.job.job_json import read_job
+from pipeline.job import read_job
 from support.command_line import chatmill
 from support.drawn import examples
 from support.paths import TOKENIZER

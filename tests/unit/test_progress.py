@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.job import progress
-from pipeline.job.progress import ReportProgress
+from pipeline import progress
+from pipeline.progress import ReportProgress
 from transforms import Chunks, Slice, Task
 from transforms.dataset.layout import Folder
 from transforms.model.batches import Rows, RowTable, Used

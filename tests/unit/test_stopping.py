@@ -14,7 +14,7 @@ from support.paths import ROOT
 
 PROGRAM = """
 import subprocess, sys, time
-from pipeline.job import run
+from pipeline import run
 from transforms.base.errors import Unavailable
 
 run._SECONDS_TO_CANCEL = 1.0

@@ -16,6 +16,8 @@ from transforms.model.batches import Task
 _MOST_TASKS_IN_GROUP = 256
 # The largest task by default, of which a bucket has as much.
 MOST_TASK_BYTES = 64 << 20
+# Of so many records duplicates are found and mixes are made.
+MOST_RECORDS = 100_000_000
 # With a mix there are so many buckets at least, for as many copies of a record.
 _BUCKETS_OF_MIX = 16
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from transforms.base.errors import InputError
 from transforms.base.phrases import in_bytes
-from transforms.corpus.buckets import shards_needed
+from transforms.corpus.buckets import MOST_RECORDS, shards_needed
 from transforms.corpus.files import encode_table, in_threads, read_tables
 from transforms.corpus.keys import bucket_of, shuffle_keys
 from transforms.corpus.mix import Mix, copies_of
@@ -27,8 +27,8 @@ from transforms.steps.failures import FailureWriter
 from transforms.storage.files import join
 from transforms.storage.writing import write_atomically
 
-# Of so many records duplicates are found and mixes are made, in so many bytes of memory for each.
-MOST_RECORDS, _RECORD_BYTES = 100_000_000, 64
+# Of memory for each record.
+_RECORD_BYTES = 64
 _NOTHING_SENT = Sent("", 0, "")
 # Numbers for the mix are others than those for the order.
 _FOR_MIX = 1 << 40

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Column
 
 from pipeline.cli.console import show_phase
-from pipeline.job.job_json import Job
+from pipeline.job import Job
 from transforms.dataset.layout import Folder
 from transforms.model.receipts import numbers_of, read_receipt
 from transforms.steps.reports import Done, read_reports

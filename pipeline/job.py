@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-import posixpath
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from pipeline.artifacts import read_tokenizer_files
 from pipeline.cli.console import as_typed, shortened
 from pipeline.cli.options import Options, RowOptions, is_template, option_name
 from pipeline.cli.sources import Source
-from pipeline.job.tokenizer_source import read_tokenizer_files
 from transforms.base.declaring import options_in, values_of
 from transforms.base.errors import UserError
 from transforms.base.version import __version__
@@ -25,7 +23,7 @@ from transforms.dataset.layout import Folder
 from transforms.dataset.versions import Version
 from transforms.inputs.hub.names import hub_name, in_full
 from transforms.inputs.listing import InputFile
-from transforms.storage.files import full_url, read_bytes
+from transforms.storage.files import read_bytes
 from transforms.storage.hub.urls import hub_file
 from transforms.tokens.tokenizer_files import fingerprint
 
@@ -169,13 +167,6 @@ def _from_anywhere(name: str) -> str:
 def _formatter_from_anywhere(formatter: str) -> str:
     module, _, function = formatter.rpartition(":")
     return f"{_absolute(module) if module.endswith('.py') else module}:{function}"
-
-
-def job_name(output: str) -> str:
-    """The name on a cluster of the job for an output, so that a second job for the same output is found or refused."""
-    url = full_url(output).rstrip("/")
-    folder = re.sub("[^a-z0-9]+", "-", posixpath.basename(url).lower())[:40].strip("-")
-    return "-".join(filter(None, ("chatmill", folder, hashlib.sha256(url.encode()).hexdigest()[:8])))
 
 
 def encode_job(job: Job) -> bytes:

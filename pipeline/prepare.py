@@ -13,13 +13,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from pipeline.artifacts import (
+    check_configured_stop_tokens,
+    check_stop_tokens,
+    check_tokenizer,
+    read_evaluation_sets,
+    read_tokenizer_files,
+    resolve_template,
+    unknown_stop_tokens,
+)
 from pipeline.cli.console import shortened, show_phase
 from pipeline.cli.options import PREFERENCE_ADVICE, Options
 from pipeline.cli.sources import SOURCE_OPTIONS, Source, inputs_of, is_on_hub, parse_options_of
-from pipeline.growth.increments import begun_since_commit, forget, left_out, planned_files
-from pipeline.job.evaluation_sets import evaluations_of_job, read_evaluation_sets
-from pipeline.job.increment_plan import begin_increment, increment_of, plan_of, warn_of_much_input
-from pipeline.job.job_json import (
+from pipeline.job import (
     Job,
     JobEvaluations,
     differences,
@@ -29,20 +35,23 @@ from pipeline.job.job_json import (
     row_options_of,
     tokenizer_name,
 )
-from pipeline.job.tokenizer_source import (
-    check_configured_stop_tokens,
-    check_stop_tokens,
-    check_tokenizer,
-    read_tokenizer_files,
-    resolve_template,
-    unknown_stop_tokens,
+from pipeline.plan import (
+    begin_increment,
+    begun_since_commit,
+    forget,
+    increment_of,
+    left_out,
+    plan_of,
+    planned_files,
+    warn_of_much_input,
 )
 from transforms.base.errors import RecordDropped, RecordError, StoreError, UserError
 from transforms.base.phrases import counted
 from transforms.chat.rendering.template import NO_TEMPLATE, ChatTemplate, reads_clock
 from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.spans.turns import TurnFinder
-from transforms.contamination.index import MOST_RECORDS
+from transforms.contamination.index import MOST_RECORDS, EvaluationIndex
+from transforms.contamination.texts import decode_evaluations
 from transforms.dataset.commit import Change
 from transforms.dataset.description import library_versions
 from transforms.dataset.layout import Folder, check_free
@@ -465,3 +474,21 @@ def _changed_files(folder: Folder, before: Job, now: Job, files: Sequence[InputF
         if planned.get(key) != found.get(key):
             yield f"{key[1]} was {'added' if key not in planned else 'removed' if key not in found else 'changed'}"
             return
+
+
+def evaluations_of_job(content: bytes, words: int) -> JobEvaluations:
+    """Return what a job says of evaluation sets.
+
+    Args:
+        content: of the file to store.
+        words: the number of words of a run.
+    """
+    evaluations = decode_evaluations(content)
+    index = EvaluationIndex(evaluations, words)
+    return JobEvaluations(
+        sha256=hashlib.sha256(content).hexdigest(),
+        records=len(evaluations),
+        too_short=index.too_short,
+        runs=index.runs,
+        in_templates=index.in_templates,
+    )

@@ -1,16 +1,23 @@
-"""The files of the tokenizer and the text of the chat template, found at launch to be stored next to the output."""
+"""Artifacts: the tokenizer, the template and the evaluation sets of a job, read to be stored next to the output."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from posixpath import commonprefix, dirname
 from typing import Any
 
+import msgspec
 from jinja2 import TemplateSyntaxError
 
 from pipeline.cli.options import is_template
 from transforms.base.errors import ParameterError, StoreError, Unavailable, UserError
 from transforms.chat.rendering.transformers_jinja import compile_template
+from transforms.contamination.texts import encode_evaluations, evaluation_of
+from transforms.inputs.formats import input_format
+from transforms.inputs.listing import list_inputs
+from transforms.inputs.tasks import tasks_of
+from transforms.model.batches import Task
 from transforms.storage.files import kind_of, read_bytes
 from transforms.storage.retries import is_transient
 from transforms.tokens.tokenizer_files import TOKENIZER_FILES, read_tokenizer_folder
@@ -171,3 +178,55 @@ def _downloaded(name: str) -> str:
 def _first_line(error: Exception) -> str:
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__
+
+
+def read_evaluation_sets(patterns: Sequence[str]) -> bytes:
+    """Read evaluation sets, in any format that inputs may have.
+
+    Args:
+        patterns: the value of --decontaminate: files, folders, globs, or datasets on the Hub that have one split.
+
+    Returns:
+        The content of the file to store. Files are named as they are below the folder that they have in common, so that
+        it is the same wherever they are.
+
+    Raises:
+        UserError: if a pattern names no file, or a record cannot be read.
+        Unavailable: if a store does not answer.
+    """
+    files = list_inputs(list(patterns), parameter="decontaminate", splits=None)
+    above = "".join(f"{folder}/" for folder in commonprefix([dirname(file.url).split("/") for file in files]))
+    try:
+        found = [
+            evaluation_of(f"{url.removeprefix(above)}:{position}", record)
+            for task in tasks_of(files, max(file.unpacked_bytes for file in files))
+            for url, position, record in _records_of(task)
+        ]
+    except StoreError as error:
+        raise error.as_user_error(f"--decontaminate {error}") from None
+    return encode_evaluations(found)
+
+
+def _records_of(task: Task) -> Iterator[tuple[str, int, Any]]:
+    """Yield the records of a task: the url of the file of each, its position there, and itself."""
+    from transforms.steps.read import CHUNK_BYTES, read_task  # which imports Beam
+
+    for batch in read_task(task, CHUNK_BYTES):
+        for reject in batch.outcomes.rejects:
+            raise _unreadable(task, reject.position, reject.detail)
+        for record in batch.records:
+            piece, position = task.origin(record.position)
+            try:
+                fields = msgspec.json.decode(record.raw) if isinstance(record.raw, bytes) else record.raw
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                raise _unreadable(task, record.position, f"it is not JSON: {error}") from None
+            yield piece.url, position, fields
+
+
+def _unreadable(task: Task, position: int, problem: str) -> UserError:
+    piece, position = task.origin(position)
+    where = f"{piece.url}, {input_format(piece.format).position_unit} {position:,}"
+    return UserError(
+        f"--decontaminate: a record of an evaluation set cannot be read ({where}): {problem}. Correct it, or leave it "
+        "out."
+    )

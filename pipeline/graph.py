@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
 
 from pipeline.cli.options import Options
 from pipeline.cli.sources import parse_options_of, render_options_of
-from pipeline.job.increment_plan import ReadPlan, plan_reader
-from pipeline.job.job_json import Job, mix_of
+from pipeline.job import Job, mix_of
+from pipeline.plan import copies_of
 from transforms.base.declaring import values_of
 from transforms.chat.config import ParityOptions, RenderConfig, RenderOptions, TokenizeOptions
+from transforms.corpus.buckets import unshuffled, with_buckets
 from transforms.corpus.index import SendExamples
 from transforms.corpus.receive import ReadBuckets, ShuffleRows
 from transforms.corpus.select import SelectRecords
 from transforms.dataset.budgets import Budgets
-from transforms.dataset.commit import Change, CommitDataset, commit_increment
+from transforms.dataset.commit import Change, CommitDataset, commit_increment, is_committed
 from transforms.dataset.finished import SkipFinished
 from transforms.dataset.layout import Folder
 from transforms.inputs.input_options import ParseOptions
+from transforms.inputs.plan_file import decode_plan
+from transforms.inputs.tasks import largest_first, tasks_of
+from transforms.model.batches import Task
 from transforms.rows.layout import about_rows
 from transforms.steps.base import Step
 from transforms.steps.decontaminate import Decontaminate
+from transforms.steps.failures import FailureWriter
 from transforms.steps.label import BuildLabels
 from transforms.steps.pack import TruncateOrPack
 from transforms.steps.parity import CheckParity
@@ -34,6 +40,7 @@ from transforms.steps.render import ApplyChatTemplate
 from transforms.steps.row_options import PackOptions, WriteOptions
 from transforms.steps.tokenize import Tokenize
 from transforms.steps.write import WriteShards
+from transforms.storage.files import read_bytes
 
 
 def budgets_of(options: Options) -> Budgets:
@@ -196,3 +203,59 @@ def _options_of_sources(job: Job, folder: Folder) -> tuple[list[dict[str, Any]],
         parsing.append(parse_options_of(own))
         rendering.append(render_options_of(own))
     return parsing if any(parsing) else [], rendering if any(rendering) else []
+
+
+class ReadPlan(beam.PTransform):
+    """Read the tasks of a plan file on a worker, so that they are not in the job graph.
+
+    Pipeline -> PCollection[Task].
+
+    Args:
+        folder: of the increment that is built.
+        job: of the same.
+    """
+
+    def __init__(self, folder: Folder, job: Job):
+        super().__init__()
+        self._read = plan_reader(folder, job)
+
+    def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
+        return (
+            pipeline
+            | beam.Impulse()
+            | beam.FlatMap(_largest_first, self._read, FailureWriter()).with_output_types(Task)
+        )
+
+
+def _largest_first(_impulse: bytes, read: Callable[[], list[Task]], failures: FailureWriter) -> list[Task]:
+    with failures:
+        return largest_first(read())
+
+
+def plan_reader(folder: Folder, job: Job) -> Callable[[], list[Task]]:
+    """Return a function that reads the tasks of a plan file, with the buckets that they send to, if they do.
+
+    Args:
+        folder: of the increment that is built.
+        job: of the same.
+    """
+    options = job.options
+    with_own_buckets: Callable[[list[Task]], list[Task]] = list
+    if options.shuffle != "none":
+        copies = copies_of(options, job.sources)
+        with_own_buckets = functools.partial(with_buckets, shards=options.shards, seed=options.seed, copies=copies)
+    elif options.is_exchanged:
+        with_own_buckets = unshuffled
+    return functools.partial(_planned_tasks, folder, job.split_bytes, with_own_buckets)
+
+
+def _planned_tasks(
+    folder: Folder, split_bytes: int, with_own_buckets: Callable[[list[Task]], list[Task]]
+) -> list[Task]:
+    try:
+        files = decode_plan(read_bytes(folder.plan))
+    except FileNotFoundError:
+        if is_committed(folder):  # by an earlier run of the same pipeline, which removed it
+            return []
+        raise
+    return with_own_buckets(list(tasks_of(files, split_bytes, folder.increment)))

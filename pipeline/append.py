@@ -6,26 +6,69 @@ if its files are still there as they were; then the rest is the next one.
 
 from __future__ import annotations
 
+import functools
+import gc
+import signal
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pipeline.cli.console import import_beam, show, show_owner, show_phase
 from pipeline.cli.options import Options
 from pipeline.cli.sources import Source, inputs_of, with_all_inputs
-from pipeline.growth.increments import forget, is_unclean, planned_files, select
-from pipeline.job.job_json import Job
-from pipeline.job.pinning import check_appendable, pin
+from pipeline.job import Job, differences, differences_without_inputs, job_of, job_sources, mix_of, read_job
+from pipeline.plan import forget, is_unclean, planned_files, select
 from pipeline.runners import runner_of
 from transforms.base.errors import UserError
 from transforms.base.phrases import counted
 from transforms.dataset.derived import finish_commit
-from transforms.dataset.layout import Folder
+from transforms.dataset.layout import Folder, check_format, check_free, check_no_links
 from transforms.dataset.versions import Increment, Version, newest
 from transforms.inputs.listing import Accepts, InputFile, Key
-from transforms.storage.files import full_url
+from transforms.storage.files import exists, full_url
 from transforms.storage.lock import Lock
 from transforms.storage.writing import remove_attempts
+
+
+def append_every(seconds: int, folder: Folder, append: Callable[[Accepts], Appended]) -> Appended:
+    """Append what has settled since the look before, until SIGTERM, which ends it after the current increment.
+
+    Args:
+        seconds: from one look at the inputs to the next.
+        folder: of the dataset.
+        append: appends those files that a function accepts. What it raises ends this.
+
+    Returns:
+        The last append, with the increments of all of them; or the first one whose job does not end in this process.
+    """
+    before: dict[Key, str] = {}
+    now = {file.key: file.version for id in folder.begun() for file in planned_files(Folder(folder.output, id))}
+    increments: list[Increment] = []
+    signals: list[int] = []
+
+    def has_settled(key: Key, version: str) -> bool:
+        now[key] = version
+        return before.get(key) == version
+
+    def stop(number: int, _: object) -> None:
+        signals.append(number)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends it at once
+        show("stopping after the current increment")
+
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        while True:
+            next_look, before, now = time.monotonic() + seconds, now, {}
+            appended = append(has_settled)
+            increments += appended.increments
+            gc.collect()  # a graph is full of cycles, and holds what it read
+            while not signals and time.monotonic() < next_look:
+                time.sleep(0.2)
+            if signals or appended.status not in ("done", "nothing_new"):
+                return appended._replace(increments=tuple(increments))
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 class Appended(NamedTuple):
@@ -76,8 +119,8 @@ def append(
         return Appended("nothing_new", _manifest(version))
     for_runner = with_all_inputs(options, sources)
     import_beam()
-    from pipeline.job.prepare import output_errors
-    from pipeline.job.run import is_dry_run, parse_beam_options
+    from pipeline.prepare import output_errors
+    from pipeline.run import is_dry_run, parse_beam_options
 
     runner = runner_of(options.runner)
     if not runner.has_dry_run and is_dry_run(beam_flags):
@@ -146,7 +189,7 @@ class _Growth:
 
     def _unfinished(self, job: Job, version: Version | None) -> list[InputFile]:
         """The files of an increment that was begun, if they are all there unchanged, and new; none if there is none."""
-        from pipeline.job.increment_plan import increment_of
+        from pipeline.plan import increment_of
 
         listed = {file.key: file.version for file in self._listed}
         for id in self._folder.begun():
@@ -163,8 +206,8 @@ class _Growth:
 
     def _build(self, job: Job, files: list[InputFile], version: Version | None) -> str:
         """Build an increment of some files. Returns the status of its run. version: the newest one."""
-        from pipeline.job.increment_plan import begin_increment, increment_of
-        from pipeline.job.run import parse_beam_options, run_job
+        from pipeline.plan import begin_increment, increment_of
+        from pipeline.run import parse_beam_options, run_job
         from transforms.dataset.commit import Change
 
         id, of_increment = increment_of(job, files)
@@ -186,3 +229,95 @@ class _Growth:
 
 def _manifest(version: Version | None) -> dict[str, Any] | None:
     return version.manifest() if version else None
+
+
+def pin(
+    options: Options,
+    sources: Sequence[Source],
+    new: Sequence[InputFile],
+    folder: Folder,
+    version: Version | None,
+) -> Job:
+    """Return the job of a dataset to append to, which the options must agree with, and store what workers need.
+
+    Args:
+        options: of the build.
+        sources: of read_sources.
+        new: the files to add, whose first records are looked at before the first commit.
+        folder: of the dataset.
+        version: the newest one; None if there is none.
+
+    Raises:
+        UserError: if the options cannot be met, or are not those of the dataset.
+        Unavailable: if a store does not answer.
+    """
+    from pipeline.prepare import at_the_time_of, output_errors, read_materials, resolve, store, stored_materials
+
+    materials = read_materials(options, sources)
+    with output_errors(options):
+        check_free(folder)
+        # Later, nobody could follow an advice on the first records: the build rejects what does not fit.
+        job, warnings = resolve(options, sources, [] if version else new, materials)
+        if version:
+            before = job_of(folder, version)
+            if changed := [*differences(before, at_the_time_of(before, job, options))]:
+                raise _other_options(folder, changed)
+            job = before
+        else:
+            for id in folder.begun():
+                job = at_the_time_of(read_job(Folder(folder.output, id)), job, options)
+        store(stored_materials(folder, materials), warns=bool(version))
+    if version and options.dedup != "none":
+        text = f"--dedup {options.dedup}: new records are compared with each other, not with those that are there"
+        print(f"chatmill: {text}", file=sys.stderr)
+    for warning in warnings:
+        _show(warning)
+    return job
+
+
+@functools.lru_cache(64)
+def _show(warning: str) -> None:
+    """Print a warning, once for all increments that this process adds."""
+    print(f"chatmill: {warning}", file=sys.stderr)
+
+
+def check_appendable(folder: Folder, options: Options, sources: Sequence[Source]) -> Version | None:
+    """Check that a folder is free, or has a dataset that can be appended to.
+
+    Args:
+        folder: of the dataset.
+        options: of the build.
+        sources: of read_sources.
+
+    Returns:
+        The newest version; None if there is none.
+
+    Raises:
+        UserError: if it has a dataset that cannot be appended to, or one that was begun with other options; or if a
+            folder of it is a link.
+        InputError: if the version is damaged.
+    """
+    check_no_links(folder)
+    if (mix := mix_of(options, job_sources(sources, {}))) and mix.shares_out:
+        raise UserError(
+            "weight, max_examples, max_tokens and mix_tokens count the records of one build, and an append does not "
+            "count those that are there. Build all inputs in one, or leave them out."
+        )
+    version = newest(folder)
+    if version is None:
+        check_format(folder)
+        if exists(folder.manifest):
+            raise UserError(
+                f"{folder.output}: its versions are missing, so it cannot be appended to. Copy its folder _chatmill, "
+                "too."
+            )
+    elif changed := [*differences_without_inputs(job_of(folder, version), options, sources)]:
+        raise _other_options(folder, changed)
+    return version
+
+
+def _other_options(folder: Folder, changed: Sequence[str]) -> UserError:
+    return UserError(
+        f"{folder.output} holds a dataset that was begun with other options or libraries: {'; '.join(changed)}. All of "
+        "it has the same ones: use those, or give another --output."
+    )

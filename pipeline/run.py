@@ -23,11 +23,11 @@ from apache_beam.runners.runner import create_runner
 
 from pipeline.cli.console import raise_terminated, shortened, show
 from pipeline.cli.options import Options
-from pipeline.job.graph import budgets_of, build_graph
-from pipeline.job.job_json import Job
-from pipeline.job.progress import ReportProgress, show_plan
-from pipeline.job.temporary import remove_temporary_folder
+from pipeline.graph import budgets_of, build_graph
+from pipeline.job import Job
+from pipeline.progress import ReportProgress, show_plan
 from pipeline.runners import known_runners, runner_of
+from pipeline.temporary import remove_temporary_folder
 from transforms.base.errors import CommittedMeanwhile, InputError, RejectsError, StoreError, Unavailable, UserError
 from transforms.base.held import held_to
 from transforms.dataset.commit import Change, is_committed

@@ -15,10 +15,10 @@ from pipeline.cli.console import as_typed, error_text, import_beam
 from pipeline.cli.options import Options
 from pipeline.cli.result import appended_sums, print_result, sums
 from pipeline.cli.sources import Source, with_all_inputs
-from pipeline.growth.increments import begun_since_commit, is_unclean
-from pipeline.job.job_json import differences_of_inputs, differences_without_inputs, job_of
-from pipeline.job.temporary import temporary_folder
+from pipeline.job import differences_of_inputs, differences_without_inputs, job_of
+from pipeline.plan import begun_since_commit, is_unclean
 from pipeline.runners import runner_of
+from pipeline.temporary import temporary_folder
 from pipeline.viewing.summary import print_summary
 from transforms.base.errors import ParameterError, StoreError, Unavailable, UserError
 from transforms.base.phrases import counted
@@ -111,8 +111,7 @@ def _launch(
 
 def _append(options: Options, folder: Folder, sources: Sequence[Source], beam_flags: Sequence[str]) -> dict[str, Any]:
     """Add what is new to the dataset. Returns what the result has of it."""
-    from pipeline.growth.append import Appended, append
-    from pipeline.growth.every import append_every
+    from pipeline.append import Appended, append, append_every
 
     def add(accepts: Accepts | None = None) -> Appended:
         _, manifest, added = appended = append(options, sources, beam_flags, accepts)
@@ -190,8 +189,8 @@ def _build(
 ) -> tuple[str, dict[str, Any] | None]:
     """Plan the job and run it. Returns the status, and the manifest if the job is done."""
     import_beam()
-    from pipeline.job.prepare import prepare
-    from pipeline.job.run import parse_beam_options, run_job
+    from pipeline.prepare import prepare
+    from pipeline.run import parse_beam_options, run_job
 
     runner_options = parse_beam_options(for_runner, beam_flags)
     _warn_of_layout(options)

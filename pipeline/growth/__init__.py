@@ -1,1 +1,0 @@
-"""Appends: what is new in the inputs, as increments of a dataset."""

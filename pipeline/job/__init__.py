@@ -1,1 +1,0 @@
-"""A job: how it is prepared, planned, launched and run."""
