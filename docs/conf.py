@@ -19,7 +19,8 @@ import apache_beam as beam  # noqa: E402
 
 import transforms  # noqa: E402
 from pipeline import __version__  # noqa: E402
-from pipeline.cli.options import command_line_fields, help_text, option_name  # noqa: E402
+from pipeline.cli.options import command_line_fields, help_text  # noqa: E402
+from pipeline.config import option_name  # noqa: E402
 
 project = "Chatmill"
 version = release = __version__

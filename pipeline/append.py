@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pipeline.cli.console import import_beam, show, show_owner, show_phase
-from pipeline.cli.options import Options
-from pipeline.cli.sources import Source, inputs_of, with_all_inputs
+from pipeline.config import Options
 from pipeline.job import Job, differences, differences_without_inputs, job_of, job_sources, mix_of, read_job
 from pipeline.plan import forget, is_unclean, planned_files, select
+from pipeline.recipe import Source, inputs_of, with_all_inputs
 from pipeline.runners import runner_of
 from transforms.base.errors import UserError
 from transforms.base.phrases import counted

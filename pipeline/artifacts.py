@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from jinja2 import TemplateSyntaxError
 
-from pipeline.cli.options import is_template
+from pipeline.config import is_template
 from transforms.base.errors import ParameterError, StoreError, Unavailable, UserError
 from transforms.chat.rendering.transformers_jinja import compile_template
 from transforms.contamination.texts import encode_evaluations, evaluation_of

@@ -9,10 +9,10 @@ from typing import Any
 
 import apache_beam as beam
 
-from pipeline.cli.options import Options
-from pipeline.cli.sources import parse_options_of, render_options_of
+from pipeline.config import Options
 from pipeline.job import Job, mix_of
 from pipeline.plan import copies_of
+from pipeline.recipe import parse_options_of, render_options_of
 from transforms.base.declaring import values_of
 from transforms.chat.config import ParityOptions, RenderConfig, RenderOptions, TokenizeOptions
 from transforms.corpus.buckets import unshuffled, with_buckets

@@ -12,8 +12,8 @@ import msgspec
 
 from pipeline.artifacts import read_tokenizer_files
 from pipeline.cli.console import as_typed, shortened
-from pipeline.cli.options import Options, RowOptions, is_template, option_name
-from pipeline.cli.sources import Source
+from pipeline.config import Options, RowOptions, is_template, option_name
+from pipeline.recipe import Source
 from transforms.base.declaring import options_in, values_of
 from transforms.base.errors import UserError
 from transforms.base.version import __version__

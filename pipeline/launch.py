@@ -12,11 +12,11 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from pipeline.cli.console import as_typed, error_text, import_beam
-from pipeline.cli.options import Options
 from pipeline.cli.result import appended_sums, print_result, sums
-from pipeline.cli.sources import Source, with_all_inputs
+from pipeline.config import Options
 from pipeline.job import differences_of_inputs, differences_without_inputs, job_of
 from pipeline.plan import begun_since_commit, is_unclean
+from pipeline.recipe import Source, with_all_inputs
 from pipeline.runners import runner_of
 from pipeline.temporary import temporary_folder
 from pipeline.viewing.summary import print_summary

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from pipeline.cli.options import RowOptions
-from pipeline.cli.sources import Source
+from pipeline.config import RowOptions
 from pipeline.job import Job, JobSource, encode_job, mix_of, read_job
+from pipeline.recipe import Source
 from transforms.base.errors import UserError
 from transforms.base.phrases import counted, in_bytes
 from transforms.corpus.buckets import MOST_RECORDS, MOST_TASK_BYTES, bucket_count, shards_needed

@@ -23,8 +23,7 @@ from pipeline.artifacts import (
     unknown_stop_tokens,
 )
 from pipeline.cli.console import shortened, show_phase
-from pipeline.cli.options import PREFERENCE_ADVICE, Options
-from pipeline.cli.sources import SOURCE_OPTIONS, Source, inputs_of, is_on_hub, parse_options_of
+from pipeline.config import PREFERENCE_ADVICE, Options
 from pipeline.job import (
     Job,
     JobEvaluations,
@@ -45,6 +44,7 @@ from pipeline.plan import (
     planned_files,
     warn_of_much_input,
 )
+from pipeline.recipe import SOURCE_OPTIONS, Source, inputs_of, is_on_hub, parse_options_of
 from transforms.base.errors import RecordDropped, RecordError, StoreError, UserError
 from transforms.base.phrases import counted
 from transforms.chat.rendering.template import NO_TEMPLATE, ChatTemplate, reads_clock

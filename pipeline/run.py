@@ -22,7 +22,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from apache_beam.runners.runner import create_runner
 
 from pipeline.cli.console import raise_terminated, shortened, show
-from pipeline.cli.options import Options
+from pipeline.config import Options
 from pipeline.graph import budgets_of, build_graph
 from pipeline.job import Job
 from pipeline.progress import ReportProgress, show_plan

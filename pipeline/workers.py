@@ -41,7 +41,7 @@ from transforms.tokens.tokenizer_files import read_tokenizer_folder
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from pipeline.cli.options import Options
+    from pipeline.config import Options
     from pipeline.job import Job
     from transforms.dataset.layout import Folder
 

@@ -25,7 +25,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         options, beam_flags = parse_options(arguments)
         show_phase(f"building {options.output}")
-        from pipeline.cli.sources import read_sources
+        from pipeline.recipe import read_sources
 
         sources = read_sources(options)
     except (UserError, Unavailable) as error:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cli.console import CommandParser, unknown_option
-from pipeline.cli.options import Options, add_option
+from pipeline.cli.options import add_option
+from pipeline.config import Options
 from transforms.base import kinds
 from transforms.base.declaring import options_in
 from transforms.base.errors import RecordDropped, RecordError, UserError

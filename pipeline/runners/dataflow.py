@@ -12,7 +12,7 @@ from transforms.base.errors import UserError
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from pipeline.cli.options import Options
+    from pipeline.config import Options
     from pipeline.runners.runner import Parse
 
 _REQUIRED = {

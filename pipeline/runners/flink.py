@@ -17,7 +17,7 @@ from transforms.base.errors import Unavailable, UserError
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from pipeline.cli.options import Options
+    from pipeline.config import Options
     from pipeline.job import Job
     from pipeline.runners.runner import Parse
     from transforms.dataset.layout import Folder

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from pipeline.cli.options import Options
+    from pipeline.config import Options
     from pipeline.job import Job
     from transforms.dataset.layout import Folder
 

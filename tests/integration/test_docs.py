@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import transforms
-from pipeline.cli.options import command_line_fields, option_name
+from pipeline.cli.options import command_line_fields
+from pipeline.config import option_name
 from support.paths import ROOT
 from support.shared import built_once
 

@@ -19,9 +19,9 @@ import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from pipeline.cli.options import parse_options
-from pipeline.cli.sources import read_sources
 from pipeline.graph import budgets_of, build_graph
 from pipeline.prepare import prepare
+from pipeline.recipe import read_sources
 from support.command_line import chatmill
 from support.datasets import build_in_process, work_in
 from support.paths import CHATS, ROOT, TOKENIZER

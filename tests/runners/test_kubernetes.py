@@ -15,7 +15,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from pipeline.cli.options import Options, parse_options
+from pipeline.cli.options import parse_options
+from pipeline.config import Options
 from support.paths import CHATS, ROOT, TOKENIZER
 
 MANIFESTS = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / "deploy").glob("*.yaml")}

@@ -41,6 +41,8 @@ LAYERS = [
     {"pipeline.cli.console"},
     {"pipeline.temporary", "pipeline.workers"},
     {"pipeline.runners"},
+    {"pipeline.config"},
+    {"pipeline.recipe"},
     {"pipeline.cli"},
     {"pipeline.artifacts"},
     {"pipeline.job"},

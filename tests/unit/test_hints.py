@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pipeline.cli.options import Options, option_name
+from pipeline.config import Options, option_name
 from pipeline.viewing.hints import HINTS, hints
 from support.paths import ROOT
 

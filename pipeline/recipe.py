@@ -1,32 +1,38 @@
-"""Sources: the inputs of a build, each with options of its own, from the `sources` of its recipe."""
+"""Recipes: YAML files with the options of a build, and its sources, each with options of its own."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
+import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import yaml
+
 from pipeline.cli.console import as_typed, error_text, shortened
-from pipeline.cli.options import Options, check_options
-from pipeline.cli.recipe_file import formatter_from_folder_of, input_of, value_of
+from pipeline.config import Options, check_options
 from transforms.base import kinds
 from transforms.base.checks import did_you_mean
 from transforms.base.declaring import options_in
-from transforms.base.errors import ParameterError, UserError
+from transforms.base.errors import ParameterError, StoreError, UserError
+from transforms.base.kinds import Kind
 from transforms.chat.config import RenderOptions
 from transforms.dataset.layout import PARTS, Folder
 from transforms.inputs.hub.names import hub_name, in_full
 from transforms.inputs.hub.repository import Commits
 from transforms.inputs.input_options import ParseOptions
 from transforms.inputs.listing import Accepts, InputFile, files_of_sources, list_arriving, list_inputs, shared_files
-from transforms.storage.files import join
+from transforms.storage.files import check_reachable, exists, join, kind_of, read_bytes
 from transforms.storage.hub.urls import without_commit
 from transforms.storage.same_files import Places
 
+# Options whose paths begin at the folder of the recipe if they begin with ./ or ../: other texts may be names.
+_PATHS = ("tokenizer", "chat_template", "output")
 # The options that a source may have of its own.
 SOURCE_OPTIONS = ("input", *(field.name for field in options_in(Options) if field.metadata["of_source"]))
 # Keys of Axolotl's `datasets:`, and what to write here.
@@ -55,6 +61,83 @@ _MAY_REPEAT = "may_repeat"
 # A dataset on the Hub, in the place of input; split is an option of a source.
 _HUB = ("hub", "config", "revision")
 _TEXT = kinds.matching(".+", "text")
+
+
+def read_recipe(url: str, by_name: Mapping[str, Kind]) -> tuple[dict[str, Any], list[str]]:
+    """Read a recipe.
+
+    Args:
+        url: of the file.
+        by_name: the kinds of the options.
+
+    Returns:
+        The values of options by name, and the other keys as arguments, which may be options of Beam.
+
+    Raises:
+        UserError: if the file cannot be read, or an option has a wrong value.
+        Unavailable: if its store does not answer.
+    """
+    content = read_yaml(url)
+    if not isinstance(content, dict) or not content:
+        raise UserError(
+            f"{url}: expected a mapping of options, such as `input: chats/`; found {shortened(repr(content))}."
+        )
+    values: dict[str, Any] = {}
+    arguments: list[str] = []
+    for key, value in content.items():
+        if key == "datasets":
+            raise UserError(f"{url}: unknown option datasets. Did you mean sources?")
+        if key not in by_name:
+            arguments += _arguments(url, key, value, by_name)
+        elif value is not None:  # null is the default
+            values[key] = value_of(url, key, value, by_name[key])
+    if "input" in values:
+        values["input"] = tuple(input_of(url, path) for path in values["input"])
+    if "formatter" in values:
+        values["formatter"] = formatter_from_folder_of(url, values["formatter"])
+    for name in _PATHS:
+        if values.get(name, "").startswith(("./", "../")):
+            values[name] = from_folder_of(url, values[name])
+    return values, arguments
+
+
+def value_of(place: str, key: str, value: Any, kind: Kind) -> Any:
+    """Return the value of a key. place: what errors call the mapping. Raises UserError."""
+    try:
+        return kind.of_value(value)
+    except ValueError as error:
+        raise UserError(f"{place}: {key} {shortened(as_typed(value))}: {error}") from None
+
+
+def from_folder_of(recipe: str, path: str) -> str:
+    """Return a path that a recipe has; a relative one begins at the folder of the recipe."""
+    if "://" in path or os.path.isabs(os.path.expanduser(path)):
+        return path
+    scheme, separator, location = recipe.rpartition("://")
+    joined = posixpath.join(posixpath.dirname(location), path)
+    return f"{scheme}{separator}{posixpath.normpath(joined)}"
+
+
+def input_of(recipe: str, path: str) -> str:
+    """Return an input that a recipe has: a relative path begins at its folder, unless it names a dataset on the Hub."""
+    located = from_folder_of(recipe, path)
+    full = in_full(path, lambda _: exists(located))
+    return located if full == path else full
+
+
+def formatter_from_folder_of(recipe: str, formatter: str) -> str:
+    """Return a formatter that a recipe has; a relative path of its file begins at the folder of the recipe."""
+    module, _, function = formatter.rpartition(":")
+    return f"{from_folder_of(recipe, module) if module.endswith('.py') else module}:{function}"
+
+
+def _arguments(url: str, key: Any, value: Any, by_name: Mapping[str, Kind]) -> list[str]:
+    """The arguments of an option of Beam: a flag, a value, or one for each element of a list."""
+    values = value if isinstance(value, list) else [value]
+    if not isinstance(key, str) or not all(isinstance(each, (str, int, float)) for each in values):
+        found = shortened(as_typed(value))
+        raise UserError(f"{url}: {key} {found}: this is no option.{did_you_mean(str(key), [*by_name])}")
+    return [f"--{key}" if each is True else f"--{key}={each}" for each in values if each is not False]
 
 
 @dataclass(frozen=True)
@@ -276,3 +359,50 @@ def with_all_inputs(options: Options, sources: Sequence[Source]) -> Options:
         input=tuple(url for source in sources for url in source.options.input),
         formatter=next((source.options.formatter for source in sources if source.options.formatter), None),
     )
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that a mapping has twice and a value that is inside of itself, and leaves dates as text."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012
+        first: [(tag, regexp) for tag, regexp in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def __init__(self, stream: Any):
+        super().__init__(stream)
+        self.deep_construct = True  # so that a list or mapping that is inside of itself is an error
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set[Any]()
+        for key_node, _ in node.value:
+            key = (key_node.tag, str(key_node.value))
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"two keys {key_node.value}", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(url: str) -> Any:
+    """Read a YAML file; JSON is YAML, too.
+
+    Args:
+        url: of the file.
+
+    Raises:
+        UserError: if there is no such file, or it is not YAML.
+        Unavailable: if its store does not answer.
+    """
+    try:
+        check_reachable(url)
+        if kind_of(url) != "file":
+            raise UserError(f"{url}: there is no such file.")
+        return yaml.load(read_bytes(url), _Loader)
+    except StoreError as error:
+        raise error.as_user_error(str(error)) from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise UserError(f"{url}: {where}{error.problem or error.context}.") from None
+    except (yaml.YAMLError, OSError, ValueError, ImportError, RecursionError) as error:
+        raise UserError(f"{url}: {str(error).splitlines()[0]}.") from None
