@@ -227,10 +227,14 @@ class ChatTemplate:
         return self._rendered(apply_chat_template, self._tokenizer, *given)
 
     def plain_messages(self, conversation: Conversation) -> list[dict[str, Any]]:
-        """Return the messages as the template is given them: without nulls, with contents in a form that is printed."""
+        """Return the messages as the template is given them: as a server has them, contents in a form that is printed.
+
+        A server has no weights, and leaves out nulls.
+        """
         source = self.source(conversation)
         plain = [
-            {key: value for key, value in message.items() if value is not None} for message in conversation.messages
+            {key: value for key, value in message.items() if value is not None and key != "weight"}
+            for message in conversation.messages
         ]
         for message in plain:
             content = message.get("content")
@@ -241,6 +245,8 @@ class ChatTemplate:
                 # vLLM joins the parts in this way for such a template.
                 texts = [part["text"] for part in content] or [""]
                 message["content"] = functools.reduce(_joined, texts)
+            elif isinstance(content, list) and any("weight" in part for part in content):
+                message["content"] = [{key: part[key] for key in part if key != "weight"} for part in content]
         return plain
 
     def values(
