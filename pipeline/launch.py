@@ -18,8 +18,8 @@ from pipeline.job import differences_of_inputs, differences_without_inputs, job_
 from pipeline.plan import begun_since_commit, is_unclean
 from pipeline.recipe import Source, with_all_inputs
 from pipeline.runners import runner_of
+from pipeline.show.summary import print_summary
 from pipeline.temporary import temporary_folder
-from pipeline.viewing.summary import print_summary
 from transforms.base.errors import ParameterError, StoreError, Unavailable, UserError
 from transforms.base.phrases import counted
 from transforms.dataset.derived import finish_commit

@@ -198,7 +198,7 @@ def error_text(error: BaseException) -> str:
             shown = f"--{error.parameter} {shortened(as_typed(error.value))}: {error.problem}"
         return " ".join(shown.splitlines())
     if isinstance(error, RejectsError):
-        from pipeline.viewing.hints import hints
+        from pipeline.show.hints import hints
 
         return "\n".join([str(error), *hints(_REASONS.findall(str(error)))])
     if isinstance(error, (InputError, StoreError, Unavailable)):

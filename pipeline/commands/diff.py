@@ -117,7 +117,7 @@ def _print(console: Console, datasets: tuple[Dataset, Dataset], found: _Differen
     from rich.table import Table
     from rich.text import Text
 
-    from pipeline.viewing.view import visible
+    from pipeline.show.text import visible
 
     def table(title: str, pairs: dict[str, tuple[Any, Any]]) -> None:
         rows = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", width=None)

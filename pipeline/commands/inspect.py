@@ -10,7 +10,7 @@ from pipeline.cli.console import CommandParser, paged
 from transforms.base.errors import UserError
 
 if TYPE_CHECKING:
-    from pipeline.viewing.record_search import Found
+    from pipeline.show.find import Found
     from transforms.dataset.reader import Dataset, FailedBuild
     from transforms.tokens.decoding import TokenDecoder
 
@@ -45,37 +45,37 @@ def run(arguments: Sequence[str]) -> int:
 
 def _found(dataset: Dataset | FailedBuild, decoder: TokenDecoder, options: argparse.Namespace) -> Iterator[Found]:
     """What the options ask for."""
-    from pipeline.viewing import record_search as finding
-    from pipeline.viewing.row_view import read_row
+    from pipeline.show import find
+    from pipeline.show.rows import read_row
     from transforms.dataset.reader import FailedBuild
 
     if options.reject is not None:
-        return finding.reject(dataset, options.reject)
+        return find.reject(dataset, options.reject)
     if isinstance(dataset, FailedBuild):
-        return finding.of_reason_in_failed_build(dataset, options.reason, options.limit)
+        return find.of_reason_in_failed_build(dataset, options.reason, options.limit)
     if not options.split:
         options.split = "train" if dataset.shards("train") else "validation"
     if options.row is not None:
         return iter([read_row(dataset, options.row, options.split)])
     if options.source is not None:
         source, position = options.source
-        return finding.of_source(dataset, options.split, source, position, options.limit)
+        return find.of_source(dataset, options.split, source, position, options.limit)
     if options.reason is not None:
-        return finding.of_reason(dataset, options.reason, options.limit)
+        return find.of_reason(dataset, options.reason, options.limit)
     if options.sample is not None:
-        return finding.sample(dataset, options.split, options.sample, options.seed)
+        return find.sample(dataset, options.split, options.sample, options.seed)
     if options.search is not None:
-        return finding.search(dataset, decoder, options.split, options.search, options.limit)
-    return finding.first_row(dataset, options.split)
+        return find.search(dataset, decoder, options.split, options.search, options.limit)
+    return find.first_row(dataset, options.split)
 
 
 def _print(found: Iterator[Found], decoder: TokenDecoder, options: argparse.Namespace) -> None:
     from rich.text import Text
 
-    from pipeline.viewing.record_search import line_title
-    from pipeline.viewing.reject_view import Rejected, print_reject
-    from pipeline.viewing.row_view import TOKENS_FOUND, TOKENS_SHOWN, Row, print_row
-    from pipeline.viewing.view import visible
+    from pipeline.show.find import line_title
+    from pipeline.show.rejects import Rejected, print_reject
+    from pipeline.show.rows import TOKENS_FOUND, TOKENS_SHOWN, Row, print_row
+    from pipeline.show.text import visible
 
     limit = None if options.full else TOKENS_FOUND if options.search else TOKENS_SHOWN
     with paged() as console:
@@ -93,8 +93,8 @@ def _print(found: Iterator[Found], decoder: TokenDecoder, options: argparse.Name
 def _print_json(found: Iterator[Found], decoder: TokenDecoder, options: argparse.Namespace) -> None:
     import msgspec
 
-    from pipeline.viewing.reject_view import Rejected, reject_as_json
-    from pipeline.viewing.row_view import Row, row_as_json
+    from pipeline.show.rejects import Rejected, reject_as_json
+    from pipeline.show.rows import Row, row_as_json
 
     document: dict[str, list[Any]] = {"rows": [], "rejects": [], "records": [], "notes": []}
     for item in found:

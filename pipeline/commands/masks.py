@@ -96,7 +96,7 @@ def run(arguments: Sequence[str]) -> int:
         read_tokenizer_files,
         resolve_template,
     )
-    from pipeline.viewing.view import as_text, legend, marked_spans, visible
+    from pipeline.show.text import as_text, legend, marked_spans, visible
     from transforms.chat.config import RenderConfig
     from transforms.chat.rendering.template import NO_TEMPLATE, load_template
     from transforms.chat.spans.stop_tokens import load_turn_rules

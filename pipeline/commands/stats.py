@@ -152,7 +152,7 @@ def _limits(statistics: Mapping[str, Any]) -> Table:
 def _counts(counts: Mapping[str, int]) -> Table:
     from rich.text import Text
 
-    from pipeline.viewing.view import visible
+    from pipeline.show.text import visible
 
     table = _table("left", "right")
     for name, count in sorted(counts.items(), key=lambda item: -item[1]):

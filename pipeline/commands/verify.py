@@ -27,7 +27,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     options = _parse(arguments)
     show_phase(f"reading {options.dataset}")
-    from pipeline.viewing.view import visible
+    from pipeline.show.text import visible
     from transforms.dataset.verification import verify
 
     found = verify(options.dataset)

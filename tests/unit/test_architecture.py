@@ -37,7 +37,7 @@ LAYERS = [
     # They write and read what is derived from a version: the card, the report.
     {f"transforms.dataset.{name}" for name in ("derived", "commit", "custom_pipeline", "expiry", "verification")},
     {"transforms.pushing"},
-    {"pipeline.viewing"},
+    {"pipeline.show"},
     {"pipeline.cli.console"},
     {"pipeline.temporary", "pipeline.workers"},
     {"pipeline.runners"},

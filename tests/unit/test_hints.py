@@ -7,7 +7,7 @@ import re
 import pytest
 
 from pipeline.config import Options, option_name
-from pipeline.viewing.hints import HINTS, hints
+from pipeline.show.hints import HINTS, hints
 from support.paths import ROOT
 
 REASONS = (ROOT / "docs" / "records.md").read_text().partition("## Why records are rejected")[2]

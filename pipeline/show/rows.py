@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.viewing.view import Marked, as_text, legend, marked_tokens, runs, shown_tokens, visible
+from pipeline.show.text import Marked, as_text, legend, marked_tokens, runs, shown_tokens, visible
 from transforms.base.phrases import counted
 from transforms.dataset.reader import READ_FORMAT, Dataset
 from transforms.dataset.row_examples import examples_of

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.viewing.reject_view import Rejected
-from pipeline.viewing.row_view import Row, read_row, read_row_of_shard, shard_of_line
+from pipeline.show.rejects import Rejected
+from pipeline.show.rows import Row, read_row, read_row_of_shard, shard_of_line
 from transforms.base.checks import did_you_mean
 from transforms.base.errors import UserError
 from transforms.base.phrases import counted

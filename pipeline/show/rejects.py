@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.viewing.hints import hints
-from pipeline.viewing.view import visible
+from pipeline.show.hints import hints
+from pipeline.show.text import visible
 from transforms.rows.columns import PROVENANCE_COLUMNS
 
 if TYPE_CHECKING:

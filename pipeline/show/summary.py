@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.viewing.hints import hints
-from pipeline.viewing.row_view import print_preview
+from pipeline.show.hints import hints
+from pipeline.show.rows import print_preview
 from transforms.base.phrases import counted, most_of
 from transforms.chat.parity.contexts import KINDS
 from transforms.dataset.layout import Folder

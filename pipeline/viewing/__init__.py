@@ -1,1 +1,0 @@
-"""What people see: summaries, rows, rejects, warnings and hints."""
