@@ -8,22 +8,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from posixpath import dirname
-from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from pipeline.artifacts import (
-    check_configured_stop_tokens,
-    check_stop_tokens,
-    check_tokenizer,
-    read_evaluation_sets,
-    read_tokenizer_files,
-    resolve_template,
-    unknown_stop_tokens,
-)
-from pipeline.cli.console import shortened, show_phase
-from pipeline.config import PREFERENCE_ADVICE, Options
+from pipeline.artifacts import read_evaluation_sets, read_tokenizer_files, unknown_stop_tokens
+from pipeline.cli.console import show_phase
+from pipeline.config import Options
+from pipeline.first_records import check_first_records, checked_tokenizer
 from pipeline.job import (
     Job,
     JobEvaluations,
@@ -44,34 +36,23 @@ from pipeline.plan import (
     planned_files,
     warn_of_much_input,
 )
-from pipeline.recipe import SOURCE_OPTIONS, Source, inputs_of, is_on_hub, parse_options_of
-from transforms.base.errors import RecordDropped, RecordError, StoreError, UserError
+from pipeline.recipe import Source, inputs_of, is_on_hub
+from transforms.base.errors import StoreError, UserError
 from transforms.base.phrases import counted
-from transforms.chat.rendering.template import NO_TEMPLATE, ChatTemplate, reads_clock
-from transforms.chat.spans.stop_tokens import TurnRules
-from transforms.chat.spans.turns import TurnFinder
+from transforms.chat.rendering.template import reads_clock
 from transforms.contamination.index import MOST_RECORDS, EvaluationIndex
 from transforms.contamination.texts import decode_evaluations
 from transforms.dataset.commit import Change
 from transforms.dataset.description import library_versions
 from transforms.dataset.layout import Folder, check_free
 from transforms.dataset.versions import builds, newest
-from transforms.inputs.formats import input_format
 from transforms.inputs.formatter import load_formatter
 from transforms.inputs.listing import InputFile
-from transforms.inputs.tasks import tasks_of
-from transforms.model.batches import Task
-from transforms.model.examples import Conversation, PromptCompletion, Record
-from transforms.steps.parse import Parser
-from transforms.steps.read import read_task
 from transforms.storage.files import join, read_bytes
 from transforms.storage.lock import Lock
 from transforms.storage.walking import names_below
 from transforms.storage.writing import remove, remove_attempts, write_atomically
 from transforms.tokens.tokenizer_files import fingerprint
-
-_PEEKED_BYTES = 1 << 16
-_ON_TURNS = ("auto", "assistant", "last_assistant")
 
 
 class Prepared(NamedTuple):
@@ -127,10 +108,10 @@ def prepare(
             return None
         if version and (lost := left_out(version, files, options.output)):
             warnings.append(lost)
-        for warning in warnings:
-            print(f"chatmill: {warning}", file=sys.stderr)
         if found is None and not options.overwrite:
             _check_not_begun(folder, begun, increment_of(job, files)[1], files)
+        for warning in warnings:
+            print(f"chatmill: {warning}", file=sys.stderr)
         if found is None:
             found = *increment_of(job, files, taken), files
         id, of_increment, files = found
@@ -260,28 +241,23 @@ def resolve(
         UserError: if the options cannot be met.
         Unavailable: if a store does not answer.
     """
-    with TemporaryDirectory() as folder:
-        for name, content in materials.tokenizer.items():
-            write_atomically(join(folder, name), content)
-        tokenizer = check_tokenizer(folder, options.tokenizer)
-        if not options.eot_tokens:
-            check_configured_stop_tokens(folder, options.tokenizer)
-    check_stop_tokens(options.eot_tokens, tokenizer)
-    template = resolve_template(options.chat_template, tokenizer)
-    warnings = [
-        f"warning: --eot_tokens {text}: neither the chat template nor the added tokens of the tokenizer have this "
-        "text. If no answer is followed by it, it changes nothing."
-        for text in unknown_stop_tokens(options.eot_tokens, tokenizer, template)
-    ]
-    if getattr(tokenizer.backend_tokenizer, "fix_mistral_regex", None) is False:
-        warnings.append(
-            f"warning: --tokenizer {options.tokenizer} cuts texts by a regular expression of which transformers says "
-            'that it is not that of the model. "fix_mistral_regex": true in its tokenizer_config.json replaces it.'
-        )
-    for number, source in enumerate(sources):
-        if first := next((file for file in files if file.source == number), None):
-            with source.named_in_errors():
-                warnings += _check_first_records(source, first, tokenizer, template)
+    with checked_tokenizer(options, materials.tokenizer) as checked:
+        tokenizer, template = checked.tokenizer, checked.template
+        warnings = [
+            f"warning: --eot_tokens {text}: neither the chat template nor the added tokens of the tokenizer have this "
+            "text. If no answer is followed by it, it changes nothing."
+            for text in unknown_stop_tokens(options.eot_tokens, tokenizer, template)
+        ]
+        if getattr(tokenizer.backend_tokenizer, "fix_mistral_regex", None) is False:
+            warnings.append(
+                f"warning: --tokenizer {options.tokenizer} cuts texts by a regular expression of which transformers "
+                'says that it is not that of the model. "fix_mistral_regex": true in its tokenizer_config.json '
+                "replaces it."
+            )
+        for number, source in enumerate(sources):
+            if first := next((file for file in files if file.source == number), None):
+                with source.named_in_errors():
+                    warnings += check_first_records(source, first, checked)
     now = options.now
     if now is None and reads_clock(template or tokenizer.chat_template):
         now = datetime.now().replace(microsecond=0).isoformat()
@@ -378,84 +354,6 @@ def _is_stored(url: str, content: bytes) -> bool:
         return fingerprint({name: read_bytes(url)}) == fingerprint({name: content})
     except FileNotFoundError:
         return False
-
-
-def _check_first_records(source: Source, file: InputFile, tokenizer: Any, template: str | None) -> Iterator[str]:
-    """Warn if a source's first records are pairs of answers, or if its first conversation has no certain mask.
-
-    Others may have the same problem. Raises UserError if the first record that can be read is a conversation and there
-    is no chat template.
-    """
-    options = source.options
-    parser = Parser(**parse_options_of({name: getattr(options, name) for name in SOURCE_OPTIONS}))
-    first = next(tasks_of([file], _PEEKED_BYTES))
-    url, unit = file.url, input_format(file.format).position_unit
-    is_warned = False
-    for record in _records_of(first, source):
-        try:
-            content = parser.parse(record).content
-        except (RecordDropped, RecursionError):
-            continue
-        except RecordError as error:
-            if error.reason == "preference_data" and not is_warned:
-                is_warned = True
-                yield (
-                    f"warning: a chosen and a rejected answer ({url}, {unit} {record.position:,}) are rejected "
-                    f"as preference_data. {PREFERENCE_ADVICE}."
-                )
-            continue
-        has_template = template is not None or tokenizer.chat_template is not None
-        if isinstance(content, PromptCompletion) and has_template:
-            of_source = f" of the source {source.name}" if source.place else ""
-            yield (
-                f"note: prompt and completion{of_source} are strings, and are tokenized as plain text. --as_chat true "
-                "renders them as messages of a user and of the assistant, with the chat template."
-            )
-        if not isinstance(content, Conversation):
-            return
-        if not has_template:
-            raise UserError(f"--tokenizer {options.tokenizer}: {NO_TEMPLATE}: give it with --chat_template.")
-        moment = datetime.fromisoformat(options.now) if options.now else datetime.now()
-        rules = TurnRules(options.eot_tokens, named=bool(options.eot_tokens))
-        chat_template = ChatTemplate(tokenizer, template, options.chat_template_kwargs, moment)
-        finder = TurnFinder(chat_template, rules)
-        try:
-            yield from _forms_of_contents(chat_template, content)
-            if options.loss_on in _ON_TURNS and content.completion_start is None:
-                finder.trained_spans(chat_template.rendering(content))
-        except RecursionError:  # the build rejects this record
-            pass
-        except RecordError as error:
-            name = shortened(options.chat_template or f"of {options.tokenizer}")
-            yield (
-                f"warning: with the chat template {name}, the first conversation ({url}, {unit} "
-                f"{record.position:,}) would be rejected: {error.detail}. Others may be rejected for the same reason."
-            )
-        return
-
-
-def _forms_of_contents(template: ChatTemplate, conversation: Conversation) -> Iterator[str]:
-    """Say which contents of a conversation are given to the chat template in another form. Raises RecordError."""
-    for kind, form in ((str, "lists of one text part"), (list, "strings, with a line break between two parts")):
-        pairs = zip(conversation.messages, template.plain_messages(conversation), strict=True)
-        roles = dict.fromkeys(
-            one["role"]
-            for one, given in pairs
-            if isinstance(one.get("content"), kind) and not isinstance(given.get("content"), kind)
-        )
-        if roles:
-            yield (
-                f"note: the chat template does not print contents of {' and '.join(roles)} in the form that the "
-                f"records have, so it is given {form}."
-            )
-
-
-def _records_of(task: Task, source: Source) -> Sequence[Record]:
-    """The records of a task's first chunk. Raises UserError or Unavailable if its store does not give them."""
-    try:
-        return next(read_task(task, _PEEKED_BYTES, is_look=True)).records
-    except StoreError as error:
-        raise error.as_user_error(f"{source.option('input')} {error}") from None
 
 
 def _by_key(files: Iterable[InputFile]) -> dict[tuple[int, str], InputFile]:

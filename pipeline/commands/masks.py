@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipeline.cli.console import CommandParser, unknown_option
-from pipeline.cli.options import add_option
+from pipeline.cli.options import add_option, parser_of
 from pipeline.config import Options
 from transforms.base import kinds
 from transforms.base.declaring import options_in
-from transforms.base.errors import RecordDropped, RecordError, UserError
+from transforms.base.errors import RecordError, UserError
 from transforms.inputs.input_options import ParseOptions
 
 _SHOWN = 5
+_LOOKED_AT = 1 << 20  # bytes of a task
 # The options of a build that decide what is trained on.
 _OPTIONS = ("tokenizer", "chat_template", "eot_tokens", "loss_on", "after_end", "train_parts")
 # Those of ParseOptions that say nothing of how a record is read.
@@ -89,86 +86,52 @@ def run(arguments: Sequence[str]) -> int:
     from rich.console import Console
     from rich.text import Text
 
-    from pipeline.artifacts import (
-        check_configured_stop_tokens,
-        check_stop_tokens,
-        check_tokenizer,
-        read_tokenizer_files,
-        resolve_template,
-    )
+    from pipeline.artifacts import read_tokenizer_files
+    from pipeline.first_records import checked_tokenizer, no_template, render
     from pipeline.show.text import as_text, legend, marked_spans, visible
-    from transforms.chat.config import RenderConfig
-    from transforms.chat.rendering.template import NO_TEMPLATE, load_template
-    from transforms.chat.spans.stop_tokens import load_turn_rules
-    from transforms.chat.spans.turns import TurnFinder
-    from transforms.model.examples import attempt
     from transforms.model.outcomes import Reject
     from transforms.rows.parts import KINDS, kinds_of
-    from transforms.steps.render import Omitted, Renderer
-    from transforms.storage.files import join
-    from transforms.storage.writing import write_atomically
     from transforms.tokens.strings import longest_of
 
     console = Console(highlight=False, soft_wrap=True, emoji=False)
-    with tempfile.TemporaryDirectory() as folder:
-        for name, content in read_tokenizer_files(options["tokenizer"]).items():
-            write_atomically(join(folder, name), content)
-        tokenizer = check_tokenizer(folder, options["tokenizer"])
-        if not options["eot_tokens"]:
-            check_configured_stop_tokens(folder, options["tokenizer"])
-        check_stop_tokens(options["eot_tokens"], tokenizer)
-        config = RenderConfig(
-            tokenizer=folder,
-            chat_template=resolve_template(options["chat_template"], tokenizer),
-            now=datetime.now().isoformat(),
-            loss_on=options["loss_on"],
-            eot_tokens=options["eot_tokens"],
-            after_end=options["after_end"],
-            train_parts=options["train_parts"],
-            engine="reference",
-        )
-        renderer, template, rules = Renderer(config), load_template(config), load_turn_rules(config)
-    finder = TurnFinder(template, rules)
-    found = list(_conversations_of(options, template) if options["input"] else _built_in_conversations())
+    with checked_tokenizer(options, read_tokenizer_files(options.tokenizer)) as checked:
+        tokenizer, renderer = checked.tokenizer, checked.renderer(options)
+    conversations = _first_conversations(options, renderer) if options.input else _built_in_conversations()
+    found = list(conversations)
     first = next((example for _, example in found if not isinstance(example, Reject)), None)
     if first is None:
         why = f" The first record is rejected ({found[0][1].reason}): {found[0][1].detail}." if found else ""
-        raise UserError(f"--input {options['input']}: there is no conversation among the first records.{why}")
-    for _, example in found:
-        try:
-            if not isinstance(example, Reject):
-                template.render(example.content)
-        except RecordError as error:  # others are shown below
-            if error.reason == "no_chat_template":
-                advice = "give it with --chat_template."
-                raise UserError(f"--tokenizer {options['tokenizer']}: {NO_TEMPLATE}: {advice}") from None
-    _print_template(console, finder, first.content)
-    _print_stop_tokens(console, rules, tokenizer)
-    _print_turn_endings(console, finder, first.content)
-    if options["train_parts"]:
+        raise UserError(f"--input {','.join(options.input)}: there is no conversation among the first records.{why}")
+    try:
+        renderer.template.source(first.content)
+    except RecordError:
+        raise no_template(options) from None
+    _print_template(console, renderer.turns, first.content)
+    _print_stop_tokens(console, renderer.rules, tokenizer)
+    _print_turn_endings(console, renderer.turns, first.content)
+    if options.train_parts:
         console.print(legend())
     special_tokens = re.compile(longest_of(token.content for token in tokenizer.added_tokens_decoder.values()))
     rejected = untrained = 0
     for title, example in found:
         console.print(Text(f"\n{visible(title)}", "bold"))
-        omitted: Omitted = {}
-        render = functools.partial(_render, renderer, omitted)
-        texts, rejects = ([], [example]) if isinstance(example, Reject) else attempt([example], render)
-        for reject in rejects:
+        omitted: dict[Any, Any] = {}
+        text = example if isinstance(example, Reject) else render(renderer, example, omitted)
+        if isinstance(text, Reject):
             rejected += 1
-            console.print(f"rejected ({reject.reason}): {visible(reject.detail)}", style="red", markup=False)
+            console.print(f"rejected ({text.reason}): {visible(text.detail)}", style="red", markup=False)
         for omissions in omitted.values():
             console.print(f"note: {omissions.reasoning_detail()}", style="yellow", markup=False)
-        for text in texts:
-            kinds = kinds_of(np.array(text.parts or [0] * len(text.spans), np.int32)).tolist()
-            chosen = options["train_parts"] or KINDS
-            trained_on = [span for span, kind in zip(text.spans, kinds, strict=True) if KINDS[kind] in chosen]
-            if not any(start < stop for start, stop in trained_on):
-                untrained += 1
-                console.print("nothing in this conversation is trained on:", style="yellow")
-            special = [match.span() for match in special_tokens.finditer(text.text)]
-            of_parts = zip(text.spans, kinds, strict=True)
-            console.print(as_text(marked_spans(text.text, trained_on, special, of_parts)))
+        if isinstance(text, Reject):
+            continue
+        kinds = kinds_of(np.array(text.parts or [0] * len(text.spans), np.int32)).tolist()
+        chosen = options.train_parts or KINDS
+        trained_on = [span for span, kind in zip(text.spans, kinds, strict=True) if KINDS[kind] in chosen]
+        if not any(start < stop for start, stop in trained_on):
+            untrained += 1
+            console.print("nothing in this conversation is trained on:", style="yellow")
+        special = [match.span() for match in special_tokens.finditer(text.text)]
+        console.print(as_text(marked_spans(text.text, trained_on, special, zip(text.spans, kinds, strict=True))))
     trained = len(found) - rejected - untrained
     console.print(
         f"\n{trained} of {len(found)} conversations have trained parts (between ⟦ and ⟧); {untrained} have none and "
@@ -177,12 +140,8 @@ def run(arguments: Sequence[str]) -> int:
     return int(rejected > 0)
 
 
-def _render(renderer: Any, omitted: Any, example: Any) -> Any:
-    return renderer.check_keys(renderer.check_special_tokens(renderer.render(example, omitted)))
-
-
-def _parse(arguments: Sequence[str]) -> dict[str, Any]:
-    """The value of each option, None for one that is not given and has no default. Raises UserError."""
+def _parse(arguments: Sequence[str]) -> Options:
+    """The options of a build that are given. Raises UserError."""
     parser = CommandParser(
         "masks",
         usage="--tokenizer NAME|URL [...]",
@@ -197,6 +156,8 @@ def _parse(arguments: Sequence[str]) -> dict[str, Any]:
     parser.add_argument(
         "--input",
         metavar="URL,..",
+        type=parser_of("input", kinds.list_of()),
+        action="extend",
         help=f"files of your conversations, or a dataset on the Hub, of which the first {_SHOWN} are shown (default: "
         f"{len(_CONVERSATIONS)} built-in conversations)",
     )
@@ -205,8 +166,8 @@ def _parse(arguments: Sequence[str]) -> dict[str, Any]:
         if not word.startswith("--"):
             raise UserError(f"unexpected argument {word}. Conversations need their option: --input {word}")
         raise unknown_option("masks", word.removeprefix("--").partition("=")[0], [*fields, "input"])
-    options = {"input": None} | {name: field.default for name, field in fields.items()} | vars(known)
-    if not options["tokenizer"]:
+    options = Options(**vars(known) | {"input": tuple(getattr(known, "input", ()))})
+    if not options.tokenizer:
         raise UserError(
             "--tokenizer is missing: give one, such as --tokenizer Qwen/Qwen3-8B. "
             "chatmill masks --help lists the options."
@@ -275,36 +236,26 @@ def _built_in_conversations() -> Iterator[tuple[str, Any]]:
         yield title, Example(number, Conversation(messages, tools), {}, False, b"")
 
 
-def _conversations_of(options: Mapping[str, Any], template: Any) -> Iterator[tuple[str, Any]]:
+def _first_conversations(options: Options, renderer: Any) -> Iterator[tuple[str, Any]]:
     """The first conversations of the user's files, each with its position and schema: an example, or a reject."""
-    import msgspec
-
-    from transforms.chat.rendering.adapting import adapted
-    from transforms.inputs.formats import input_format
-    from transforms.inputs.listing import list_inputs
+    from pipeline.first_records import adapt, first_records
+    from pipeline.recipe import files_of, read_sources
+    from transforms.base.errors import RecordDropped
     from transforms.inputs.tasks import tasks_of
-    from transforms.model.examples import Conversation, attempt
-    from transforms.steps.parse import Parser
-    from transforms.steps.read import read_task
+    from transforms.model.examples import Conversation, Example
 
-    parsing = {field.name: options[field.name] for field in options_in(ParseOptions) if field.name not in _OF_ROWS}
-    parser, shown = Parser(**parsing), 0
-    inputs = list_inputs(kinds.list_of().parse(options["input"]), options["input_format"], "input", options["split"])
-    for task in tasks_of(inputs, 1 << 20):
-        for record in next(read_task(task, 1 << 20, options["max_record_bytes"], is_look=True)).records:
-            piece, in_file = task.origin(record.position)
-            position = f"{Path(piece.url).name}, {input_format(piece.format).position_unit} {in_file:,}"
-            try:
-                examples, rejects = attempt([record], parser.parse)
-            except RecordDropped as drop:
-                print(f"{position}: dropped ({drop.reason})", file=sys.stderr)
+    [source] = read_sources(options)
+    shown = 0
+    for url, place, found in first_records(source, tasks_of(files_of([source]), _LOOKED_AT), _LOOKED_AT):
+        title = f"{Path(url).name}, {place}"
+        if isinstance(found, RecordDropped):
+            print(f"{title}: dropped ({found.reason})", file=sys.stderr)
+            continue
+        if isinstance(found, Example):
+            if not isinstance(found.content, Conversation):
                 continue
-            if rejects or isinstance(content := examples[0].content, Conversation):
-                if not rejects:
-                    position += f", as {examples[0].schema}"
-                    with suppress(RecordError):  # which rendering finds again
-                        examples = [msgspec.structs.replace(examples[0], content=adapted(content, template)[0])]
-                yield position, (rejects or examples)[0]
-                shown += 1
-                if shown == _SHOWN:
-                    return
+            title, found = f"{title}, as {found.schema}", adapt(found, renderer.template)
+        yield title, found
+        shown += 1
+        if shown == _SHOWN:
+            return

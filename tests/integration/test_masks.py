@@ -49,6 +49,15 @@ def test_conversations_of_the_user_are_shown_with_their_position(masks, tmp_path
     assert "1 of 2 conversations have trained parts" in out and "1 would be rejected" in out
 
 
+def test_a_record_that_a_formatter_drops_is_named_and_not_counted(masks, tmp_path):
+    (tmp_path / "own.py").write_text("def chats(record):\n    return record if record['messages'] else []\n")
+    chat = [user("Hi"), assistant("Hello")]
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"messages": []}, {"messages": chat}])
+    code, out, err = masks(f"--tokenizer={TOKENIZER}", f"--input={corpus}", f"--formatter={tmp_path}/own.py:chats")
+    assert (code, err) == (0, "corpus.jsonl, byte 0: dropped (filtered)\n")
+    assert "1 of 1 conversations have trained parts" in out
+
+
 def test_a_comma_in_the_name_of_an_input_is_written_with_a_backslash(masks, tmp_path):
     chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
     for name in ("a,b", "c"):

@@ -37,7 +37,7 @@ LAYERS = [
     # They write and read what is derived from a version: the card, the report.
     {f"transforms.dataset.{name}" for name in ("derived", "commit", "custom_pipeline", "expiry", "verification")},
     {"transforms.pushing"},
-    {"pipeline.show"},
+    {"pipeline.show.hints"},
     {"pipeline.cli.console"},
     {"pipeline.temporary", "pipeline.workers"},
     {"pipeline.runners"},
@@ -45,6 +45,8 @@ LAYERS = [
     {"pipeline.recipe"},
     {"pipeline.cli"},
     {"pipeline.artifacts"},
+    {"pipeline.first_records"},
+    {"pipeline.show"},
     {"pipeline.job"},
     {"pipeline.plan"},
     {"pipeline.prepare"},

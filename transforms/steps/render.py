@@ -59,14 +59,19 @@ class Renderer:
     Args:
         config: how conversations are rendered.
 
+    Attributes:
+        template: the chat template.
+        rules: what is known about turns besides it.
+        turns: finds them.
+
     Raises:
         UserError: if a template prints the date and the configuration does not give it.
     """
 
     def __init__(self, config: RenderConfig):
-        self._template = load_template(config)
-        rules = load_turn_rules(config)
-        self._turns = TurnFinder(self._template, rules)
+        self.template = load_template(config)
+        self.rules = rules = load_turn_rules(config)
+        self.turns = TurnFinder(self.template, rules)
         self._loss_on = config.loss_on
         self._trained_parts = config.trained_parts
         self._has_parts = self._trained_parts is not None
@@ -75,16 +80,16 @@ class Renderer:
         self._unprinted = config.unprinted
         self._trace_cache: TraceCache | None = None
         if config.engine != "reference":
-            self._trace_cache = TraceCache(self._template, rules, self._turns)
-        self._fast_turns = TurnFinder(FastTemplate(self._template), rules, self._turns)
+            self._trace_cache = TraceCache(self.template, rules, self.turns)
+        self._fast_turns = TurnFinder(FastTemplate(self.template), rules, self.turns)
         mode, tokenizer = config.special_tokens_in_content, load_tokenizer(config.tokenizer)
-        self._typed_tokens = None if mode == "allow" else TypedTokens(mode, tokenizer, self._template, rules)
+        self._typed_tokens = None if mode == "allow" else TypedTokens(mode, tokenizer, self.template, rules)
 
     def __call__(self, batch: Examples) -> Texts:
         texts = self._rendered(self._adapted(batch))
         if self._typed_tokens is not None:
             texts = _checked(texts, self._typed_tokens)
-        texts = check_keys(texts, self._template, self._unprinted, self._loss_on, self._template_kwargs)
+        texts = check_keys(texts, self.template, self._unprinted, self._loss_on, self._template_kwargs)
         outcomes = self._with_notes(texts)
         outcomes = outcomes.plus(statistics=of_contents([text.example.content for text in texts.texts]))
         return replace(texts, outcomes=outcomes, trained_parts=self._trained_parts)
@@ -97,7 +102,7 @@ class Renderer:
             if type(content) is not Conversation:
                 continue
             try:
-                content, notes = adapted(content, self._template)
+                content, notes = adapted(content, self.template)
             except RecordError:  # which rendering finds again
                 continue
             if content is not example.content:
@@ -124,7 +129,7 @@ class Renderer:
             has_tools = bool(content.tools)
             facts = None if content.template_kwargs else known.get(has_tools)
             if facts is None:
-                facts = self._turns.facts(content)
+                facts = self.turns.facts(content)
                 if not content.template_kwargs:
                     known[has_tools] = facts
             if facts.is_sound or (loss_on := loss_of(content, self._loss_on)) == "all":
@@ -133,7 +138,7 @@ class Renderer:
             if count := facts.count_open(content, loss_on):
                 found = "the template prints nothing that ends an answer, so a model does not learn to stop"
                 outcomes = outcomes.note("turns_without_end", count, (position, found))
-            if self._turns.trains_on_headers(content) and trained_turns(content, loss_on):
+            if self.turns.trains_on_headers(content) and trained_turns(content, loss_on):
                 found = "the template ignores add_generation_prompt, so the header of an answer is trained on"
                 outcomes = outcomes.note("records_without_generation_prompt", 1, (position, found))
         return outcomes
@@ -227,7 +232,7 @@ class Renderer:
         """
         if not isinstance(example.content, Conversation):
             return encodable(self._not_rendered(example))
-        text, rendering = self._turns.trained_text(example, example.content, self._loss_on, self._has_parts)
+        text, rendering = self.turns.trained_text(example, example.content, self._loss_on, self._has_parts)
         text, omissions = encodable(text), omissions_of(rendering)
         if omissions is not NO_OMISSIONS:
             self._check_omissions(example, omissions, {} if omitted is None else omitted)
@@ -240,7 +245,7 @@ class Renderer:
     def check_keys(self, text: Text) -> Text:
         """Return a text after the check of the keys of its messages. Raises RecordError, see unread_keys."""
         if isinstance(text.example.content, Conversation):
-            unread_keys(text, self._template, self._unprinted)
+            unread_keys(text, self.template, self._unprinted)
         return text
 
     def _check_omissions(self, example: Example, omissions: Omissions, omitted: Omitted) -> None:

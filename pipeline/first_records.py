@@ -1,0 +1,229 @@
+"""The first records of an input: what a build warns of before it starts, and what `chatmill masks` shows.
+
+They are read, parsed and rendered as workers do it, one by one and by the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import msgspec
+
+from pipeline.artifacts import (
+    check_configured_stop_tokens,
+    check_stop_tokens,
+    check_tokenizer,
+    resolve_template,
+)
+from pipeline.cli.console import shortened
+from pipeline.config import PREFERENCE_ADVICE, Options
+from pipeline.recipe import Source
+from transforms.base.declaring import values_of
+from transforms.base.errors import RecordDropped, RecordError, StoreError, UserError
+from transforms.chat.config import RenderConfig, RenderOptions
+from transforms.chat.rendering.adapting import adapted
+from transforms.chat.rendering.template import NO_TEMPLATE, ChatTemplate
+from transforms.inputs.formats import input_format
+from transforms.inputs.input_options import ParseOptions
+from transforms.inputs.listing import InputFile
+from transforms.inputs.tasks import tasks_of
+from transforms.model.batches import Task
+from transforms.model.examples import Conversation, Example, PromptCompletion, Record, Text, attempt
+from transforms.model.outcomes import Reject
+from transforms.steps.parse import Parser
+from transforms.steps.read import read_task
+from transforms.steps.render import Omitted, Renderer
+from transforms.storage.files import join
+from transforms.storage.writing import write_atomically
+
+_LOOKED_AT = 1 << 16  # bytes of the first file of a source
+
+
+@dataclass(frozen=True)
+class CheckedTokenizer:
+    """A tokenizer and a chat template that workers can load.
+
+    Attributes:
+        folder: a temporary one, with the files of the tokenizer.
+        tokenizer: as transformers loads it.
+        template: the text of the chat template; None for the tokenizer's own.
+    """
+
+    folder: str
+    tokenizer: Any
+    template: str | None
+
+    @property
+    def has_template(self) -> bool:
+        """Whether there is a chat template."""
+        return (self.template or self.tokenizer.chat_template) is not None
+
+    def renderer(self, options: Options) -> Renderer:
+        """Return what renders as a build with some options does."""
+        now = options.now or datetime.now().isoformat()
+        rendering = values_of(RenderOptions, options)
+        return Renderer(
+            RenderConfig(tokenizer=self.folder, chat_template=self.template, now=now, engine="reference", **rendering)
+        )
+
+
+@contextmanager
+def checked_tokenizer(options: Options, files: Mapping[str, bytes]) -> Iterator[CheckedTokenizer]:
+    """Check the tokenizer, the stop tokens and the chat template of a build.
+
+    Args:
+        options: of the build.
+        files: the content of the tokenizer's files, by name.
+
+    Raises:
+        UserError: if workers cannot use one of them.
+        Unavailable: if the store of the template does not answer.
+    """
+    with TemporaryDirectory() as folder:
+        for name, content in files.items():
+            write_atomically(join(folder, name), content)
+        tokenizer = check_tokenizer(folder, options.tokenizer)
+        if not options.eot_tokens:
+            check_configured_stop_tokens(folder, options.tokenizer)
+        check_stop_tokens(options.eot_tokens, tokenizer)
+        yield CheckedTokenizer(folder, tokenizer, resolve_template(options.chat_template, tokenizer))
+
+
+def no_template(options: Options) -> UserError:
+    """The error for conversations without a chat template."""
+    return UserError(f"--tokenizer {options.tokenizer}: {NO_TEMPLATE}: give it with --chat_template.")
+
+
+class FirstRecord(NamedTuple):
+    """A record that was looked at.
+
+    url, place: of its file, and where it is there, such as `byte 1,024`.
+    found: its first example, or why there is none.
+    """
+
+    url: str
+    place: str
+    found: Example | Reject | RecordDropped
+
+
+def first_records(source: Source, tasks: Iterable[Task], chunk_bytes: int) -> Iterator[FirstRecord]:
+    """Read and parse the first records of each task of a source.
+
+    Args:
+        source: with the options by which records are read.
+        tasks: of its files.
+        chunk_bytes: about how much of each task is looked at.
+
+    Raises:
+        UserError, Unavailable, InputError: if a file cannot be read.
+    """
+    parser = Parser(**values_of(ParseOptions, source.options))
+
+    def parse(record: Record) -> Example | RecordDropped:
+        try:
+            return parser.parse(record)
+        except RecordDropped as drop:
+            return drop
+
+    for task in tasks:
+        try:
+            records = next(read_task(task, chunk_bytes, source.options.max_record_bytes, is_look=True)).records
+        except StoreError as error:
+            raise error.as_user_error(f"{source.option('input')} {error}") from None
+        for record in records:
+            piece, position = task.origin(record.position)
+            parsed, rejects = attempt([record], parse)
+            place = f"{input_format(piece.format).position_unit} {position:,}"
+            yield FirstRecord(piece.url, place, (parsed or rejects)[0])
+
+
+def adapt(example: Example, template: ChatTemplate) -> Example:
+    """Return an example with its conversation in a way that the template reads."""
+    if isinstance(example.content, Conversation):
+        with suppress(RecordError):  # which rendering finds again
+            return msgspec.structs.replace(example, content=adapted(example.content, template)[0])
+    return example
+
+
+def render(renderer: Renderer, example: Example, omitted: Omitted | None = None) -> Text | Reject:
+    """Return the text of an example as a build renders it, or why the build rejects the record.
+
+    Args:
+        renderer: of the build's options.
+        example: what `adapt` returned.
+        omitted: takes what of it the template does not print, if that is reported.
+    """
+    texts, rejects = attempt(
+        [example],
+        lambda one: renderer.check_keys(renderer.check_special_tokens(renderer.render(one, omitted))),
+    )
+    result: Text | Reject = (texts or rejects)[0]
+    return result
+
+
+def check_first_records(source: Source, file: InputFile, checked: CheckedTokenizer) -> Iterator[str]:
+    """Warn if a source's first records are pairs of answers, or if its first conversation has no certain mask.
+
+    Others may have the same problem.
+
+    Args:
+        source: of the build.
+        file: the first one of the source.
+        checked: the tokenizer and the chat template of the build.
+
+    Raises:
+        UserError: if the first record that can be read is a conversation and there is no chat template; or as
+            first_records does.
+    """
+    options, is_warned = source.options, False
+    first_task = next(tasks_of([file], _LOOKED_AT))
+    for url, place, found in first_records(source, [first_task], _LOOKED_AT):
+        if not isinstance(found, Example):
+            if isinstance(found, Reject) and found.reason == "preference_data" and not is_warned:
+                is_warned = True
+                yield (
+                    f"warning: a chosen and a rejected answer ({url}, {place}) are rejected as preference_data. "
+                    f"{PREFERENCE_ADVICE}."
+                )
+            continue
+        if isinstance(found.content, PromptCompletion) and checked.has_template:
+            of_source = f" of the source {source.name}" if source.place else ""
+            yield (
+                f"note: prompt and completion{of_source} are strings, and are tokenized as plain text. --as_chat true "
+                "renders them as messages of a user and of the assistant, with the chat template."
+            )
+        if not isinstance(found.content, Conversation):
+            return
+        if not checked.has_template:
+            raise no_template(options)
+        renderer = checked.renderer(options)
+        with suppress(RecordError):
+            yield from _forms_of_contents(renderer.template, found.content)
+        if isinstance(text := render(renderer, adapt(found, renderer.template)), Reject):
+            name = shortened(options.chat_template or f"of {options.tokenizer}")
+            yield (
+                f"warning: with the chat template {name}, the first conversation ({url}, {place}) would be rejected: "
+                f"{text.detail}. Others may be rejected for the same reason."
+            )
+        return
+
+
+def _forms_of_contents(template: ChatTemplate, conversation: Conversation) -> Iterator[str]:
+    """Say which contents of a conversation are given to the chat template in another form. Raises RecordError."""
+    for kind, form in ((str, "lists of one text part"), (list, "strings, with a line break between two parts")):
+        pairs = zip(conversation.messages, template.plain_messages(conversation), strict=True)
+        roles = dict.fromkeys(
+            one["role"]
+            for one, given in pairs
+            if isinstance(one.get("content"), kind) and not isinstance(given.get("content"), kind)
+        )
+        if roles:
+            yield (
+                f"note: the chat template does not print contents of {' and '.join(roles)} in the form that the "
+                f"records have, so it is given {form}."
+            )
