@@ -51,9 +51,12 @@ class CommandParser(argparse.ArgumentParser):
         usage: the options of a typical call.
         description: what the command does.
         examples: calls to show, without the name of the command.
+        argument_default: of options without a default; argparse.SUPPRESS to have those alone that are given.
     """
 
-    def __init__(self, command: str, usage: str, description: str, examples: Sequence[str]):
+    def __init__(
+        self, command: str, usage: str, description: str, examples: Sequence[str], argument_default: str | None = None
+    ):
         lines = "\n".join(f"  chatmill {command} {example}" for example in examples)
         super().__init__(
             prog=f"chatmill {command}",
@@ -62,7 +65,7 @@ class CommandParser(argparse.ArgumentParser):
             epilog=f"examples:\n{lines}\n\n{_DOCUMENTATION}",
             formatter_class=_help_formatter,
             allow_abbrev=False,
-            argument_default=argparse.SUPPRESS,
+            argument_default=argument_default,
         )
         self.add_argument("--version", action="version", version=f"chatmill {__version__}", help="show the version")
 

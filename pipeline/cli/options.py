@@ -47,6 +47,7 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
             "--input gs://corpus/chats/ --tokenizer gs://models/qwen3 \\\n"
             "      --output gs://shards/chats --validation_fraction 0.02",
         ],
+        argument_default=argparse.SUPPRESS,
     )
     _add_options(parser, shows_all=("--help", "all") in pairwise(arguments))
     if arguments and not arguments[0].startswith("-"):

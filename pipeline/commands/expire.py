@@ -6,25 +6,13 @@ from collections.abc import Sequence
 
 from pipeline.cli.console import CommandParser, show_owner, show_phase
 from transforms.base import kinds
-from transforms.base.errors import UserError
 from transforms.base.phrases import counted
+
+SUMMARY = "OUT --older_than DURATION", "drop old versions of a dataset, and their files"
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Expire old versions.
-
-    Args:
-        arguments: what follows the command.
-
-    Returns:
-        0, also if there was nothing to do.
-
-    Raises:
-        UserError: if an option is wrong, or there is no finished dataset.
-        InputError: if a version of the dataset is damaged.
-        Unavailable: if another process took the dataset over.
-        StoreError: if a store fails.
-    """
+    """Expire old versions; there may be none."""
     parser = CommandParser(
         "expire",
         usage="OUT --older_than DURATION [--keep N]",
@@ -35,6 +23,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--older_than",
         metavar="DURATION",
+        required=True,
         type=kinds.duration.of_argument,
         help="drop versions that were replaced longer ago than this, such as 12h or 7d; give more than the longest "
         "training that reads one (required)",
@@ -47,8 +36,6 @@ def run(arguments: Sequence[str]) -> int:
         help="always keep this many of the newest versions (default: 1)",
     )
     options = parser.parse_args(arguments)
-    if not hasattr(options, "older_than"):
-        raise UserError("--older_than is missing. Give how long a replaced version is kept, such as 7d.")
     show_phase(f"reading {options.dataset}")
 
     from transforms.dataset.expiry import expire

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Sequence
 
 from pipeline.cli.console import CommandParser, show_phase
 from transforms.base.phrases import counted
 
+SUMMARY = "OUT", "compare all files of a dataset with their checksums"
 _FAULTS_SHOWN = 50
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Verify a dataset.
-
-    Args:
-        arguments: what follows the command.
-
-    Returns:
-        0 if it is sound, otherwise 1.
-
-    Raises:
-        UserError: if an option is wrong, or there is no dataset.
-        StoreError: if the store of the dataset fails.
-    """
-    options = _parse(arguments)
+    """Verify a dataset. Returns 0 if it is sound, otherwise 1."""
+    parser = CommandParser(
+        "verify",
+        usage="OUT [--json]",
+        description="Read all files of a dataset: each has the size and the sha256 that were written, none is missing, "
+        "and none is more. `sha256sum -c SHA256SUMS` in its folder does the same.",
+        examples=["out/mine", "out/mine@6", "gs://shards/mine --json"],
+    )
+    parser.add_argument("dataset", metavar="OUT", help="the folder or url of a dataset")
+    parser.add_argument("--json", action="store_true", help="print JSON, with all faults")
+    options = parser.parse_args(arguments)
     show_phase(f"reading {options.dataset}")
+
+    from pipeline.show.printing import print_json
     from pipeline.show.text import visible
     from transforms.dataset.verification import verify
 
@@ -34,8 +33,8 @@ def run(arguments: Sequence[str]) -> int:
     if options.json:
         faults = [fault._asdict() for fault in found.faults]
         document = {"url": found.url, "ok": not faults, "files": found.files, "bytes": found.bytes}
-        print(json.dumps(document | {"faults": faults, "notes": found.notes}, indent=2, ensure_ascii=False))
-        return int(bool(found.faults))
+        print_json(document | {"faults": faults, "notes": found.notes})
+        return int(bool(faults))
     for fault in found.faults[:_FAULTS_SHOWN]:
         print(visible(f"{fault.path}: {fault.problem}"))
     if len(found.faults) > _FAULTS_SHOWN:
@@ -45,17 +44,3 @@ def run(arguments: Sequence[str]) -> int:
     result = counted(len(found.faults), "fault") if found.faults else "OK"
     print(f"{options.dataset}: {result} ({counted(found.files, 'file')}, {counted(found.bytes, 'byte')})")
     return int(bool(found.faults))
-
-
-def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The value of each option. Raises UserError."""
-    parser = CommandParser(
-        "verify",
-        usage="OUT [--json]",
-        description="Read all files of a dataset: each has the size and the sha256 that were written, none is missing, "
-        "and none is more. `sha256sum -c SHA256SUMS` in its folder does the same.",
-        examples=["out/mine", "out/mine@6", "gs://shards/mine --json"],
-    )
-    parser.add_argument("dataset", metavar="OUT", help="the folder or url of a dataset")
-    parser.add_argument("--json", action="store_true", default=False, help="print JSON, with all faults")
-    return parser.parse_args(arguments)

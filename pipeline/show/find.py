@@ -1,21 +1,34 @@
-"""Finds what `chatmill inspect` shows: rows and rejects of a dataset, one after the other, with notes in between."""
+"""Find what `chatmill inspect` shows: rows and rejects of a dataset, one after the other, with notes in between."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain, islice
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from rich.console import Console
+from rich.text import Text
 
-from pipeline.show.rejects import Rejected
-from pipeline.show.rows import Row, read_row, read_row_of_shard, shard_of_line
+from pipeline.show.rejects import Rejected, print_reject, reject_as_json
+from pipeline.show.rows import (
+    TOKENS_FOUND,
+    TOKENS_SHOWN,
+    Row,
+    print_row,
+    read_row,
+    read_row_of_shard,
+    row_as_json,
+    shard_of_line,
+)
+from pipeline.show.text import visible
 from transforms.base.checks import did_you_mean
 from transforms.base.errors import UserError
 from transforms.base.phrases import counted
@@ -32,14 +45,70 @@ Found: TypeAlias = Row | Rejected | dict[str, Any] | str
 _TOKEN_COLUMNS = ("input_ids", "seq_lengths", "position_ids")
 
 
-def first_row(dataset: Dataset, split: str) -> Iterator[Found]:
+def find(dataset: Dataset | FailedBuild, decoder: TokenDecoder, options: Namespace) -> Iterator[Found]:
+    """Return what the options of `chatmill inspect` ask for.
+
+    Args:
+        dataset: a build that failed if rejects are asked for.
+        decoder: of its tokens.
+        options: of the command.
+
+    Raises:
+        UserError: if there is no such row, reject or record.
+        InputError, StoreError: if the dataset cannot be read.
+    """
+    if options.reject is not None:
+        return _reject(dataset, options.reject)
+    if options.reason is not None:
+        return _of_reason(dataset, options.reason, options.limit)
+    assert isinstance(dataset, Dataset)
+    split = options.split or ("train" if dataset.shards("train") else "validation")
+    if options.row is not None:
+        return iter([read_row(dataset, options.row, split)])
+    if options.source is not None:
+        source, position = options.source
+        return _of_source(dataset, split, source, position, options.limit)
+    if options.sample is not None:
+        return _sample(dataset, split, options.sample, options.seed)
+    if options.search is not None:
+        return _search(dataset, decoder, split, options.search, options.limit)
+    return _first_row(dataset, split)
+
+
+def print_found(console: Console, item: Found, decoder: TokenDecoder, options: Namespace) -> None:
+    """Print one of what was found. decoder, options: as of find."""
+    if isinstance(item, Row):
+        limit = None if options.full else TOKENS_FOUND if options.search else TOKENS_SHOWN
+        print_row(console, item, decoder, limit, options.tokens, options.search or "")
+    elif isinstance(item, Rejected):
+        print_reject(console, item, options.full)
+    elif isinstance(item, dict):
+        console.print(Text(visible(_line_title(item)), "bold"))
+    else:
+        console.print(visible(item))
+
+
+def found_as_json(found: Iterator[Found], decoder: TokenDecoder, tokens: bool) -> dict[str, list[Any]]:
+    """Return all that was found, for JSON. tokens: whether each token of a row is listed."""
+    document: dict[str, list[Any]] = {"rows": [], "rejects": [], "records": [], "notes": []}
+    for item in found:
+        if isinstance(item, Row):
+            document["rows"].append(row_as_json(item, decoder, tokens))
+        elif isinstance(item, Rejected):
+            document["rejects"].append(reject_as_json(item))
+        else:
+            document["records" if isinstance(item, dict) else "notes"].append(item)
+    return document
+
+
+def _first_row(dataset: Dataset, split: str) -> Iterator[Found]:
     """Yield an overview of a dataset, and the first row of a split."""
-    yield overview(dataset)
+    yield _overview(dataset)
     yield read_row(dataset, 0, split)
 
 
-def overview(dataset: Dataset) -> str:
-    """Return what a dataset holds, in one line."""
+def _overview(dataset: Dataset) -> str:
+    """What a dataset holds, in one line."""
     manifest = dataset.manifest
     records = manifest["records"]
     splits = {split: dataset.row_count(split) for split in SPLITS if dataset.shards(split)}
@@ -58,26 +127,15 @@ def overview(dataset: Dataset) -> str:
     ])  # fmt: skip
 
 
-def sample(dataset: Dataset, split: str, count: int, seed: int) -> Iterator[Found]:
-    """Yield some rows of a split, drawn at random, in order. The same seed gives the same rows."""
+def _sample(dataset: Dataset, split: str, count: int, seed: int) -> Iterator[Found]:
+    """Yield some rows of a split, drawn at random, in order."""
     rows = dataset.row_count(split)
     for number in sorted(random.Random(seed).sample(range(rows), min(count, rows))):
         yield read_row(dataset, number, split)
 
 
-def search(dataset: Dataset, decoder: TokenDecoder, split: str, text: str, limit: int) -> Iterator[Found]:
-    """Yield the first rows of a split with an example that has a text, and how many were found and searched.
-
-    Args:
-        dataset: any.
-        decoder: of its tokens.
-        split: train or validation.
-        text: that the decoded text of an example has, in the same case.
-        limit: how many rows at most.
-
-    Raises:
-        UserError: if the rows have no input_ids.
-    """
+def _search(dataset: Dataset, decoder: TokenDecoder, split: str, text: str, limit: int) -> Iterator[Found]:
+    """Yield the first rows with an example whose decoded text has a text, and how many were found and searched."""
     columns = [name for name in _TOKEN_COLUMNS if name in dataset.layout.columns]
     if not dataset.layout.has_ids:
         raise UserError("--search: the rows have no input_ids, so there is no text to search.")
@@ -105,8 +163,8 @@ def _rows_with(text: str, decoder: TokenDecoder, batch: pa.RecordBatch, layout: 
     yield from np.unique(np.repeat(np.arange(len(rows)), [len(row.offsets) - 1 for row in rows])[found]).tolist()
 
 
-def reject(dataset: Dataset | FailedBuild, number: int) -> Iterator[Found]:
-    """Yield a reject. number: among all of them, from 0. Raises UserError if there is no such reject."""
+def _reject(dataset: Dataset | FailedBuild, number: int) -> Iterator[Found]:
+    """Yield a reject. number: among all of them, from 0."""
     count = 0
     for found in _rejects(dataset, lambda batch: np.ones(len(batch), bool)):
         if found.number == number:
@@ -116,28 +174,14 @@ def reject(dataset: Dataset | FailedBuild, number: int) -> Iterator[Found]:
     raise UserError(f"--reject {number}: the dataset has {count:,} rejects, numbered from 0.")
 
 
-def of_reason_in_failed_build(build: FailedBuild, reason: str, limit: int) -> Iterator[Found]:
-    """Yield the first records that were rejected for a reason, at most `limit`. Raises UserError if there is none."""
-    counts: Counter[str] = Counter()
-    for batch in build.rejects():
-        counts.update(batch.column("reason").to_pylist())
-    _check_reason(reason, counts)
-    yield from _first(_rejects(build, lambda batch: _equals(batch.column("reason"), reason)), counts[reason], limit)
-
-
-def of_reason(dataset: Dataset, reason: str, limit: int) -> Iterator[Found]:
-    """Yield the first records that were rejected or dropped for a reason, and how many there are.
-
-    Args:
-        dataset: any.
-        reason: one of those in its manifest, or `truncated`.
-        limit: how many records at most.
-
-    Raises:
-        UserError: if there is no such record.
-    """
-    records = dataset.manifest["records"]
-    rejected = dataset.rejected()
+def _of_reason(dataset: Dataset | FailedBuild, reason: str, limit: int) -> Iterator[Found]:
+    """Yield the first records that were rejected or dropped for a reason, or `truncated`, and how many there are."""
+    if isinstance(dataset, FailedBuild):
+        reasons = (batch.column("reason").to_pylist() for batch in dataset.rejects())
+        rejected: Mapping[str, int] = Counter(chain.from_iterable(reasons))
+        _check_reason(reason, rejected)
+        return _first(_rejects(dataset, lambda batch: _equals(batch.column("reason"), reason)), rejected[reason], limit)
+    records, rejected = dataset.manifest["records"], dataset.rejected()
     counts = {**rejected, **records["dropped"]} | ({"truncated": n} if (n := records["truncated"]) else {})
     if kept := dataset.manifest["notes"].get("contaminated"):
         counts["contaminated"] = kept
@@ -151,7 +195,7 @@ def of_reason(dataset: Dataset, reason: str, limit: int) -> Iterator[Found]:
         items = _of_lines(dataset, lambda batch: np.array(batch.column("detail").is_valid()) & _is_first(batch), False)
     else:
         items = _of_lines(dataset, lambda batch: _equals(batch.column("reason"), reason))
-    yield from _first(items, counts[reason], limit)
+    return _first(items, counts[reason], limit)
 
 
 def _check_reason(reason: str, counts: Mapping[str, int]) -> None:
@@ -164,23 +208,15 @@ def _check_reason(reason: str, counts: Mapping[str, int]) -> None:
 
 def _first(items: Iterator[Found], count: int, limit: int) -> Iterator[Found]:
     """The first items, and a note if there are more. count: how many there are."""
-    yield from itertools.islice(items, limit)
+    yield from islice(items, limit)
     if count > limit:
         yield f"{limit:,} of {count:,} records are shown; --limit shows more."
 
 
-def of_source(dataset: Dataset, split: str, source: str, position: int, limit: int) -> Iterator[Found]:
-    """Yield the rejects and the rows that are of a record.
+def _of_source(dataset: Dataset, split: str, source: str, position: int, limit: int) -> Iterator[Found]:
+    """Yield the rejects and the rows that are of a record. source: the url of its file, or the end of it from a slash.
 
-    Args:
-        dataset: any.
-        split: train or validation: of its rows, if their own columns are searched and not the exceptions.
-        source: the url of its file, or the end of it from a slash.
-        position: as rejects and --provenance have it: the byte of the line, or the number of the record.
-        limit: how many at most.
-
-    Raises:
-        UserError: if there is none.
+    Of `split` are the rows, if their own columns are searched and not the exceptions.
     """
 
     def is_it(batch: pa.RecordBatch) -> np.ndarray:
@@ -188,7 +224,7 @@ def of_source(dataset: Dataset, split: str, source: str, position: int, limit: i
         return _is_record(files, positions, source, position)
 
     has_provenance = set(PROVENANCE_COLUMNS) <= set(dataset.layout.columns)
-    items = itertools.chain(
+    items = chain(
         _rejects(dataset, is_it),
         _by_provenance(dataset, split, source, position) if has_provenance else (),
         # Rejects were shown with their records, and rows with provenance as well.
@@ -201,7 +237,7 @@ def of_source(dataset: Dataset, split: str, source: str, position: int, limit: i
             ),
         ),
     )
-    found = list(itertools.islice(items, limit + 1))
+    found = list(islice(items, limit + 1))
     yield from found[:limit]
     if len(found) > limit:
         yield f"{limit:,} are shown; --limit shows more."
@@ -269,7 +305,7 @@ def _equals(column: pa.Array, value: Any) -> np.ndarray:
     return np.array(pc.fill_null(pc.equal(column, value), False))
 
 
-def line_title(line: dict[str, Any]) -> str:
+def _line_title(line: dict[str, Any]) -> str:
     """A line of the exceptions about a record that has no row, or of which something was found."""
     reason = f" ({line['reason']})" if "reason" in line else ""
     known = [f"{line['outcome']}{reason}: {line['origin_file']}:{line['origin_position']}"]

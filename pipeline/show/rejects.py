@@ -1,4 +1,4 @@
-"""The view of a rejected record: pretty-printed, with the place that was wrong marked where it can be found."""
+"""A rejected record: pretty-printed, with the place that was wrong marked where it can be found."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
 
 from pipeline.show.hints import hints
 from pipeline.show.text import visible
 from transforms.rows.columns import PROVENANCE_COLUMNS
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _MARK, _NO_MARK = "▶ ", "  "
 # A place in a detail: a column, and the keys and numbers that lead from there to what was wrong.
@@ -65,8 +65,6 @@ def print_reject(console: Console, reject: Rejected, full: bool = False) -> None
         reject: what.
         full: whether to print all of it. Otherwise long strings, and lines far from a mark, are left out.
     """
-    from rich.text import Text
-
     console.print(Text(reject.title, "bold"))
     console.print(Text(visible(reject.detail), "red"))
     for line in hints([reject.reason]):

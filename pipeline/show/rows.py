@@ -1,15 +1,17 @@
-"""The view of a row of a dataset: its examples decoded, each with where it came from."""
+"""A row of a dataset: its examples decoded, each with where it came from."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from itertools import compress, pairwise
+from typing import Any
 
 import numpy as np
+from rich.console import Console
+from rich.text import Text
 
-from pipeline.show.text import Marked, as_text, legend, marked_tokens, runs, shown_tokens, visible
+from pipeline.show.text import Marked, as_text, legend, marked_spans, runs, shown_tokens, visible
 from transforms.base.phrases import counted
 from transforms.dataset.reader import READ_FORMAT, Dataset
 from transforms.dataset.row_examples import examples_of
@@ -18,9 +20,6 @@ from transforms.rows import IGNORED
 from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS
 from transforms.rows.parts import KINDS
 from transforms.tokens.decoding import TokenDecoder
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 # Tokens of an example that are shown unless all of them are asked for: of a row, around a text that was searched, and
 # at the end of a build.
@@ -120,18 +119,21 @@ def read_row_of_shard(dataset: Dataset, shard: ShardEntry, in_shard: int) -> Row
     elif "labels" not in values and ("loss_mask" not in values or dataset.layout.shift_labels):
         note = "The rows have no labels, so what is trained on is not shown."
     kept = {name: value for name, value in values.items() if name not in (*OUTPUT_COLUMNS, *PROVENANCE_COLUMNS)}
-    origins = _origins(values, len(found.offsets) - 1)
+    count = len(found.offsets) - 1
+    origins = _origins(values, count)
     lines = _lines_of_row(dataset, shard, in_shard) if dataset.layout.has_segments else {}
     examples = []
-
-    def is_of_examples(value: Any) -> bool:
-        return isinstance(value, list) and len(value) == len(found.offsets) - 1
-
     for segment, (start, stop) in enumerate(pairwise(found.offsets.tolist())):
+        own = {
+            name: value[segment] if isinstance(value, list) and len(value) == count else value
+            for name, value in kept.items()
+        }
         kinds = None if found.kinds is None else found.kinds[start:stop]
-        own = {name: value[segment] if is_of_examples(value) else value for name, value in kept.items()}
         example = Example(found.ids[start:stop], found.labels[start:stop], origins[segment], own, kinds=kinds)
-        examples.append(with_line(example, lines[segment]) if segment in lines else example)
+        if line := lines.get(segment):
+            lost = line["tokens_lost"] or 0, line["trained_tokens_lost"] or 0
+            example = replace(example, origin=(line["origin_file"], line["origin_position"]), lost=lost)
+        examples.append(example)
     return Row(*place, examples, note)
 
 
@@ -154,15 +156,6 @@ def shard_of_line(dataset: Dataset, file: Mapping[str, Any], line: Mapping[str, 
     """Return the shard that a line of exceptions is about. file: the manifest's entry of the file it is in."""
     name = stem_of(file["shards"][line["split"]])
     return next(shard for shard in dataset.shards(line["split"]) if stem_of(shard["path"]) == name)
-
-
-def with_line(example: Example, line: Mapping[str, Any]) -> Example:
-    """Add to an example what a line of exceptions has of its record."""
-    return replace(
-        example,
-        origin=(line["origin_file"], line["origin_position"]),
-        lost=(line["tokens_lost"] or 0, line["trained_tokens_lost"] or 0),
-    )
 
 
 def _origins(values: Mapping[str, Any], examples: int) -> list[tuple[str, int] | None]:
@@ -193,60 +186,43 @@ def print_row(
         tokens: whether to list the tokens, each with its id and label.
         search: a text that it has: only the examples that have it are shown, from near the text.
     """
-    from rich.text import Text
-
     console.print(Text(row.title, "bold"))
     if row.note:
         console.print(Text(row.note, "yellow"))
     if any(example.kinds is not None for example in row.examples):
         console.print(legend())
     for number, example in enumerate(row.examples):
-        heading = f"example {number + 1:,} of {len(row.examples):,}: " if len(row.examples) > 1 else ""
+        decoded = decoder.decode(example.ids)
         near = example.trained
         if search:
-            decoded = decoder.decode(example.ids)
             if (found := decoded.text.find(search)) < 0:
                 continue
             near = (decoded.starts <= found) & (found < decoded.stops)
+        heading = f"example {number + 1:,} of {len(row.examples):,}: " if len(row.examples) > 1 else ""
         console.print(Text(f"── {heading}{example.title}", "bold"))
-        print_example(console, example, decoder, near, limit, tokens, search)
+        shown = shown_tokens(near, limit)
+        if shown.start:
+            console.print(Text(f"… {counted(shown.start, 'token')} before this; inspect --full shows all", "yellow"))
+        if tokens:
+            console.print(_token_list(example, decoder, shown))
+        else:
+            stop = int(decoded.stops[shown.stop - 1]) if shown.stop else 0
+            text = as_text(_marked(example, decoder)[int(decoded.starts[shown.start]) if shown.start else 0 : stop])
+            if search:
+                text.highlight_words([visible(search)], "reverse")
+            console.print(text)
+        if left := len(near) - shown.stop:
+            console.print(Text(f"… {counted(left, 'token')} after this; inspect --full shows all", "yellow"))
     console.print()
 
 
-def print_example(
-    console: Console,
-    example: Example,
-    decoder: TokenDecoder,
-    near: np.ndarray,
-    limit: int | None,
-    tokens: bool = False,
-    search: str = "",
-) -> None:
-    """Print an example of a row.
-
-    Args:
-        console, decoder, limit, tokens: as for print_row.
-        example: what.
-        near: bool, shape (tokens,): it begins near the first of these.
-        search: a text to highlight.
-    """
-    from rich.text import Text
-
-    shown = shown_tokens(near, limit)
-    if shown.start:
-        console.print(Text(f"… {counted(shown.start, 'token')} before this; inspect --full shows all", "yellow"))
-    if tokens:
-        console.print(_token_list(example, decoder, shown))
-    else:
-        decoded = decoder.decode(example.ids)
-        marked = marked_tokens(decoded, example.trained, decoder.is_added(example.ids), example.kinds)
-        stop = int(decoded.stops[shown.stop - 1]) if shown.stop else 0
-        text = as_text(marked[int(decoded.starts[shown.start]) if shown.start else 0 : stop])
-        if search:
-            text.highlight_words([visible(search)], "reverse")
-        console.print(text)
-    if left := len(near) - shown.stop:
-        console.print(Text(f"… {counted(left, 'token')} after this; inspect --full shows all", "yellow"))
+def _marked(example: Example, decoder: TokenDecoder) -> Marked:
+    """The text of an example. A character of several tokens is trained on if one of them is."""
+    decoded = decoder.decode(example.ids)
+    spans = list(zip(decoded.starts.tolist(), decoded.stops.tolist(), strict=True))
+    kinds = () if example.kinds is None else zip(spans, example.kinds.tolist(), strict=True)
+    trained, special = (compress(spans, of.tolist()) for of in (example.trained, decoder.is_added(example.ids)))
+    return marked_spans(decoded.text, trained, special, kinds)
 
 
 def print_preview(console: Console, dataset: Dataset) -> None:
@@ -258,9 +234,8 @@ def print_preview(console: Console, dataset: Dataset) -> None:
     if example is None or not example.trained.any():
         return
     shown = shown_tokens(example.trained, _TOKENS_OF_PREVIEW)
-    ids = example.ids[shown]
-    decoder = TokenDecoder.load(dataset.tokenizer_folder)
-    marked = marked_tokens(decoder.decode(ids), example.trained[shown], decoder.is_added(ids))
+    example = replace(example, ids=example.ids[shown], labels=example.labels[shown], kinds=None)
+    marked = _marked(example, TokenDecoder.load(dataset.tokenizer_folder))
     # Line breaks would take most of the lines: a template prints several for each turn.
     text = as_text(replace(marked, text=marked.text.replace("\n", "↵")))
     lines = text.wrap(console, console.width)
@@ -270,10 +245,8 @@ def print_preview(console: Console, dataset: Dataset) -> None:
     console.print()
 
 
-def _token_list(example: Example, decoder: TokenDecoder, shown: slice) -> Any:
+def _token_list(example: Example, decoder: TokenDecoder, shown: slice) -> Text:
     """A line for each token: its id, its label and its text, of a part of a character the bytes."""
-    from rich.text import Text
-
     ids, labels, trained = example.ids[shown], example.labels[shown], example.trained[shown]
     lines = Text(f"{'id':>8} {'label':>8}  token\n", "bold")
     for id, label, text, is_trained in zip(
@@ -293,41 +266,28 @@ def _texts(ids: np.ndarray, decoder: TokenDecoder) -> list[str]:
 
 
 def row_as_json(row: Row, decoder: TokenDecoder, tokens: bool = False) -> dict[str, Any]:
-    """Return all of a row, for JSON.
-
-    Args:
-        row: what.
-        decoder: of its tokens.
-        tokens: whether to add the ids, the labels and the text of each token.
-    """
+    """Return all of a row, for JSON. tokens: whether to add the ids, the labels and the text of each token."""
     examples = []
     for example in row.examples:
-        marked = marked_tokens(
-            decoder.decode(example.ids), example.trained, decoder.is_added(example.ids), example.kinds
-        )
-        examples.append(
-            {
-                **(dict(zip(PROVENANCE_COLUMNS, example.origin, strict=True)) if example.origin else {}),
-                **({"columns": dict(example.kept)} if example.kept else {}),
-                **(
-                    dict(zip(("tokens_lost", "trained_tokens_lost"), example.lost, strict=True))
-                    if example.lost[0]
-                    else {}
-                ),
-                "tokens": len(example.ids),
-                "trained_tokens": int(example.trained.sum()),
-                "text": pieces_of(marked),
-            }
-        )
+        described: dict[str, Any] = {}
+        if example.origin:
+            described |= zip(PROVENANCE_COLUMNS, example.origin, strict=True)
+        if example.kept:
+            described["columns"] = dict(example.kept)
+        if example.lost[0]:
+            described |= zip(("tokens_lost", "trained_tokens_lost"), example.lost, strict=True)
+        described |= {"tokens": len(example.ids), "trained_tokens": int(example.trained.sum())}
+        described["text"] = _pieces(_marked(example, decoder))
         if tokens:
-            texts = _texts(example.ids, decoder)
-            examples[-1] |= {"input_ids": example.ids.tolist(), "labels": example.labels.tolist(), "token_texts": texts}
+            described |= {"input_ids": example.ids.tolist(), "labels": example.labels.tolist()}
+            described["token_texts"] = _texts(example.ids, decoder)
+        examples.append(described)
     place = {"split": row.split, "row": row.number, "shard": row.shard, "row_in_shard": row.in_shard}
     return {**place, "examples": examples, **({"note": row.note} if row.note else {})}
 
 
-def pieces_of(marked: Marked) -> list[dict[str, Any]]:
-    """Return the pieces of a text, each with whether it is trained on, for JSON."""
+def _pieces(marked: Marked) -> list[dict[str, Any]]:
+    """The pieces of a text, each with whether it is trained on."""
     return [
         {
             "text": marked.text[start:stop].encode("utf-8", "surrogateescape").decode(errors="replace"),

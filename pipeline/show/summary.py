@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from pipeline.show.hints import hints
+from pipeline.show.printing import new_console, new_table
 from pipeline.show.rows import print_preview
 from transforms.base.phrases import counted, most_of
 from transforms.chat.parity.contexts import KINDS
@@ -45,7 +45,7 @@ def print_summary(folder: Folder, manifest: dict[str, Any], max_reject_fraction:
         manifest: its manifest.
         max_reject_fraction: sources with more rejects have a warning.
     """
-    console = Console(highlight=False, soft_wrap=True, markup=False)
+    console = new_console()
     console.print(_verdict(manifest))
     found = [warning for warning in warnings(manifest, max_reject_fraction) if not warning.is_rare]
     console.print(_table(manifest, {warning.name for warning in found}))
@@ -64,12 +64,7 @@ def print_summary(folder: Folder, manifest: dict[str, Any], max_reject_fraction:
 
 
 def _lines_of_warnings(manifest: Mapping[str, Any], found: Sequence[DatasetWarning]) -> Iterator[str]:
-    """Yield a line for each warning, and one about where their first records are.
-
-    Args:
-        manifest: of the dataset.
-        found: the warnings.
-    """
+    """Yield a line for each warning, and one about where their first records are."""
     of_sources = [warning for warning in found if warning.part == "sources"]
     for warning in of_sources[:_SOURCES_SHOWN] + [warning for warning in found if warning.part != "sources"]:
         yield f"warning: {warning.found}" + f" ({warning.hint})" * bool(warning.hint)
@@ -96,10 +91,7 @@ def _verdict(manifest: dict[str, Any]) -> str:
 def _table(manifest: dict[str, Any], with_warnings: Collection[str]) -> Table:
     """The counts of a dataset, without those of notes that have a warning."""
     records = manifest["records"]
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_column()
+    table = new_table("lrl")
     schemas = manifest["statistics"].get("schemas", {})
     read_as = {_SCHEMA_NAMES.get(name, name.replace("_", " ")): count for name, count in schemas.items()}
     table.add_row("records read", f"{records['read']:,}", f"as {most_of(read_as, _SHOWN)}" if read_as else "")
@@ -145,9 +137,8 @@ def _table(manifest: dict[str, Any], with_warnings: Collection[str]) -> Table:
 
 
 def _table_of_sources(manifest: dict[str, Any]) -> Table:
-    sources, table = manifest["sources"], Table(box=None, padding=(0, 2, 0, 0))
-    for title in ("source", *described_source(manifest, 0)):
-        table.add_column(title, justify="left" if title == "source" else "right", header_style="")
+    sources, titles = manifest["sources"], ("source", *described_source(manifest, 0))
+    table = new_table("l" + "r" * (len(titles) - 1), titles)
     for number, source in enumerate(sources[:_SOURCES_SHOWN]):
         table.add_row(Text(source["name"]), *described_source(manifest, number).values())
     if len(sources) > _SOURCES_SHOWN:

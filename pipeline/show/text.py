@@ -1,4 +1,4 @@
-"""The view of a text: what is trained on in colour and between ⟦ and ⟧, special tokens visible, nothing hidden.
+"""A text as people see it: what is trained on in colour and between ⟦ and ⟧, special tokens visible, nothing hidden.
 
 The contents are those of strangers. A character that a terminal would act on, or would not show, is written as its
 escape: control characters, marks that turn the direction of the text, invisible ones, and the two marks themselves.
@@ -10,17 +10,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
+from rich.text import Text
 
 from transforms.base.hidden import HIDDEN
 from transforms.rows.parts import KINDS
-
-if TYPE_CHECKING:
-    from rich.text import Text
-
-    from transforms.tokens.decoding import Decoded
 
 # How many tokens are shown before the first one that is trained on.
 _BEFORE = 24
@@ -79,29 +74,6 @@ def marked_spans(
     return Marked(text, marks[0], marks[1], of_characters)
 
 
-def marked_tokens(
-    decoded: Decoded, trained: np.ndarray, special: np.ndarray, kinds: np.ndarray | None = None
-) -> Marked:
-    """Mark the characters of decoded tokens. One of several tokens is trained on if one of them is.
-
-    Args:
-        decoded: the tokens.
-        trained, special: bool, shape (tokens,).
-        kinds: int8, shape (tokens,): of the parts of turns; None if they are not known.
-    """
-    marks = []
-    for tokens in (trained, special):
-        depth = np.zeros(len(decoded.text) + 1, np.int64)
-        np.add.at(depth, decoded.starts[tokens], 1)
-        np.add.at(depth, decoded.stops[tokens], -1)
-        marks.append(np.cumsum(depth)[:-1] > 0)
-    of_characters = np.zeros(len(decoded.text), np.int8)
-    if kinds is not None:
-        for start, stop in runs(kinds):
-            of_characters[decoded.starts[start] : decoded.stops[stop - 1]] = kinds[start]
-    return Marked(decoded.text, marks[0], marks[1], of_characters)
-
-
 def shown_tokens(trained: np.ndarray, limit: int | None) -> slice:
     """Choose the tokens of an example to show: from near the first one that is trained on.
 
@@ -130,8 +102,6 @@ def _escape(match: re.Match[str]) -> str:
 
 def as_text(marked: Marked) -> Text:
     """Make what a console prints of a text: what is trained on is between ⟦ and ⟧, in the colour of its part."""
-    from rich.text import Text
-
     text = Text()
     for start, stop in runs(marked.trained):
         is_trained = bool(marked.trained[start])
@@ -157,8 +127,6 @@ def _trained_style(kind: int) -> str:
 
 def legend() -> Text:
     """Make the names of the parts of turns, in their colours."""
-    from rich.text import Text
-
     names = (Text(part, f"bold {colour}") for part, colour in _COLOURS.items())
     return Text("parts of turns: ").append_text(Text(", ").join(names))
 

@@ -1,0 +1,56 @@
+"""How commands print: for a terminal or a pipe, in tables, as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def new_console(width: int | None = None) -> Console:
+    """Make a console that prints texts as they are: nothing in them is a colour, and no line is broken.
+
+    Args:
+        width: of what is printed, if it is not that of the terminal.
+    """
+    return Console(highlight=False, soft_wrap=True, emoji=False, markup=False, width=width)
+
+
+@contextmanager
+def paged() -> Iterator[Console]:
+    """Give a console for what a command shows: in a terminal with a pager, otherwise plain."""
+    console = new_console()
+    if not console.is_terminal:
+        yield console
+        return
+    os.environ.setdefault("LESS", "-FRX")  # with colours, and without a page of its own for what fits on the screen
+    with console.pager(styles=True):
+        yield console
+
+
+def new_table(justify: str, titles: Sequence[str] = (), folds: bool = False) -> Table:
+    """Make a table without lines.
+
+    Args:
+        justify: l or r for each column.
+        titles: of the columns; none for no header.
+        folds: whether a cell that is too wide has several lines, and is not cut.
+    """
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=bool(titles), header_style="bold")
+    for number, side in enumerate(justify):
+        table.add_column(
+            titles[number] if titles else "",
+            justify="right" if side == "r" else "left",
+            overflow="fold" if folds else "ellipsis",
+        )
+    return table
+
+
+def print_json(document: Any) -> None:
+    """Print a document as JSON. What of it is not UTF-8 is escaped by standard output."""
+    print(json.dumps(document, indent=2, ensure_ascii=False))
