@@ -9,26 +9,15 @@ import io
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
 
+from pipeline import commands
 from pipeline.cli.console import run_command
 from transforms.base.checks import did_you_mean
 
-# Each is a module of pipeline.commands: its arguments, and what it does.
-_COMMANDS = {
-    "build": ("[RECIPE] OPTIONS", "build a dataset"),
-    "masks": ("OPTIONS", "show what is trained on under a chat template"),
-    "diff": ("A B", "show what differs between two datasets"),
-    "inspect": ("OUT [OPTIONS]", "show rows of a dataset, or its rejects"),
-    "snapshots": ("OUT", "list the versions of a dataset"),
-    "stats": ("OUT", "print histograms and counts of a dataset"),
-    "verify": ("OUT", "compare all files of a dataset with their checksums"),
-    "push": ("OUT ORG/NAME", "upload a dataset to the Hugging Face Hub"),
-    "expire": ("OUT --older_than DURATION", "drop old versions of a dataset, and their files"),
-}
 _DEFAULT = "build"
-_ADVICE = {
-    "build": "Run the same command again, without --overwrite, to go on from here.",
-}
+_ADVICE = "Run the same command again, without --overwrite, to go on from here."  # of a build that is stopped
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,27 +31,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(
-                errors="backslashreplace"
-            )  # a terminal may not have all characters of a template or text
+            # A terminal may not have all characters of a template or text.
+            stream.reconfigure(errors="backslashreplace")
     arguments = sys.argv[1:] if arguments is None else arguments
+    is_build = not arguments or arguments[0] == _DEFAULT or arguments[0].startswith("-")
+    return run_command(lambda: _run(arguments), _ADVICE if is_build else "")
+
+
+def _run(arguments: Sequence[str]) -> int:
+    """Run a command. Returns the exit code."""
     if not arguments:
         print(_usage(), file=sys.stderr)
         return 2
     if arguments[0] in ("--help", "-h"):
         print(f"{_usage()}\n")
-    if arguments[0].startswith("-"):
-        arguments = [_DEFAULT, *arguments]
-    command, *rest = arguments
-    if command not in _COMMANDS:
-        expected = f"expected {', '.join(_COMMANDS)}.{did_you_mean(command, list(_COMMANDS))}"
+    command, *rest = [_DEFAULT, *arguments] if arguments[0].startswith("-") else arguments
+    known = _commands()
+    if command not in known:
+        expected = f"expected {', '.join(known)}.{did_you_mean(command, known)}"
         print(f"chatmill: unknown command {command}: {expected}\n{_usage()}", file=sys.stderr)
         return 2
-    return run_command(lambda: import_module(f"pipeline.commands.{command}").run(rest), _ADVICE.get(command, ""))
+    exit_code: int = _module(command).run(rest)
+    return exit_code
+
+
+def _commands() -> list[str]:
+    """The names of the commands: those of the modules of pipeline.commands."""
+    return sorted(module.name for module in iter_modules(commands.__path__))
+
+
+def _module(command: str) -> Any:
+    """The module of a command: SUMMARY, its arguments and what it does; and run, which returns the exit code."""
+    return import_module(f"{commands.__name__}.{command}")
 
 
 def _usage() -> str:
-    calls = [(f"chatmill {name} {arguments}", does) for name, (arguments, does) in _COMMANDS.items()]
+    summaries = {name: _module(name).SUMMARY for name in _commands()}
+    calls = [(f"chatmill {name} {arguments}", does) for name, (arguments, does) in summaries.items()]
     calls.append(("chatmill --version", "show the version"))
     width = max(len(call) for call, _ in calls) + 4
     lines = "\n".join(f"       {call:{width}}{does}" for call, does in calls)

@@ -8,20 +8,11 @@ from pipeline.cli.console import error_text, show_phase
 from pipeline.cli.options import parse_options
 from transforms.base.errors import Unavailable, UserError
 
+SUMMARY = "[RECIPE] OPTIONS", "build a dataset"
+
 
 def run(arguments: Sequence[str]) -> int:
-    """Build a dataset.
-
-    Args:
-        arguments: what follows the command.
-
-    Returns:
-        0.
-
-    Raises:
-        UserError: if an option is wrong, or what it refers to.
-        Unavailable: if a store, a hub or a cluster does not answer.
-    """
+    """Build a dataset."""
     try:
         options, beam_flags = parse_options(arguments)
         show_phase(f"building {options.output}")
