@@ -72,6 +72,7 @@ setup(
         "google-crc32c>=1.5,<2",
         "zstandard>=0.23,<1",
         "psutil>=6,<8",
+        "pydantic>=2.10,<3",
         "pyyaml>=6,<7",
         "tenacity>=9,<10",
         "rich>=13,<16",

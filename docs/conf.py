@@ -19,7 +19,7 @@ import apache_beam as beam  # noqa: E402
 
 import transforms  # noqa: E402
 from pipeline import __version__  # noqa: E402
-from pipeline.cli.options import command_line_fields, help_text  # noqa: E402
+from pipeline.cli.options import command_line_fields, help_text, metavar  # noqa: E402
 from pipeline.config import option_name  # noqa: E402
 
 project = "Chatmill"
@@ -77,7 +77,7 @@ def _option_tables() -> str:
 def _option_row(field: dataclasses.Field[Any]) -> str:
     text, _, default = help_text(field).rpartition(" (")
     default = default.removesuffix(")").removeprefix("default: ")
-    name = f"`--{option_name(field.name)} {field.metadata['metavar']}`"
+    name = f"`--{option_name(field.name)} {metavar(field)}`"
     text = text.replace("\\", r"\\").replace("<", "&lt;").replace("*", r"\*")
     cells = (name, text, default)
     return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"

@@ -7,13 +7,25 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from pipeline.cli.console import as_typed
-from transforms.base import kinds
-from transforms.base.declaring import option, values_of
-from transforms.base.errors import UserError
-from transforms.chat.config import ENGINES, ParityOptions, RenderOptions, TokenizeOptions
+from pipeline.cli.console import as_typed, parameter_text
+from transforms.base.errors import ParameterError, UserError
+from transforms.base.options import (
+    Configuration,
+    Elements,
+    Flag,
+    Fraction,
+    Moment,
+    PositiveInt,
+    String,
+    Urls,
+    checked,
+    one_of,
+    option,
+    values_of,
+)
+from transforms.chat.config import Engine, ParityOptions, RenderOptions, TokenizeOptions
 from transforms.contamination.config import ContaminationOptions
 from transforms.dataset import REPORTS
 from transforms.inputs.input_options import InputOptions, ParseOptions
@@ -32,24 +44,21 @@ GROUPS = ("Input", "Tokenizer and template", "Rows", "Output", "Running")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _WhichInput:
-    input: tuple[str, ...] = option(
+class _WhichInput(Configuration):
+    input: Urls = option(
         "Input",
         "files, folders, globs or urls to read, or datasets on the Hub (ORG/NAME, ORG/NAME:CONFIG@REVISION), separated "
         "by commas (\\, is a comma in a name); may be given several times",
-        kinds.list_of(),
         (),
-        "URL,..",
-        "none; one of input and sources is required",
+        default_help="none; one of input and sources is required",
         common=True,
     )
-    sources: tuple[Any, ...] = option(
+    sources: Elements = option(
         None,
         "the sources of a recipe, each with its input and options of its own, such as schema, columns and loss_on",
-        kinds.any_list,
         (),
     )
-    recipe: str | None = option(
+    recipe: String | None = option(
         "Input",
         "a YAML file with options, which those of the command line replace, and with input or sources; also the first "
         "argument: chatmill build recipe.yaml",
@@ -72,21 +81,20 @@ class RowOptions(
 ):
     """The options that decide what the rows are: those of all steps, which a resumed build must have the same."""
 
-    consumer: str | None = option(
+    consumer: Annotated[str, one_of(TRAINERS)] | None = option(
         "Output",
         f"the trainer that will read the rows, one of {', '.join(TRAINERS)}: chooses the columns that it needs, and "
         "refuses options with which it would train on something else, such as examples that attend to each other; "
         "trainer: that of transformers",
-        kinds.one_of(tuple(TRAINERS)),
-        None,
-        "TRAINER",
-        "none; the build warns of traps",
-        "for",
+        metavar="TRAINER",
+        default_help="none; the build warns of traps",
+        name="for",
         common=True,
     )
 
     def __post_init__(self) -> None:
-        """The steps check their options, when all are known."""
+        """Check each option; the steps check what does not go together, when all are known."""
+        Configuration.__post_init__(self)
 
 
 # The configurations of the steps: where each option of rows is declared.
@@ -97,125 +105,109 @@ STEPS = RowOptions.__bases__
 class Options(RowOptions, _WhichInput):
     """The options of a build. Each field is the option of its name; its metadata are its place and text in --help."""
 
-    tokenizer: str = option(
+    tokenizer: String = option(
         "Tokenizer and template",
         "a name on the Hugging Face hub, a folder or a url; there must be a tokenizer.json",
-        default="",
+        "",
         metavar="NAME|URL",
         default_help=REQUIRED,
         common=True,
     )
-    chat_template: str | None = option(
+    chat_template: String | None = option(
         "Tokenizer and template",
         "the chat template: a file, a url, the text of a template, or the name of one of the tokenizer's templates",
         metavar="URL|TEMPLATE|NAME",
         default_help="that of the tokenizer",
         common=True,
     )
-    now: str | None = option(
+    now: Moment | None = option(
         "Tokenizer and template",
         "the date and time that a template prints with strftime_now",
-        kinds.moment,
-        None,
-        None,
-        "when the build starts; a resumed build keeps it",
+        default_help="when the build starts; a resumed build keeps it",
     )
-    output: str = option(
+    output: String = option(
         "Output",
         "the folder or url to write the dataset to",
-        default="",
+        "",
         metavar="URL",
         default_help=REQUIRED,
         common=True,
     )
-    overwrite: bool = option(
+    overwrite: Flag = option(
         "Output",
         "replace the dataset that is in the output; it can be read until the new one is complete, and then as OUT@1 "
         "until `chatmill expire` removes it",
-        kinds.flag,
         False,
         common=True,
     )
-    expire_replaced: bool = option(
+    expire_replaced: Flag = option(
         "Output",
         "with --overwrite, remove what was replaced when the new dataset is complete, even if somebody reads it",
-        kinds.flag,
         False,
     )
-    append: bool = option(
+    append: Flag = option(
         "Output",
         "add what is new in the inputs to the dataset in the output; the first run builds it",
-        kinds.flag,
         False,
         common=True,
     )
-    every: int | None = option(
+    every: PositiveInt | None = option(
         "Output",
         "with --append, add what is new again and again, so many seconds apart, until SIGTERM; files are added when "
         "their size and version are those of the look before",
-        kinds.positive,
-        None,
-        "SECONDS",
-        "append once",
+        metavar="SECONDS",
+        default_help="append once",
     )
-    on_changed_file: str = option(
+    on_changed_file: Annotated[str, one_of(ON_CHANGED_FILE)] = option(
         "Output",
         "with --append, what to do with a file that changed after it was added; error: fail; append: add it again, so "
         "that records which it still has are there twice",
-        kinds.one_of(ON_CHANGED_FILE),
         "error",
     )
-    max_reject_fraction: float = option(
+    max_reject_fraction: Fraction = option(
         "Output",
         "the build fails if more than this fraction of the records is rejected",
-        kinds.fraction,
         0.01,
         common=True,
     )
-    max_lost_fraction: float = option(
+    max_lost_fraction: Fraction = option(
         "Output",
         "the build fails if more than this fraction of the tokens to train on is in no row because of max_length",
-        kinds.fraction,
         1.0,
     )
-    max_parity_fraction: float = option(
+    max_parity_fraction: Fraction = option(
         "Output",
         "with --parity report, the build fails if more than this fraction of the trained turns that were compared "
         "differs from inference",
-        kinds.fraction,
         1.0,
     )
-    max_unprinted_fraction: float = option(
+    max_unprinted_fraction: Fraction = option(
         "Output",
         "with --unprinted report, the build fails if more than this fraction of the records has a content, a tool call "
         "or tools that the chat template does not print",
-        kinds.fraction,
         1.0,
     )
-    report: str = option(
+    report: Annotated[str, one_of(REPORTS)] = option(
         "Output",
         "the report of the dataset; html: report.html, a page to open in a browser",
-        kinds.one_of(REPORTS),
         "html",
     )
-    engine: str = option(
+    engine: Engine = option(
         "Running",
         "what renders and tokenizes, with the same output; auto: compiled templates and gigatoken; reference: "
         "transformers only",
-        kinds.one_of(ENGINES),
         "auto",
     )
-    json: bool = option(
+    json: Flag = option(
         "Running",
         "print the outcome of the run, with the sums of the manifest, as JSON on the last line of standard output",
-        kinds.flag,
         False,
         common=True,
     )
-    runner: str = option(
+    runner: String = option(
         "Running",
         "Beam's runner; DirectRunner: on this machine, with a process for each core; Beam's own options are passed on",
-        default="DirectRunner",
+        "DirectRunner",
         metavar="NAME",
         common=True,
     )
@@ -237,6 +229,24 @@ def is_template(text: str) -> bool:
 def option_name(field: str) -> str:
     """The name of the option of a field of Options, without dashes."""
     return Options.__dataclass_fields__[field].metadata["name"] or field
+
+
+def read_value(option: str, value: Any, type: Any, place: str = "") -> Any:
+    """Return the value of an option that a command line or a recipe has.
+
+    Args:
+        option: its name.
+        value: a text; or what YAML has.
+        type: of its values.
+        place: what names the recipe, or the source in it.
+
+    Raises:
+        UserError: if it is not of the type.
+    """
+    try:
+        return checked(option, value, type, is_written=True)
+    except ParameterError as error:
+        raise UserError(parameter_text(error, place)) from None
 
 
 def check_options(options: Options) -> None:

@@ -23,8 +23,8 @@ from pipeline.artifacts import (
 from pipeline.cli.console import shortened
 from pipeline.config import PREFERENCE_ADVICE, Options
 from pipeline.recipe import Source
-from transforms.base.declaring import values_of
 from transforms.base.errors import RecordDropped, RecordError, StoreError, UserError
+from transforms.base.options import values_of
 from transforms.chat.config import RenderConfig, RenderOptions
 from transforms.chat.rendering.adapting import adapted
 from transforms.chat.rendering.template import NO_TEMPLATE, ChatTemplate

@@ -12,8 +12,8 @@ import apache_beam as beam
 from pipeline.config import Options
 from pipeline.job import Job, mix_of
 from pipeline.plan import copies_of
-from pipeline.recipe import parse_options_of, render_options_of
-from transforms.base.declaring import values_of
+from pipeline.recipe import options_for
+from transforms.base.options import values_of
 from transforms.chat.config import ParityOptions, RenderConfig, RenderOptions, TokenizeOptions
 from transforms.corpus.buckets import unshuffled, with_buckets
 from transforms.corpus.index import SendExamples
@@ -200,8 +200,8 @@ def _options_of_sources(job: Job, folder: Folder) -> tuple[list[dict[str, Any]],
         own = dict(source.options)
         if "formatter" in own:
             own["formatter"] = folder.stored_formatter(own["formatter"], source.formatter)
-        parsing.append(parse_options_of(own))
-        rendering.append(render_options_of(own))
+        parsing.append(options_for(ParseOptions, own))
+        rendering.append(options_for(RenderOptions, own))
     return parsing if any(parsing) else [], rendering if any(rendering) else []
 
 

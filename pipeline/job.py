@@ -14,8 +14,8 @@ from pipeline.artifacts import read_tokenizer_files
 from pipeline.cli.console import as_typed, shortened
 from pipeline.config import Options, RowOptions, is_template, option_name
 from pipeline.recipe import Source
-from transforms.base.declaring import options_in, values_of
 from transforms.base.errors import UserError
+from transforms.base.options import options_in, values_of
 from transforms.base.version import __version__
 from transforms.corpus import mix
 from transforms.corpus.mix import Mix

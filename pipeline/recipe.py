@@ -7,25 +7,21 @@ import itertools
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 
-from pipeline.cli.console import as_typed, error_text, shortened
-from pipeline.config import Options, check_options
-from transforms.base import kinds
-from transforms.base.checks import did_you_mean
-from transforms.base.declaring import options_in
+from pipeline.cli.console import as_typed, error_text, parameter_text, shortened
+from pipeline.config import Options, check_options, option_name, read_value
 from transforms.base.errors import ParameterError, StoreError, UserError
-from transforms.base.kinds import Kind
-from transforms.chat.config import RenderOptions
+from transforms.base.options import Flag, Values, check_match, field_types, options_in, read_text
+from transforms.base.phrases import did_you_mean
 from transforms.dataset.layout import PARTS, Folder
 from transforms.inputs.hub.names import hub_name, in_full
 from transforms.inputs.hub.repository import Commits
-from transforms.inputs.input_options import ParseOptions
 from transforms.inputs.listing import Accepts, InputFile, files_of_sources, list_arriving, list_inputs, shared_files
 from transforms.storage.files import check_reachable, exists, join, kind_of, read_bytes
 from transforms.storage.hub.urls import without_commit
@@ -56,22 +52,21 @@ _AXOLOTL = {
     "train_on_inputs": "loss_on: all",
     "chat_template": "--chat_template, for all sources",
 }
-_NAME = kinds.matching(r"\w[\w .:+-]*", "a name of letters, digits, spaces and . : + - _")
 _MAY_REPEAT = "may_repeat"
-# A dataset on the Hub, in the place of input; split is an option of a source.
-_HUB = ("hub", "config", "revision")
-_TEXT = kinds.matching(".+", "text")
+_Name = Annotated[
+    str,
+    Values("a name of letters, digits, spaces and . : + - _", None, read_text, check=check_match(r"\w[\w .:+-]*")),
+]
 
 
-def read_recipe(url: str, by_name: Mapping[str, Kind]) -> tuple[dict[str, Any], list[str]]:
+def read_recipe(url: str) -> tuple[dict[str, Any], list[str]]:
     """Read a recipe.
 
     Args:
         url: of the file.
-        by_name: the kinds of the options.
 
     Returns:
-        The values of options by name, and the other keys as arguments, which may be options of Beam.
+        The values of fields of Options, and the other keys as arguments, which may be options of Beam.
 
     Raises:
         UserError: if the file cannot be read, or an option has a wrong value.
@@ -82,31 +77,32 @@ def read_recipe(url: str, by_name: Mapping[str, Kind]) -> tuple[dict[str, Any], 
         raise UserError(
             f"{url}: expected a mapping of options, such as `input: chats/`; found {shortened(repr(content))}."
         )
+    types = field_types(Options)
+    fields = {option_name(name): name for name in types}
     values: dict[str, Any] = {}
     arguments: list[str] = []
     for key, value in content.items():
         if key == "datasets":
             raise UserError(f"{url}: unknown option datasets. Did you mean sources?")
-        if key not in by_name:
-            arguments += _arguments(url, key, value, by_name)
+        if key not in fields:
+            arguments += _arguments(url, key, value, fields)
         elif value is not None:  # null is the default
-            values[key] = value_of(url, key, value, by_name[key])
+            values[fields[key]] = read_value(key, value, types[fields[key]], url)
+    return _located(url, values), arguments
+
+
+def _located(recipe: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a recipe, with paths that begin at its folder."""
+    located = dict(values)
     if "input" in values:
-        values["input"] = tuple(input_of(url, path) for path in values["input"])
-    if "formatter" in values:
-        values["formatter"] = formatter_from_folder_of(url, values["formatter"])
+        located["input"] = tuple(_located_input(recipe, path) for path in values["input"])
+    if values.get("formatter"):
+        module, _, function = values["formatter"].rpartition(":")
+        located["formatter"] = f"{from_folder_of(recipe, module) if module.endswith('.py') else module}:{function}"
     for name in _PATHS:
         if values.get(name, "").startswith(("./", "../")):
-            values[name] = from_folder_of(url, values[name])
-    return values, arguments
-
-
-def value_of(place: str, key: str, value: Any, kind: Kind) -> Any:
-    """Return the value of a key. place: what errors call the mapping. Raises UserError."""
-    try:
-        return kind.of_value(value)
-    except ValueError as error:
-        raise UserError(f"{place}: {key} {shortened(as_typed(value))}: {error}") from None
+            located[name] = from_folder_of(recipe, values[name])
+    return located
 
 
 def from_folder_of(recipe: str, path: str) -> str:
@@ -118,25 +114,19 @@ def from_folder_of(recipe: str, path: str) -> str:
     return f"{scheme}{separator}{posixpath.normpath(joined)}"
 
 
-def input_of(recipe: str, path: str) -> str:
-    """Return an input that a recipe has: a relative path begins at its folder, unless it names a dataset on the Hub."""
+def _located_input(recipe: str, path: str) -> str:
+    """An input that a recipe has: a relative path begins at its folder, unless it names a dataset on the Hub."""
     located = from_folder_of(recipe, path)
     full = in_full(path, lambda _: exists(located))
     return located if full == path else full
 
 
-def formatter_from_folder_of(recipe: str, formatter: str) -> str:
-    """Return a formatter that a recipe has; a relative path of its file begins at the folder of the recipe."""
-    module, _, function = formatter.rpartition(":")
-    return f"{from_folder_of(recipe, module) if module.endswith('.py') else module}:{function}"
-
-
-def _arguments(url: str, key: Any, value: Any, by_name: Mapping[str, Kind]) -> list[str]:
+def _arguments(url: str, key: Any, value: Any, names: Collection[str]) -> list[str]:
     """The arguments of an option of Beam: a flag, a value, or one for each element of a list."""
     values = value if isinstance(value, list) else [value]
     if not isinstance(key, str) or not all(isinstance(each, (str, int, float)) for each in values):
         found = shortened(as_typed(value))
-        raise UserError(f"{url}: {key} {found}: this is no option.{did_you_mean(str(key), [*by_name])}")
+        raise UserError(f"{url}: {key} {found}: this is no option.{did_you_mean(key, names)}")
     return [f"--{key}" if each is True else f"--{key}={each}" for each in values if each is not False]
 
 
@@ -165,8 +155,7 @@ class Source:
         try:
             yield
         except ParameterError as error:
-            value = shortened(as_typed(error.value))
-            raise UserError(f"{self.option(error.parameter)} {value}: {error.problem}") from None
+            raise UserError(parameter_text(error, self.place)) from None
 
     def list_files(self, commits: Commits, accepts: Callable[[str, str], bool] | None = None) -> list[InputFile]:
         """List the input files. Raises UserError or Unavailable, as list_inputs and list_arriving do.
@@ -214,29 +203,26 @@ def _source(entry: Any, number: int, url: str, options: Options) -> Source:
     place = f"{url}: source {number}"
     if not isinstance(entry, dict):
         raise UserError(f"{place}: expected a mapping, such as {{input: chats/}}; found {shortened(repr(entry))}.")
-    name = value_of(place, "name", entry["name"], _NAME) if "name" in entry else None
+    name = read_value("name", entry["name"], _Name, place) if "name" in entry else None
     place = f"{place} ({name})" if name else place
-    all_kinds = {each.name: each.metadata["kind"] for each in dataclasses.fields(Options)}
-    own: dict[str, Any] = _input_on_hub(entry, place)
+    types = field_types(Options)
+    own: dict[str, Any] = {}
     for key, value in entry.items():
-        if key in ("name", _MAY_REPEAT, *_HUB):
+        if key in ("name", _MAY_REPEAT):
             continue
         if key not in SOURCE_OPTIONS:
-            raise UserError(f"{place}: unknown key {key}.{_hint(key, all_kinds)}")
+            raise UserError(f"{place}: unknown key {key}.{_hint(key)}")
         # null resets an option to that of no option at all.
-        default = Options.__dataclass_fields__[key].default
         is_reset = value is None and key != "input"
-        own[key] = default if is_reset else value_of(place, key, value, all_kinds[key])
+        default = Options.__dataclass_fields__[key].default
+        own[key] = default if is_reset else read_value(key, value, types[key], place)
     if "input" not in own:
         raise UserError(
             f"{place}: input is missing: give files, folders, globs or urls, such as input: chats/, or a dataset on "
-            "the Hub, such as hub: ORG/NAME."
+            "the Hub, such as input: ORG/NAME."
         )
-    may_repeat = value_of(place, _MAY_REPEAT, entry.get(_MAY_REPEAT, False), kinds.flag)
-    resolved = own | {"input": tuple(input_of(url, path) for path in own["input"])}
-    if own.get("formatter"):
-        resolved["formatter"] = formatter_from_folder_of(url, own["formatter"])
-    of_source = dataclasses.replace(options, sources=(), **resolved)
+    may_repeat = read_value(_MAY_REPEAT, entry.get(_MAY_REPEAT, False), Flag, place)
+    of_source = dataclasses.replace(options, sources=(), **_located(url, own))
     try:
         check_options(of_source)
     except UserError as error:
@@ -245,27 +231,15 @@ def _source(entry: Any, number: int, url: str, options: Options) -> Source:
     return Source(name, of_source, {key: own[key] for key in own if key != "input"}, may_repeat, place)
 
 
-def _input_on_hub(entry: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """The input of a source that is a dataset on the Hub, by its option; nothing if it is not one."""
-    given = {key: value_of(place, key, entry[key], _TEXT) for key in _HUB if entry.get(key) is not None}
-    if not given:
-        return {}
-    if "hub" not in given or "input" in entry:
-        raise UserError(f"{place}: {', '.join(given)}: a dataset on the Hub is named by hub, in the place of input.")
-    config = f":{given['config']}" if "config" in given else ""
-    revision = f"@{given['revision']}" if "revision" in given else ""
-    url = f"hf://datasets/{given['hub']}{config}{revision}"
-    hub_name(url)  # checks it
-    return {"input": (url,)}
-
-
-def _hint(key: Any, options: Mapping[str, Any]) -> str:
+def _hint(key: Any) -> str:
     """What to do about a key that is not known."""
+    if key in ("hub", "config", "revision"):
+        return " A dataset on the Hub is an input: ORG/NAME:CONFIG@REVISION."
     if key in _AXOLOTL:
         return f" Axolotl's {key} is here {_AXOLOTL[key]}."
-    if key in options:
+    if key in Options.__dataclass_fields__:
         return " It is an option of the whole build: write it outside of sources."
-    known = ("name", _MAY_REPEAT, *_HUB, *SOURCE_OPTIONS)
+    known = ("name", _MAY_REPEAT, *SOURCE_OPTIONS)
     return did_you_mean(key, known) or f" Expected {', '.join(known)}."
 
 
@@ -276,14 +250,9 @@ def _stem(pattern: str) -> str:
     return re.split("[.:@]", named.lstrip("."))[0] or "input"
 
 
-def parse_options_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a source's options that are options of ParseConversations."""
-    return {field.name: options[field.name] for field in options_in(ParseOptions) if field.name in options}
-
-
-def render_options_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a source's options that are options of rendering."""
-    return {field.name: options[field.name] for field in options_in(RenderOptions) if field.name in options}
+def options_for(step: type, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a source's options that are options of a step. step: its configuration."""
+    return {field.name: options[field.name] for field in options_in(step) if field.name in options}
 
 
 def files_of(

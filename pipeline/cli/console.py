@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from transforms.base.checks import did_you_mean
 from transforms.base.errors import (
     CommittedMeanwhile,
     InputError,
@@ -31,6 +30,7 @@ from transforms.base.errors import (
     Unavailable,
     UserError,
 )
+from transforms.base.phrases import did_you_mean
 from transforms.base.version import __version__
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _DOCUMENTATION = "documentation: README.md and the docs/ folder of Chatmill's repository"
 _HELP_WIDTH = 110
 _SHOWN_CHARACTERS = 200
+_PYTHON_WORDS = re.compile(r"\b(True|False|None)\b")
 # The reasons that a RejectsError lists, each in a line of its own.
 _REASONS = re.compile(r"^  (\w+) \(", re.MULTILINE)
 
@@ -193,12 +194,17 @@ def import_beam() -> None:
     import apache_beam  # noqa: F401
 
 
+def parameter_text(error: ParameterError, place: str = "") -> str:
+    """What to show of a wrong value: as it is typed. place: what names the recipe or source that has it."""
+    option = f"{place}: {error.parameter}" if place else f"--{error.parameter}"
+    problem = _PYTHON_WORDS.sub(lambda word: word[0].lower(), error.problem)
+    return f"{option} {shortened(as_typed(error.value))}: {problem}"
+
+
 def error_text(error: BaseException) -> str:
     """What to show of an error. The library's parameters are shown as the options of the command line."""
     if isinstance(error, UserError):  # in one line, also if a value has several
-        shown = str(error)
-        if isinstance(error, ParameterError):
-            shown = f"--{error.parameter} {shortened(as_typed(error.value))}: {error.problem}"
+        shown = parameter_text(error) if isinstance(error, ParameterError) else str(error)
         return " ".join(shown.splitlines())
     if isinstance(error, RejectsError):
         from pipeline.show.hints import hints

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import importlib.util
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from pipeline.cli.console import CommandParser, as_typed, unknown_option
-from pipeline.config import GROUPS, REQUIRED, Options, check_options, for_consumer, option_name
+from pipeline.config import GROUPS, REQUIRED, Options, check_options, for_consumer, option_name, read_value
 from pipeline.runners import runner_of
-from transforms.base import kinds
 from transforms.base.errors import UserError
-from transforms.base.kinds import Kind
+from transforms.base.options import Flag, field_types, values_in
 
 _OF_RECIPES = (".yaml", ".yml", ".json")  # the suffixes of their files
 
@@ -63,23 +63,20 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
         given["recipe"] = rest.pop()
     if "input" in given:
         given["input"] = tuple(given["input"])
-    fields = {option_name(field.name): field for field in dataclasses.fields(Options)}
     of_recipe: list[str] = []
     if "recipe" in given:
         from pipeline.recipe import read_recipe
 
-        values, of_recipe = read_recipe(
-            given["recipe"], {name: field.metadata["kind"] for name, field in fields.items()}
-        )
-        given = {fields[name].name: value for name, value in values.items()} | given
+        values, of_recipe = read_recipe(given["recipe"])
+        given = values | given
         options_given = {word.partition("=")[0] for word in rest}
         of_recipe = [word for word in of_recipe if word.partition("=")[0] not in options_given]
-    options = Options(**given)
+    options, names = Options(**given), [*map(option_name, vars(Options()))]
     try:
-        check_beam_flags("build", of_recipe, [*fields], options.runner)
+        check_beam_flags("build", of_recipe, names, options.runner)
     except UserError as error:
         raise UserError(f"{options.recipe}: {error}") from None
-    check_beam_flags("build", rest, [*fields], options.runner)
+    check_beam_flags("build", rest, names, options.runner)
     options = for_consumer(options)
     check_options(options)
     return options, [*of_recipe, *rest]
@@ -114,28 +111,23 @@ def add_option(group: Any, field: dataclasses.Field[Any], is_shown: bool = True)
         field: of Options.
         is_shown: whether --help shows it.
     """
-    settings: dict[str, Any] = {
-        "type": parser_of(option_name(field.name), field.metadata["kind"]),
-        "metavar": field.metadata["metavar"],
-        "help": help_text(field).replace("%", "%%") if is_shown else argparse.SUPPRESS,
-    }
-    if field.metadata["kind"] is kinds.flag:
-        settings |= {"nargs": "?", "const": True}
-    elif field.name == "input":
+    name, type = option_name(field.name), field_types(Options)[field.name]
+    settings: dict[str, Any] = {"nargs": "?", "const": True} if type == Flag else {}
+    if field.name == "input":
         settings["action"] = "extend"
-    group.add_argument(f"--{option_name(field.name)}", dest=field.name, **settings)
+    group.add_argument(
+        f"--{name}",
+        dest=field.name,
+        type=functools.partial(read_value, name, type=type),
+        metavar=metavar(field),
+        help=help_text(field).replace("%", "%%") if is_shown else argparse.SUPPRESS,
+        **settings,
+    )
 
 
-def parser_of(name: str, kind: Kind) -> Callable[[str], Any]:
-    """Return the function that parses the text of an option; its error names the option and the text."""
-
-    def parse(text: str) -> Any:
-        try:
-            return kind.parse(text)
-        except ValueError as error:
-            raise UserError(f"--{name} {text}: {error}") from None
-
-    return parse
+def metavar(field: dataclasses.Field[Any]) -> str | None:
+    """What --help calls the value of an option."""
+    return field.metadata["metavar"] or values_in(field_types(Options)[field.name]).metavar
 
 
 def help_text(field: dataclasses.Field[Any]) -> str:

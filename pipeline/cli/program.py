@@ -14,7 +14,7 @@ from typing import Any
 
 from pipeline import commands
 from pipeline.cli.console import run_command
-from transforms.base.checks import did_you_mean
+from transforms.base.phrases import did_you_mean
 
 _DEFAULT = "build"
 _ADVICE = "Run the same command again, without --overwrite, to go on from here."  # of a build that is stopped

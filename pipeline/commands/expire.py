@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from pipeline.cli.console import CommandParser, show_owner, show_phase
-from transforms.base import kinds
+from pipeline.config import read_value
+from transforms.base.options import Duration, PositiveInt
 from transforms.base.phrases import counted
 
 SUMMARY = "OUT --older_than DURATION", "drop old versions of a dataset, and their files"
@@ -24,14 +26,14 @@ def run(arguments: Sequence[str]) -> int:
         "--older_than",
         metavar="DURATION",
         required=True,
-        type=kinds.duration.of_argument,
+        type=functools.partial(read_value, "older_than", type=Duration),
         help="drop versions that were replaced longer ago than this, such as 12h or 7d; give more than the longest "
         "training that reads one (required)",
     )
     parser.add_argument(
         "--keep",
         metavar="INT",
-        type=kinds.positive.of_argument,
+        type=functools.partial(read_value, "keep", type=PositiveInt),
         default=1,
         help="always keep this many of the newest versions (default: 1)",
     )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipeline.cli.console import CommandParser, unknown_option
-from pipeline.cli.options import add_option, parser_of
-from pipeline.config import Options
-from transforms.base import kinds
-from transforms.base.declaring import options_in
+from pipeline.cli.options import add_option
+from pipeline.config import Options, read_value
 from transforms.base.errors import RecordError, UserError
+from transforms.base.options import Urls, options_in
 from transforms.inputs.input_options import ParseOptions
 
 SUMMARY = "OPTIONS", "show what is trained on under a chat template"
@@ -113,7 +113,7 @@ def _parse(arguments: Sequence[str]) -> Options:
     parser.add_argument(
         "--input",
         metavar="URL,..",
-        type=parser_of("input", kinds.list_of()),
+        type=functools.partial(read_value, "input", type=Urls),
         action="extend",
         help=f"files of your conversations, or a dataset on the Hub, of which the first {_SHOWN} are shown (default: "
         f"{len(_CONVERSATIONS)} built-in conversations)",

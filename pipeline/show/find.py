@@ -29,9 +29,8 @@ from pipeline.show.rows import (
     shard_of_line,
 )
 from pipeline.show.text import visible
-from transforms.base.checks import did_you_mean
 from transforms.base.errors import UserError
-from transforms.base.phrases import counted
+from transforms.base.phrases import counted, did_you_mean
 from transforms.dataset.layout import SPLITS
 from transforms.dataset.reader import Dataset, FailedBuild
 from transforms.dataset.row_examples import examples_of

@@ -193,8 +193,8 @@ def test_sources_of_a_recipe_on_the_hub(hub, run, tmp_path):
     recipe.write_text(
         f"""
 sources:
-  - {{hub: {NAME}, config: default, split: train_sft, revision: main}}
-  - {{name: tests, hub: {NAME}, split: [test_sft]}}
+  - {{input: {NAME}:default@main, split: train_sft}}
+  - {{name: tests, input: {NAME}, split: [test_sft]}}
 """
     )
     code, _, err = run("build", *OPTIONS, ONE, f"--recipe={recipe}", f"--output={tmp_path}/out")

@@ -190,6 +190,12 @@ def test_unknown_parameter_is_refused(make):
         make()
 
 
+def test_a_list_is_taken_where_several_texts_are_expected_and_a_text_is_not():
+    assert RenderConfig(tokenizer="t", eot_tokens=["a"]) == RenderConfig(tokenizer="t", eot_tokens=("a",))  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="eot_tokens='ab': expected a list of names"):
+        transforms.render([user("Hi"), assistant("Hm.")], tokenizer=str(TOKENIZER), eot_tokens="ab")
+
+
 STEPS = {
     "parse": ParseConversations(),
     "render": ApplyChatTemplate(CONFIG),

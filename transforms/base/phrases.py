@@ -1,8 +1,10 @@
-"""Phrases with numbers, as people read them."""
+"""Phrases, as people read them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Collection, Mapping
+from typing import Any
 
 
 def counted(count: int, noun: str) -> str:
@@ -22,3 +24,9 @@ def most_of(counts: Mapping[str, int], shown: int = 2) -> str:
     largest = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     text = ", ".join(f"{name} {count:,}" for name, count in largest[:shown])
     return text if len(counts) <= shown else f"{text} and {len(counts) - shown} more"
+
+
+def did_you_mean(name: Any, names: Collection[str]) -> str:
+    """A question after the name that is closest to a mistyped one; empty if none is close."""
+    close = difflib.get_close_matches(str(name), names, n=1)
+    return f" Did you mean {close[0]}?" if close else ""

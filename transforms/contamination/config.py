@@ -3,38 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from transforms.base import kinds
-from transforms.base.declaring import StepOptions, option
 from transforms.base.errors import ParameterError
+from transforms.base.options import Configuration, Names, PositiveInt, one_of, option
 
 CONTAMINATED = ("report", "drop")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContaminationOptions(StepOptions):
+class ContaminationOptions(Configuration):
     """What conversations are compared with, and what becomes of those that have something in common with it.
 
     Raises:
         ParameterError: if a value is not one that the option takes, or there is nothing to compare with.
     """
 
-    decontaminate: tuple[str, ...] = option(
+    decontaminate: Names = option(
         "Rows",
         "evaluation sets, as files, folders, globs or urls in any format that inputs may have: records that share a "
         "run of words with one of their records are reported, or dropped",
-        kinds.list_of(),
         (),
-        "URL,..",
-        "none",
+        metavar="URL,..",
+        default_help="none",
         common=True,
     )
-    decontaminate_words: int = option("Rows", "with decontaminate, how many words such a run has", kinds.positive, 13)
-    contaminated: str = option(
+    decontaminate_words: PositiveInt = option("Rows", "with decontaminate, how many words such a run has", 13)
+    contaminated: Annotated[str, one_of(CONTAMINATED)] = option(
         "Rows",
         "what to do with a record that shares a run of words with evaluation sets; report: keep and count it, and list "
         "it in records/; drop: leave it out",
-        kinds.one_of(CONTAMINATED),
         "report",
     )
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from transforms.base.checks import check_fraction
+from transforms.base.options import Configuration, Fraction
 from transforms.dataset.description import Description
 from transforms.dataset.layout import Folder
 from transforms.model.counts import Sums
@@ -15,8 +14,8 @@ from transforms.model.counts import Sums
 _REASONS_SHOWN = 5
 
 
-@dataclass(frozen=True)
-class Budgets:
+@dataclass(frozen=True, kw_only=True)
+class Budgets(Configuration):
     """The largest fractions that are allowed; 1 allows everything.
 
     Args:
@@ -31,14 +30,10 @@ class Budgets:
         ParameterError: if one is not a number from 0 to 1.
     """
 
-    max_reject_fraction: float = 0.01
-    max_lost_fraction: float = 1.0
-    max_parity_fraction: float = 1.0
-    max_unprinted_fraction: float = 1.0
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            check_fraction(field.name, getattr(self, field.name))
+    max_reject_fraction: Fraction = 0.01
+    max_lost_fraction: Fraction = 1.0
+    max_parity_fraction: Fraction = 1.0
+    max_unprinted_fraction: Fraction = 1.0
 
     def exceeded(self, sums: Sums, job: Description, folder: Folder) -> str:
         """Say which of them a dataset exceeds, by how much, and of what most of it is.

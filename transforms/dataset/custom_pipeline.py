@@ -17,9 +17,8 @@ import apache_beam as beam
 import msgspec
 import numpy as np
 
-from transforms.base.checks import check_choice, check_count, check_flag, check_names, check_text, check_type
-from transforms.base.declaring import takes, values_of
 from transforms.base.errors import CommittedMeanwhile, ParameterError, UserError
+from transforms.base.options import Flag, Length, Names, String, check_choice, check_type, checked, values_of
 from transforms.dataset import REPORTS
 from transforms.dataset.budgets import Budgets
 from transforms.dataset.commit import Change, CommitDataset, commit_increment
@@ -42,7 +41,6 @@ from transforms.storage.writing import create, remove, write_atomically
 from transforms.tokens.tokenizer_files import fingerprint, read_tokenizer_folder
 
 
-@takes(WriteOptions)
 class WriteDataset(beam.PTransform):
     """Write rows as a dataset, and commit it once all are written: manifest, card, report.
 
@@ -63,7 +61,7 @@ class WriteDataset(beam.PTransform):
         max_parity_fraction: the same for the trained turns that differ from inference, of those that were compared.
         max_unprinted_fraction: the same for the records of which the chat template does not print something.
         report: `html` for a report.html of the dataset, or `none`.
-        {options}
+        options: those of a build, by name: output_format, write_columns, provenance.
 
     Raises:
         ParameterError: if a value is not one of those; and, when the pipeline is built, if the output is not empty.
@@ -90,13 +88,13 @@ class WriteDataset(beam.PTransform):
         **options: Any,
     ):
         super().__init__()
-        check_text("output", output)
-        check_text("tokenizer", tokenizer)
+        checked("output", output, String)
+        checked("tokenizer", tokenizer, String)
         check_choice("packing", packing, PACKINGS)
-        check_count("max_length", max_length, optional=True)
-        check_flag("shift_labels", shift_labels)
-        check_names("keep_columns", keep_columns)
-        check_names("sources", sources)
+        checked("max_length", max_length, Length)
+        checked("shift_labels", shift_labels, Flag)
+        checked("keep_columns", keep_columns, Names)
+        checked("sources", sources, Names)
         check_choice("report", report, REPORTS)
         self._writing = values_of(WriteOptions, WriteOptions(**options))
         check_kept_columns(keep_columns, self._writing["write_columns"], self._writing["provenance"])
@@ -112,7 +110,12 @@ class WriteDataset(beam.PTransform):
             "sources": [{"name": name} for name in sources],
         }
         self._output, self._tokenizer, self._report = output, tokenizer, report
-        self._budgets = Budgets(max_reject_fraction, max_lost_fraction, max_parity_fraction, max_unprinted_fraction)
+        self._budgets = Budgets(
+            max_reject_fraction=max_reject_fraction,
+            max_lost_fraction=max_lost_fraction,
+            max_parity_fraction=max_parity_fraction,
+            max_unprinted_fraction=max_unprinted_fraction,
+        )
         self.with_input_types(Chunks[Rows])
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection:

@@ -15,8 +15,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.base.checks import check_choice
 from transforms.base.errors import InputError, StoreError, UserError
+from transforms.base.options import check_choice
 from transforms.dataset.description import read_description
 from transforms.dataset.layout import FORMAT, SPLITS, Folder, check_format
 from transforms.dataset.versions import Version, newest, numbers, read_version

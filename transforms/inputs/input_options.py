@@ -4,176 +4,157 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
-from transforms.base import kinds
-from transforms.base.declaring import StepOptions, option
 from transforms.base.errors import ParameterError
+from transforms.base.options import (
+    Configuration,
+    Flag,
+    Fraction,
+    Function,
+    Integer,
+    Names,
+    PositiveInt,
+    String,
+    map_of,
+    one_of,
+    option,
+)
 from transforms.inputs.formats import INPUT_FORMATS, MAX_RECORD_BYTES
 from transforms.inputs.reading import ROLE_NAMES, ROLES, TOOL_ARGUMENTS, ReadOptions
 from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS
 from transforms.inputs.traces import TRACE_BRANCHES
-from transforms.inputs.traces.tool_definitions import tool_definitions
+from transforms.inputs.traces.tool_definitions import ToolDefinitions
 
 
 @dataclass(frozen=True, kw_only=True)
-class InputOptions(StepOptions):
+class InputOptions(Configuration):
     """How inputs are read."""
 
-    split: tuple[str, ...] = option(
+    split: Names = option(
         "Input",
         "the split of a dataset, on the Hub, in a folder or of an earlier build, or several, separated by commas; not "
         "needed if it has only one",
-        kinds.list_of(),
         (),
-        "NAME,..",
-        "the only one",
+        default_help="the only one",
         common=True,
         of_source=True,
     )
-    input_format: str = option(
+    input_format: Annotated[str, one_of(INPUT_FORMATS)] = option(
         "Input",
         "format of the input files; auto: by the file's name, and by its first bytes if it is named .json or has "
         "no known ending; claude_code, codex, atif: sessions of agents, which auto does not look for",
-        kinds.one_of(INPUT_FORMATS),
         "auto",
         of_source=True,
     )
-    split_bytes: int | None = option(
+    split_bytes: PositiveInt | None = option(
         "Input",
         "bytes of input in each task; a task becomes one shard",
-        kinds.positive,
-        None,
-        None,
-        "chosen by the size of the input, 4 MiB to 256 MiB",
+        default_help="chosen by the size of the input, 4 MiB to 256 MiB",
     )
-    max_record_bytes: int = option(
-        "Input",
-        "a record of more bytes is rejected as too_long",
-        kinds.positive,
-        MAX_RECORD_BYTES,
-    )
+    max_record_bytes: PositiveInt = option("Input", "a record of more bytes is rejected as too_long", MAX_RECORD_BYTES)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParseOptions(StepOptions):
+class ParseOptions(Configuration):
     """How records become examples: the options of ParseConversations.
 
     Raises:
         ParameterError: if a value is not one that the option takes.
     """
 
-    schema: str = option(
+    schema: Annotated[str, one_of(SCHEMAS)] = option(
         "Input",
         f"schema of the records: {', '.join(SCHEMAS)}; auto: detected for each record by its columns; chosen: "
         "trains on the chosen one of a chosen and a rejected answer",
-        kinds.one_of(SCHEMAS),
         "auto",
-        "NAME",
+        metavar="NAME",
         common=True,
         of_source=True,
     )
-    as_chat: bool = option(
+    as_chat: Flag = option(
         "Input",
         "render a prompt and a completion that are strings as messages of a user and of the assistant, with the chat "
         "template",
-        kinds.flag,
         False,
         of_source=True,
     )
-    columns: Mapping[str, str] | None = option(
+    columns: Annotated[Mapping[str, str], map_of(names=INPUT_COLUMNS)] | None = option(
         "Input",
         "columns that have other names in your data, such as messages=dialog,tools=functions",
-        kinds.map_of(names=kinds.one_of(INPUT_COLUMNS)),
-        None,
         common=True,
         of_source=True,
     )
-    roles: Mapping[str, str] | None = option(
+    roles: Annotated[Mapping[str, str], map_of(others=ROLES)] | None = option(
         "Input",
         "roles that have other names in your data, such as agent=assistant; human=user, gpt=assistant and "
         "observation=tool are known",
-        kinds.map_of(kind=kinds.one_of(ROLES)),
-        None,
-        "YOURS=ROLE,..",
+        metavar="YOURS=ROLE,..",
         of_source=True,
     )
-    message_fields: Mapping[str, str] | None = option(
+    message_fields: Annotated[Mapping[str, str], map_of()] | None = option(
         "Input",
         "fields of messages that have other names in your data, such as role=speaker,content=utterance; from and value "
         "are known",
-        kinds.map_of(),
-        None,
         of_source=True,
     )
-    train_field: str | None = option(
+    train_field: String | None = option(
         "Input",
         "a field of messages that says whether they are trained on: true or false, or 1 or 0; train, training, loss, "
         "masked, weight and loss_weight are known",
-        kinds.any_text,
-        None,
-        "NAME",
+        metavar="NAME",
         of_source=True,
     )
-    tool_arguments: str = option(
+    tool_arguments: Annotated[str, one_of(TOOL_ARGUMENTS)] = option(
         "Input",
         "what to do with arguments of tool calls that are strings of JSON; parse: parse them, as a server does before "
         "it renders; keep: give the strings to the template",
-        kinds.one_of(TOOL_ARGUMENTS),
         "parse",
         of_source=True,
     )
-    formatter: str | None = option(
+    formatter: Function | None = option(
         "Input",
         "a Python function that turns each record (a dict) into a record of a known schema or a text, into a list of "
         "them, or into None, which drops the record",
-        kinds.matching(".+:.+", "the form module:function or file.py:function"),
-        None,
-        "MODULE:FUNCTION|FILE.py:FUNCTION",
         common=True,
         of_source=True,
     )
-    trace_branches: str = option(
+    trace_branches: Annotated[str, one_of(TRACE_BRANCHES)] = option(
         "Input",
         "what becomes of the branches of an agent's trace: messages that were edited, answers that were tried again, "
         "and subagents; examples: each is an example, and what several share is trained on once; main: only what the "
         "session came to is read; reject: a session that has some is rejected",
-        kinds.one_of(TRACE_BRANCHES),
         "examples",
         of_source=True,
     )
-    trace_tools: tuple[Any, ...] | None = option(
+    trace_tools: ToolDefinitions | None = option(
         "Input",
         "tool definitions for traces of agents that have calls and no tools: a JSON list, or the file that has it",
-        tool_definitions,
-        None,
         of_source=True,
     )
-    validation_fraction: float = option(
+    validation_fraction: Fraction = option(
         "Rows",
         "the fraction of records in the validation split; a hash of the content decides, so duplicates stay in the "
         "same split",
-        kinds.fraction,
         0.0,
         common=True,
     )
-    seed: int = option(
-        "Rows", "seed of the validation split, and of the order of examples if they are shuffled", kinds.integer, 0
+    seed: Integer = option(
+        "Rows",
+        "seed of the validation split, and of the order of examples if they are shuffled",
+        0,
     )
-    keep_columns: tuple[str, ...] = option(
+    keep_columns: Names = option(
         "Output",
         "input columns to copy to the rows, as strings; of a packed row as lists, with a value for each example",
-        kinds.list_of(),
         (),
         common=True,
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.train_field in ("", "role", "content"):
+        if self.train_field in ("role", "content"):
             raise ParameterError("train_field", self.train_field, "expected the name of a field of messages.")
-        if self.formatter is not None and not all(self.formatter.rpartition(":")):
-            raise ParameterError("formatter", self.formatter, "expected module:function or file.py:function.")
 
     def read_options(self) -> ReadOptions:
         """Return those of them by which the content of a record is read."""

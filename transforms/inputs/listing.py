@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from fsspec.implementations.local import LocalFileSystem
 
-from transforms.base.checks import check_choice
 from transforms.base.errors import ParameterError, StoreError, Unavailable
+from transforms.base.options import check_choice
 from transforms.inputs.detection import detect_format
 from transforms.inputs.earlier_datasets import folders_above, is_below, state_of
 from transforms.inputs.folders import log_skipped, records_below, suffixes_of, with_targets

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from transforms.base.checks import check_names
 from transforms.base.errors import ParameterError
+from transforms.base.options import Names, checked
 from transforms.rows import IGNORED
 from transforms.rows.parts import kinds_of, messages_of, run_starts
 from transforms.rows.ragged import indices_of, offsets_of
@@ -69,7 +69,7 @@ def check_kept_columns(kept: Sequence[str], columns: Sequence[str] | None = None
     Raises:
         ParameterError: if a name is there twice, or if a column of that name is written already.
     """
-    check_names("keep_columns", kept)
+    kept = checked("keep_columns", kept, Names)
     written = {*(columns or default_columns(packed=True)), *(PROVENANCE_COLUMNS if provenance else ())}
     if both := sorted(written & set(kept)):
         raise ParameterError("keep_columns", both[0], "Chatmill writes a column of that name. Rename yours.")

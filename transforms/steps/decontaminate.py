@@ -10,9 +10,9 @@ from itertools import accumulate
 
 import msgspec
 
-from transforms.base.checks import check_choice, check_count, check_text
 from transforms.base.held import check_held
 from transforms.base.once import once
+from transforms.base.options import PositiveInt, String, check_choice, checked
 from transforms.contamination.config import CONTAMINATED
 from transforms.contamination.index import EvaluationIndex, Match
 from transforms.contamination.texts import compared_texts, decode_evaluations
@@ -121,7 +121,7 @@ class Decontaminate(Step):
     input, output = Examples, Examples
 
     def __init__(self, evaluations: str, *, words: int, contaminated: str):
-        check_text("evaluations", evaluations)
-        check_count("decontaminate_words", words)
+        checked("evaluations", evaluations, String)
+        checked("decontaminate_words", words, PositiveInt)
         check_choice("contaminated", contaminated, CONTAMINATED)
         super().__init__(Decontaminator, evaluations=evaluations, words=words, contaminated=contaminated)

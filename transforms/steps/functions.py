@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.base.checks import check_choice
 from transforms.base.errors import ParameterError, RecordDropped, RecordError
+from transforms.base.options import check_choice
 from transforms.chat.config import ENGINES
 from transforms.model.batches import Labels, Records, Task
 from transforms.model.examples import Example, Record

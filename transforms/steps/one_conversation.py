@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from transforms.base.errors import RecordError
-from transforms.chat.config import RenderConfig
+from transforms.base.options import Names, checked
+from transforms.chat.config import RenderConfig, TemplateKwargs
 from transforms.chat.rendering.adapting import adapted
 from transforms.chat.rendering.omissions import omissions_of
 from transforms.chat.rendering.renderings import Rendering
@@ -92,13 +93,13 @@ def render(
         chat_template=chat_template,
         now=now.isoformat() if isinstance(now, datetime) else now,
         loss_on=loss_on,
-        eot_tokens=tuple(eot_tokens),
+        eot_tokens=checked("eot_tokens", eot_tokens, Names),
         after_end=after_end,
         unprinted=unprinted,
         special_tokens_in_content=special_tokens_in_content,
         engine="reference",
     )
-    RenderConfig(tokenizer=config.tokenizer, chat_template_kwargs=chat_template_kwargs)  # checks them
+    checked("chat_template_kwargs", chat_template_kwargs, TemplateKwargs | None)
     loaded = tokenizer if folder is None else load_tokenizer(folder)
     state = repr((loaded.chat_template, loaded.special_tokens_map, len(loaded)))
     return _renderer(loaded, state, config, folder is None).render(

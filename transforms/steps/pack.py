@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from transforms.base.declaring import takes, values_of
+from transforms.base.options import values_of
 from transforms.model.batches import Labels, Rows, RowTable, Used
 from transforms.model.outcomes import Drop, Outcomes
 from transforms.rows import IGNORED
@@ -235,14 +235,13 @@ def _ignored_at(labels: np.ndarray, positions: np.ndarray) -> np.ndarray:
     return labels
 
 
-@takes(PackOptions)
 class TruncateOrPack(Step):
     """Truncate or pack rows, so that none is longer than max_length.
 
     PCollection[Chunks[Labels]] -> PCollection[Chunks[Rows]].
 
     Args:
-        {options}
+        options: those of a build, by name: max_length, truncation, window_overlap, packing, shift_labels.
 
     Raises:
         ParameterError: if a value is not one of those.

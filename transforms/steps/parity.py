@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from transforms.base.checks import check_choice, check_type
-from transforms.base.declaring import takes, values_of
 from transforms.base.errors import RecordError
+from transforms.base.options import check_choice, check_type, values_of
 from transforms.chat.config import PARITIES, ParityOptions, RenderConfig
 from transforms.chat.fast.fast_template import FastTemplate
 from transforms.chat.fast.identity import NotFollowed
@@ -242,7 +241,6 @@ def _conversation(text: Text) -> Conversation:
     return text.example.content
 
 
-@takes(ParityOptions)
 class CheckParity(Step):
     """Compare each turn, and the text before it, with what they are when the model writes the turn.
 
@@ -251,7 +249,7 @@ class CheckParity(Step):
     Args:
         config: how the texts were rendered.
         sources: as for ApplyChatTemplate.
-        {options}
+        options: that of a build, by name: parity.
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -261,7 +259,7 @@ class CheckParity(Step):
 
     def __init__(self, config: RenderConfig, *, sources: Sequence[Mapping[str, Any]] = (), **options: Any):
         check_type("config", config, RenderConfig)
-        config.of_sources(sources)  # checks them here, not on a worker
+        config.check_sources(sources)  # here, not on a worker
         options = values_of(ParityOptions, ParityOptions(**options))
         super().__init__(_parity_checker, sources, config=config, **options)
 

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from transforms.base.checks import check_choice, check_sources
-from transforms.base.declaring import options_in, takes, values_of
 from transforms.base.errors import RecordDropped, RecordError, call_user_function
+from transforms.base.options import check_choice, check_sources, values_of
 from transforms.chat.config import ENGINES
 from transforms.inputs.formatter import load_formatter
 from transforms.inputs.input_options import ParseOptions
@@ -360,7 +359,6 @@ def _canonical(content: Content) -> bytes:
         raise RecordError("formatter", f"it returned a value that is not valid JSON: {error}") from None
 
 
-@takes(ParseOptions)
 class ParseConversations(Step):
     """Make an example of each record: a conversation, a prompt and completion, a plain text, or a tokenized row.
 
@@ -372,7 +370,8 @@ class ParseConversations(Step):
             output is the same.
         sources: for each source of the records, by its number, the parameters that have another value for it; all but
             keep_columns, validation_fraction, seed and engine.
-        {options}
+        options: those of a build, by name: schema, as_chat, columns, roles, message_fields, train_field,
+            tool_arguments, formatter, trace_branches, trace_tools, validation_fraction, seed, keep_columns.
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -387,9 +386,7 @@ class ParseConversations(Step):
         sources: Sequence[Mapping[str, Any]] = (),
         **options: Any,
     ):
-        options = values_of(ParseOptions, ParseOptions(**options))
-        check_sources(sources, [field.name for field in options_in(ParseOptions) if field.metadata["of_source"]])
-        for source in sources:
-            ParseOptions(**options | dict(source))
+        parsing = ParseOptions(**options)
+        check_sources(parsing, sources)
         check_choice("engine", engine, ENGINES)
-        super().__init__(Parser, sources, engine=engine, **options)
+        super().__init__(Parser, sources, engine=engine, **values_of(ParseOptions, parsing))

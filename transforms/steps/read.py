@@ -11,8 +11,8 @@ from typing import Any
 
 import apache_beam as beam
 
-from transforms.base.checks import check_count, check_text
 from transforms.base.errors import InputError, ParameterError, StoreError
+from transforms.base.options import PositiveInt, String, checked
 from transforms.inputs.formats import MAX_RECORD_BYTES, Chunk, input_format
 from transforms.inputs.hub.repository import Commits
 from transforms.inputs.listing import InputFile, files_of_sources, list_inputs, shared_files
@@ -137,8 +137,8 @@ class ReadTasks(beam.PTransform):
 
     def __init__(self, chunk_bytes: int = CHUNK_BYTES, *, max_record_bytes: int = MAX_RECORD_BYTES):
         super().__init__()
-        check_count("chunk_bytes", chunk_bytes)
-        check_count("max_record_bytes", max_record_bytes)
+        checked("chunk_bytes", chunk_bytes, PositiveInt)
+        checked("max_record_bytes", max_record_bytes, PositiveInt)
         self._chunk_bytes = chunk_bytes
         self._max_record_bytes = max_record_bytes
         self.with_input_types(Task)
@@ -183,7 +183,7 @@ class ReadConversations(beam.PTransform):
         }
         if not self._sources:
             raise ParameterError("patterns", patterns, "expected at least one source.")
-        check_count("split_bytes", split_bytes, optional=True)
+        checked("split_bytes", split_bytes, PositiveInt | None)
         self._input_format = input_format
         self._split = (split,) if isinstance(split, str) else tuple(split)
         self._split_bytes = split_bytes
@@ -215,7 +215,7 @@ def _list_of_patterns(patterns: Any) -> list[str]:
         raise ParameterError("patterns", patterns, "expected a string, or a list of strings.")
     listed = [patterns] if isinstance(patterns, str) else list(patterns)
     for pattern in listed:
-        check_text("patterns", pattern)
+        checked("patterns", pattern, String)
     return listed
 
 

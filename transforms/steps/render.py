@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
-from transforms.base.checks import check_type
 from transforms.base.errors import RecordError
+from transforms.base.options import check_type
 from transforms.chat.config import RenderConfig
 from transforms.chat.fast.fast_template import FastTemplate
 from transforms.chat.fast.identity import NotFollowed
@@ -383,7 +383,7 @@ class ApplyChatTemplate(Step):
 
     def __init__(self, config: RenderConfig, *, sources: Sequence[Mapping[str, Any]] = ()):
         check_type("config", config, RenderConfig)
-        config.of_sources(sources)  # checks them here, not on a worker
+        config.check_sources(sources)  # here, not on a worker
         super().__init__(_renderer, sources, config=config)
 
 

@@ -13,9 +13,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from transforms.base.checks import check_choice, check_text
-from transforms.base.declaring import takes, values_of
 from transforms.base.errors import InputError, RecordError
+from transforms.base.options import String, check_choice, checked, values_of
 from transforms.chat.config import ENGINES, TokenizeOptions
 from transforms.chat.spans.untrained_parts import untrained_parts
 from transforms.inputs.formats import input_format
@@ -400,7 +399,6 @@ def _joined_columns(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
     return np.concatenate([np.pad(array, ((0, 0), (0, most - array.shape[1]))) for array in found])
 
 
-@takes(TokenizeOptions)
 class Tokenize(Step):
     """Encode each text to token ids, with the offsets of each token.
 
@@ -410,7 +408,7 @@ class Tokenize(Step):
         tokenizer: folder of the tokenizer, at any url that fsspec opens.
         engine: `reference` encodes with transformers alone; `auto` encodes faster, and fails if transformers encodes a
             sample differently. The output is the same.
-        {options}
+        options: that of a build, by name: strip_bos.
 
     Raises:
         ParameterError: if a value is not one of those.
@@ -419,7 +417,7 @@ class Tokenize(Step):
     input, output = Texts, Tokens
 
     def __init__(self, tokenizer: str, *, engine: str = "auto", **options: Any):
-        check_text("tokenizer", tokenizer)
+        checked("tokenizer", tokenizer, String)
         check_choice("engine", engine, ENGINES)
         options = values_of(TokenizeOptions, TokenizeOptions(**options))
         super().__init__(Encoder, tokenizer=tokenizer, engine=engine, **options)

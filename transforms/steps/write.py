@@ -13,8 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from transforms.base.checks import check_text
-from transforms.base.declaring import takes
+from transforms.base.options import String
 from transforms.model.batches import Rows, RowTable, Task
 from transforms.model.chunks import Chunks
 from transforms.model.counts import Statistics, Sums
@@ -52,13 +51,9 @@ class WriteConfig(WriteOptions):
         ParameterError: if a value is not one of those.
     """
 
-    folder: str
+    folder: String
     about: Mapping[str, Any] | None = None
-    tokenizer: str | None = None
-
-    def __post_init__(self) -> None:
-        check_text("folder", self.folder)
-        super().__post_init__()
+    tokenizer: String | None = None
 
 
 class ShardWriter:
@@ -186,7 +181,6 @@ def _list_array(values: np.ndarray | pa.Array, offsets: np.ndarray, nullable: bo
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values, kind)
 
 
-@takes(WriteOptions)
 class WriteShards(Step):
     """Write the rows of each split as shards, exceptions and receipts, which CommitDataset makes a dataset of.
 
@@ -196,7 +190,7 @@ class WriteShards(Step):
         folder: of the dataset, at any url that fsspec opens. The files of each increment have folders of their own.
         about: what each Parquet file says of the dataset, as JSON under the key `chatmill` of its metadata.
         tokenizer: the folder of the tokenizer, by which it is counted what trained spans end with; None not to count.
-        {options}
+        options: those of a build, by name: output_format, write_columns, provenance.
 
     Raises:
         ParameterError: if a value is not one of those.

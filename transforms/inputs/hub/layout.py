@@ -9,9 +9,8 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from transforms.base.checks import did_you_mean
 from transforms.base.errors import ParameterError
-from transforms.base.phrases import in_bytes
+from transforms.base.phrases import did_you_mean, in_bytes
 from transforms.inputs.hub.card import Card
 from transforms.inputs.hub.patterns import (
     files_of_split,

@@ -1,16 +1,18 @@
-"""The kind of an option whose value is tool definitions: their JSON, or the file that has it."""
+"""The type of an option whose values are tool definitions: their JSON, or the file that has it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from transforms.base.checks import check_type
-from transforms.base.kinds import Kind
+from annotated_types import MinLen
+
+from transforms.base.options import Values
 
 
-def _parse(text: str) -> tuple[Any, ...]:
+def _read(written: Any) -> Any:
+    if not isinstance(text := written, str):
+        return written
     if not text.lstrip().startswith("["):
         # It imports fsspec, which --help needs not.
         from transforms.base.errors import StoreError
@@ -25,24 +27,28 @@ def _parse(text: str) -> tuple[Any, ...]:
         except OSError:
             raise ValueError("expected a JSON list of tool definitions, or a file that has one.") from None
     try:
-        return _convert(json.loads(text))
+        return json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"this is not valid JSON ({error}).") from None
 
 
-def _convert(found: Any) -> tuple[Any, ...]:
+def _as_functions(tools: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
     """Take definitions of OpenAI's API, or of Anthropic's."""
-    tools = [_as_function(tool) for tool in found] if isinstance(found, list) else []
-    if not tools or not all(isinstance(tool, dict) for tool in tools):
-        raise ValueError("expected a list of tool definitions, of at least one.")
-    return tuple(tools)
+    return tuple(_as_function(tool) if "input_schema" in tool else tool for tool in tools)
 
 
-def _as_function(tool: Any) -> Any:
-    if isinstance(tool, dict) and "input_schema" in tool:
-        kept = {key: tool[key] for key in ("name", "description") if key in tool}
-        return {"type": "function", "function": {**kept, "parameters": tool["input_schema"]}}
-    return tool
+def _as_function(tool: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: tool[key] for key in ("name", "description") if key in tool}
+    return {"type": "function", "function": {**kept, "parameters": tool["input_schema"]}}
 
 
-tool_definitions = Kind(_parse, _convert, lambda name, value: check_type(name, value, Sequence), "URL|JSON")
+ToolDefinitions = Annotated[
+    tuple[dict[str, Any], ...],
+    Values(
+        "a list of tool definitions, of at least one",
+        "URL|JSON",
+        _read,
+        (MinLen(1),),
+        _as_functions,
+    ),
+]
