@@ -19,7 +19,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from transforms.base.errors import (
     CommittedMeanwhile,
@@ -32,9 +32,6 @@ from transforms.base.errors import (
 )
 from transforms.base.phrases import did_you_mean
 from transforms.base.version import __version__
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _DOCUMENTATION = "documentation: README.md and the docs/ folder of Chatmill's repository"
 _HELP_WIDTH = 110
@@ -241,17 +238,3 @@ def _is_for_the_user(record: logging.LogRecord) -> bool:
     """Hide what Beam logs to the root logger while it waits for a job server, whose errors are raised as well."""
     of_job_servers = record.module in ("portable_runner", "subprocess_server")
     return not of_job_servers and "apitools not found" not in record.getMessage()
-
-
-@contextmanager
-def paged() -> Iterator[Console]:
-    """Give a console for what a command shows: in a terminal with a pager, otherwise plain."""
-    from rich.console import Console
-
-    console = Console(highlight=False, soft_wrap=True, emoji=False)
-    if not console.is_terminal:
-        yield console
-        return
-    os.environ.setdefault("LESS", "-FRX")  # with colours, and without a page of its own for what fits on the screen
-    with console.pager(styles=True):
-        yield console

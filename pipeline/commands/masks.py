@@ -34,38 +34,29 @@ _TOOL = {
 }
 _CALL = {"id": "call00001", "type": "function", "function": {"name": "get_weather", "arguments": {"city": "Zürich"}}}
 # Templates differ in these: a system message, several turns, reasoning before an answer, a tool call and its result.
+_TURNS: list[dict[str, Any]] = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "What is 2 + 2?"},
+    {"role": "assistant", "content": "4"},
+    {"role": "user", "content": "And 3 + 3?"},
+    {"role": "assistant", "content": "6, of course."},
+]
+_REASONING: list[dict[str, Any]] = [
+    {"role": "user", "content": "Is 7 prime?"},
+    {"role": "assistant", "content": "Yes.", "reasoning_content": "No divisor from 2 to 2."},
+    {"role": "user", "content": "And 8?"},
+    {"role": "assistant", "content": "No.", "reasoning_content": "It is even."},
+]
+_TOOL_USE: list[dict[str, Any]] = [
+    {"role": "user", "content": "Weather in Zürich?"},
+    {"role": "assistant", "content": "", "tool_calls": [_CALL]},
+    {"role": "tool", "tool_call_id": "call00001", "name": "get_weather", "content": '{"celsius": 20}'},
+    {"role": "assistant", "content": "20 degrees."},
+]
 _CONVERSATIONS: list[tuple[str, list[dict[str, Any]], list[dict[str, Any]] | None]] = [
-    (
-        "a system message and two turns",
-        [
-            {"role": "system", "content": "Be brief."},
-            {"role": "user", "content": "What is 2 + 2?"},
-            {"role": "assistant", "content": "4"},
-            {"role": "user", "content": "And 3 + 3?"},
-            {"role": "assistant", "content": "6, of course."},
-        ],
-        None,
-    ),
-    (
-        "reasoning before the answers",
-        [
-            {"role": "user", "content": "Is 7 prime?"},
-            {"role": "assistant", "content": "Yes.", "reasoning_content": "No divisor from 2 to 2."},
-            {"role": "user", "content": "And 8?"},
-            {"role": "assistant", "content": "No.", "reasoning_content": "It is even."},
-        ],
-        None,
-    ),
-    (
-        "a tool call",
-        [
-            {"role": "user", "content": "Weather in Zürich?"},
-            {"role": "assistant", "content": "", "tool_calls": [_CALL]},
-            {"role": "tool", "tool_call_id": "call00001", "name": "get_weather", "content": '{"celsius": 20}'},
-            {"role": "assistant", "content": "20 degrees."},
-        ],
-        [_TOOL],
-    ),
+    ("a system message and two turns", _TURNS, None),
+    ("reasoning before the answers", _REASONING, None),
+    ("a tool call", _TOOL_USE, [_TOOL]),
 ]
 
 

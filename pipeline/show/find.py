@@ -18,16 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pipeline.show.rejects import Rejected, print_reject, reject_as_json
-from pipeline.show.rows import (
-    TOKENS_FOUND,
-    TOKENS_SHOWN,
-    Row,
-    print_row,
-    read_row,
-    read_row_of_shard,
-    row_as_json,
-    shard_of_line,
-)
+from pipeline.show.rows import Row, print_row, read_row, read_row_of_shard, row_as_json, shard_of_line
 from pipeline.show.text import visible
 from transforms.base.errors import UserError
 from transforms.base.phrases import counted, did_you_mean
@@ -71,14 +62,13 @@ def find(dataset: Dataset | FailedBuild, decoder: TokenDecoder, options: Namespa
         return _sample(dataset, split, options.sample, options.seed)
     if options.search is not None:
         return _search(dataset, decoder, split, options.search, options.limit)
-    return _first_row(dataset, split)
+    return iter([_overview(dataset), read_row(dataset, 0, split)])
 
 
 def print_found(console: Console, item: Found, decoder: TokenDecoder, options: Namespace) -> None:
     """Print one of what was found. decoder, options: as of find."""
     if isinstance(item, Row):
-        limit = None if options.full else TOKENS_FOUND if options.search else TOKENS_SHOWN
-        print_row(console, item, decoder, limit, options.tokens, options.search or "")
+        print_row(console, item, decoder, options)
     elif isinstance(item, Rejected):
         print_reject(console, item, options.full)
     elif isinstance(item, dict):
@@ -98,12 +88,6 @@ def found_as_json(found: Iterator[Found], decoder: TokenDecoder, tokens: bool) -
         else:
             document["records" if isinstance(item, dict) else "notes"].append(item)
     return document
-
-
-def _first_row(dataset: Dataset, split: str) -> Iterator[Found]:
-    """Yield an overview of a dataset, and the first row of a split."""
-    yield _overview(dataset)
-    yield read_row(dataset, 0, split)
 
 
 def _overview(dataset: Dataset) -> str:
@@ -175,47 +159,42 @@ def _reject(dataset: Dataset | FailedBuild, number: int) -> Iterator[Found]:
 
 def _of_reason(dataset: Dataset | FailedBuild, reason: str, limit: int) -> Iterator[Found]:
     """Yield the first records that were rejected or dropped for a reason, or `truncated`, and how many there are."""
+
+    def has_it(batch: pa.RecordBatch) -> np.ndarray:
+        return _equals(batch.column("reason"), reason)
+
+    kept = 0
     if isinstance(dataset, FailedBuild):
         reasons = (batch.column("reason").to_pylist() for batch in dataset.rejects())
         rejected: Mapping[str, int] = Counter(chain.from_iterable(reasons))
-        _check_reason(reason, rejected)
-        return _first(_rejects(dataset, lambda batch: _equals(batch.column("reason"), reason)), rejected[reason], limit)
-    records, rejected = dataset.manifest["records"], dataset.rejected()
-    counts = {**rejected, **records["dropped"]} | ({"truncated": n} if (n := records["truncated"]) else {})
-    if kept := dataset.manifest["notes"].get("contaminated"):
-        counts["contaminated"] = kept
-    _check_reason(reason, counts)
-    if reason in rejected:
-        items: Iterator[Found] = _rejects(dataset, lambda batch: _equals(batch.column("reason"), reason))
+        counts = dict(rejected)
+    else:
+        records, rejected = dataset.manifest["records"], dataset.rejected()
+        counts = {**rejected, **records["dropped"]} | ({"truncated": n} if (n := records["truncated"]) else {})
+        if kept := dataset.manifest["notes"].get("contaminated", 0):
+            counts["contaminated"] = kept
+    if reason not in counts:
+        known = ", ".join(f"{name} ({count:,})" for name, count in counts.items()) or "none"
+        hint = did_you_mean(reason, list(counts))
+        raise UserError(f"--reason {reason}: no record has it.{hint} The reasons are: {known}.")
+    if isinstance(dataset, FailedBuild) or reason in rejected:
+        items: Iterator[Found] = _rejects(dataset, has_it)
     elif reason == "truncated":
         items = _of_lines(dataset, lambda batch: _equals(batch.column("outcome"), reason) & _is_first(batch))
     elif kept and reason == "contaminated":
         # What was found says more than the row.
         items = _of_lines(dataset, lambda batch: np.array(batch.column("detail").is_valid()) & _is_first(batch), False)
     else:
-        items = _of_lines(dataset, lambda batch: _equals(batch.column("reason"), reason))
-    return _first(items, counts[reason], limit)
-
-
-def _check_reason(reason: str, counts: Mapping[str, int]) -> None:
-    if reason not in counts:
-        known = ", ".join(f"{name} ({count:,})" for name, count in counts.items()) or "none"
-        raise UserError(
-            f"--reason {reason}: no record has it.{did_you_mean(reason, list(counts))} The reasons are: {known}."
-        )
-
-
-def _first(items: Iterator[Found], count: int, limit: int) -> Iterator[Found]:
-    """The first items, and a note if there are more. count: how many there are."""
+        items = _of_lines(dataset, has_it)
     yield from islice(items, limit)
-    if count > limit:
-        yield f"{limit:,} of {count:,} records are shown; --limit shows more."
+    if counts[reason] > limit:
+        yield f"{limit:,} of {counts[reason]:,} records are shown; --limit shows more."
 
 
 def _of_source(dataset: Dataset, split: str, source: str, position: int, limit: int) -> Iterator[Found]:
-    """Yield the rejects and the rows that are of a record. source: the url of its file, or the end of it from a slash.
+    """Yield the rejects and the rows of a record. source: the url of its file, or the end of it from a slash.
 
-    Of `split` are the rows, if their own columns are searched and not the exceptions.
+    Rows are of the split, if their own columns are searched and not the exceptions.
     """
 
     def is_it(batch: pa.RecordBatch) -> np.ndarray:
@@ -272,9 +251,7 @@ def _by_provenance(dataset: Dataset, split: str, source: str, position: int) -> 
 def _of_lines(
     dataset: Dataset, wanted: Callable[[pa.RecordBatch], np.ndarray], with_rows: bool = True
 ) -> Iterator[Found]:
-    """The examples of the lines of exceptions that are wanted of each batch; the line itself if there is no row, or if
-    rows are not wanted.
-    """
+    """The examples of the wanted lines of exceptions; the line itself if it has no row, or rows are not wanted."""
     for file in dataset.manifest["exceptions"]:
         for batch in dataset.read_exceptions(file):
             for line in batch.filter(pa.array(wanted(batch))).to_pylist():

@@ -7,19 +7,25 @@ from collections.abc import Collection
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.text import Text
 
 from pipeline.first_records import render
 from pipeline.show.printing import new_console
 from pipeline.show.text import as_text, legend, marked_spans, visible
-from transforms.chat.spans.stop_tokens import TurnRules
-from transforms.chat.spans.turns import TurnFinder
 from transforms.model.examples import Conversation, Example
 from transforms.model.outcomes import Reject
 from transforms.rows.parts import KINDS, kinds_of
 from transforms.steps.render import Omitted, Renderer
 from transforms.tokens.strings import longest_of
+
+# The kinds of turns whose end is shown, as in TemplateFacts.closings. Of the others, those that nothing closes are.
+_SHOWN_ENDS = {(False, "user"): "an answer before a question", (False, None): "an answer at the end of the text"}
+_OTHER_ENDS = {
+    (False, "assistant"): "an answer before another one",
+    (False, "tool"): "an answer before a tool's result",
+    (True, "tool"): "a tool call before its result",
+    (True, None): "a tool call at the end of the text",
+}
 
 
 def print_template(renderer: Renderer, tokenizer: Any, conversation: Conversation) -> None:
@@ -30,10 +36,35 @@ def print_template(renderer: Renderer, tokenizer: Any, conversation: Conversatio
         tokenizer: of transformers.
         conversation: the first one.
     """
-    console = new_console()
-    _print_starts(console, renderer.turns, conversation)
-    _print_stop_tokens(console, renderer.rules, tokenizer)
-    _print_turn_endings(console, renderer.turns, conversation)
+    console, finder, rules = new_console(), renderer.turns, renderer.rules
+    if finder.follows_blocks(conversation):
+        source = "marked by the template"
+    else:
+        source = "derived from the template, which has no generation markers"
+    console.print(f"trained parts: {source}")
+    facts = finder.facts(conversation)
+    for what, text in (
+        ("generation prompt", facts.prompt_after("user")),
+        ("generation prompt after a tool's result", facts.prompt_after("tool")),
+        ("header of earlier assistant turns", facts.header),
+        ("end of a turn that is printed only before another turn", facts.separator or None),
+    ):
+        console.print(f"{what}: {'none' if text is None else repr(text)}")
+    lengths = {text: len(tokenizer.encode(text, add_special_tokens=False)) for text in rules.stop_tokens}
+    named = [f"{text!r}{'' if length == 1 else f' ({length} tokens)'}" for text, length in lengths.items()]
+    found = f"{', '.join(named)}, from {'--eot_tokens' if rules.named else 'generation_config.json'}"
+    if not named:
+        found = "none; --eot_tokens names them, or generation_config.json next to the tokenizer"
+    console.print(f"stop tokens that are trained on if they follow an answer: {found}")
+    for ending, what in (_SHOWN_ENDS | _OTHER_ENDS).items():
+        closing = facts.closings[ending]
+        if ending in _SHOWN_ENDS:
+            console.print(f"end of {what}: {'unknown' if closing is None else repr(closing)}")
+        if ending in facts.open_endings:
+            console.print(f"warning: nothing closes {what}, so a model does not learn to stop there", style="yellow")
+    if finder.trains_on_headers(conversation):
+        ignores = "the template ignores add_generation_prompt, so the header of each answer is trained on"
+        console.print(f"warning: {ignores}", style="yellow")
 
 
 def print_conversations(
@@ -84,57 +115,3 @@ def print_conversations(
         f"would be dropped; {rejected} would be rejected."
     )
     return rejected
-
-
-def _print_starts(console: Console, finder: TurnFinder, conversation: Conversation) -> None:
-    """Print what a template does at the start of each turn."""
-    if finder.follows_blocks(conversation):
-        source = "marked by the template"
-    else:
-        source = "derived from the template, which has no generation markers"
-    console.print(f"trained parts: {source}")
-    facts = finder.facts(conversation)
-    for what, text in (
-        ("generation prompt", facts.prompt_after("user")),
-        ("generation prompt after a tool's result", facts.prompt_after("tool")),
-        ("header of earlier assistant turns", facts.header),
-        ("end of a turn that is printed only before another turn", facts.separator or None),
-    ):
-        console.print(f"{what}: {'none' if text is None else repr(text)}")
-
-
-def _print_stop_tokens(console: Console, rules: TurnRules, tokenizer: Any) -> None:
-    """Print the stop tokens, how many tokens of the vocabulary each is, and where they were found."""
-    if not rules.stop_tokens:
-        found = "none; --eot_tokens names them, or generation_config.json next to the tokenizer"
-    else:
-        lengths = {text: len(tokenizer.encode(text, add_special_tokens=False)) for text in rules.stop_tokens}
-        named = [f"{text!r}{'' if length == 1 else f' ({length} tokens)'}" for text, length in lengths.items()]
-        found = f"{', '.join(named)}, from {'--eot_tokens' if rules.named else 'generation_config.json'}"
-    console.print(f"stop tokens that are trained on if they follow an answer: {found}")
-
-
-# The kinds of turns whose end is shown, as in TemplateFacts.closings. Of the others, those that nothing closes are.
-_SHOWN_ENDS = {(False, "user"): "an answer before a question", (False, None): "an answer at the end of the text"}
-_OTHER_ENDS = {
-    (False, "assistant"): "an answer before another one",
-    (False, "tool"): "an answer before a tool's result",
-    (True, "tool"): "a tool call before its result",
-    (True, None): "a tool call at the end of the text",
-}
-
-
-def _print_turn_endings(console: Console, finder: TurnFinder, conversation: Conversation) -> None:
-    """Print what closes an answer, and warn of what keeps a model from learning where its turns begin and end."""
-    facts = finder.facts(conversation)
-    for ending, what in (_SHOWN_ENDS | _OTHER_ENDS).items():
-        closing = facts.closings[ending]
-        if ending in _SHOWN_ENDS:
-            console.print(f"end of {what}: {'unknown' if closing is None else repr(closing)}")
-        if ending in facts.open_endings:
-            console.print(f"warning: nothing closes {what}, so a model does not learn to stop there", style="yellow")
-    if finder.trains_on_headers(conversation):
-        console.print(
-            "warning: the template ignores add_generation_prompt, so the header of each answer is trained on",
-            style="yellow",
-        )

@@ -26,14 +26,7 @@ _Path = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Rejected:
-    """A rejected record.
-
-    Attributes:
-        number: among all rejects of the dataset, from 0.
-        origin_file, origin_position: where it was read.
-        reason, detail: why it was rejected.
-        record: its bytes.
-    """
+    """A rejected record. number: among all rejects of the dataset, from 0."""
 
     number: int
     origin_file: str
@@ -41,11 +34,6 @@ class Rejected:
     reason: str
     detail: str
     record: bytes
-
-    @property
-    def title(self) -> str:
-        """Which it is, and where it was read, in one line."""
-        return visible(f"reject {self.number:,}: {self.reason}; {self.origin_file}:{self.origin_position}")
 
 
 def reject_as_json(reject: Rejected) -> dict[str, Any]:
@@ -57,18 +45,13 @@ def reject_as_json(reject: Rejected) -> dict[str, Any]:
     return {"reject": reject.number, **described, "record": value, "marked": [_name(p) for p in _places(reject, value)]}
 
 
-def print_reject(console: Console, reject: Rejected, full: bool = False) -> None:
-    """Print a reject.
-
-    Args:
-        console: where to.
-        reject: what.
-        full: whether to print all of it. Otherwise long strings, and lines far from a mark, are left out.
-    """
-    console.print(Text(reject.title, "bold"))
+def print_reject(console: Console, reject: Rejected, full: bool) -> None:
+    """Print a reject. full: whether to print all of it, also long strings, and lines far from a mark."""
+    title = f"reject {reject.number:,}: {reject.reason}; {reject.origin_file}:{reject.origin_position}"
+    console.print(Text(visible(title), "bold"))
     console.print(Text(visible(reject.detail), "red"))
     for line in hints([reject.reason]):
-        console.print(Text(line))
+        console.print(line)
     value = _value(reject.record)
     lines = list(_text_lines(reject.record) if value is None else _value_lines(value, _places(reject, value), full))
     marked = next((number for number, (_, is_marked) in enumerate(lines) if is_marked), 0)
@@ -157,12 +140,12 @@ def _places(reject: Rejected, value: Any) -> list[_Path]:
         inner: Any = value[path[0]]
         for number, key in _STEP.findall(steps):
             step: Any = int(number) if number else key
-            if not (
-                (isinstance(inner, dict) and step in inner)
-                or (isinstance(inner, list) and isinstance(step, int) and step < len(inner))
-            ):
+            if not isinstance(inner, (dict, list)):
                 break
-            inner = inner[step]
+            try:
+                inner = inner[step]
+            except (KeyError, IndexError, TypeError):
+                break
             path = (*path, step)
         found.append(path)
     return list(dict.fromkeys(found))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import compress, pairwise
@@ -23,7 +24,7 @@ from transforms.tokens.decoding import TokenDecoder
 
 # Tokens of an example that are shown unless all of them are asked for: of a row, around a text that was searched, and
 # at the end of a build.
-TOKENS_SHOWN, TOKENS_FOUND, _TOKENS_OF_PREVIEW = 400, 120, 160
+_TOKENS_SHOWN, _TOKENS_FOUND, _TOKENS_OF_PREVIEW = 400, 120, 160
 _LINES_OF_PREVIEW = 5
 
 
@@ -44,8 +45,8 @@ class Example:
     labels: np.ndarray
     origin: tuple[str, int] | None
     kept: Mapping[str, Any]
-    lost: tuple[int, int] = (0, 0)
-    kinds: np.ndarray | None = None
+    lost: tuple[int, int]
+    kinds: np.ndarray | None
 
     @property
     def trained(self) -> np.ndarray:
@@ -118,22 +119,21 @@ def read_row_of_shard(dataset: Dataset, shard: ShardEntry, in_shard: int) -> Row
         note = "The rows have neither seq_lengths nor position_ids, so the examples are not shown separately."
     elif "labels" not in values and ("loss_mask" not in values or dataset.layout.shift_labels):
         note = "The rows have no labels, so what is trained on is not shown."
-    kept = {name: value for name, value in values.items() if name not in (*OUTPUT_COLUMNS, *PROVENANCE_COLUMNS)}
-    count = len(found.offsets) - 1
-    origins = _origins(values, count)
+    others = {name: value for name, value in values.items() if name not in OUTPUT_COLUMNS}
     lines = _lines_of_row(dataset, shard, in_shard) if dataset.layout.has_segments else {}
-    examples = []
+    examples, count = [], len(found.offsets) - 1
     for segment, (start, stop) in enumerate(pairwise(found.offsets.tolist())):
         own = {
             name: value[segment] if isinstance(value, list) and len(value) == count else value
-            for name, value in kept.items()
+            for name, value in others.items()
         }
-        kinds = None if found.kinds is None else found.kinds[start:stop]
-        example = Example(found.ids[start:stop], found.labels[start:stop], origins[segment], own, kinds=kinds)
+        file, position = (own.pop(name, None) for name in PROVENANCE_COLUMNS)
+        origin, lost = (file, position) if isinstance(file, str) else None, (0, 0)
         if line := lines.get(segment):
+            origin = line["origin_file"], line["origin_position"]
             lost = line["tokens_lost"] or 0, line["trained_tokens_lost"] or 0
-            example = replace(example, origin=(line["origin_file"], line["origin_position"]), lost=lost)
-        examples.append(example)
+        kinds = None if found.kinds is None else found.kinds[start:stop]
+        examples.append(Example(found.ids[start:stop], found.labels[start:stop], origin, own, lost, kinds))
     return Row(*place, examples, note)
 
 
@@ -158,34 +158,17 @@ def shard_of_line(dataset: Dataset, file: Mapping[str, Any], line: Mapping[str, 
     return next(shard for shard in dataset.shards(line["split"]) if stem_of(shard["path"]) == name)
 
 
-def _origins(values: Mapping[str, Any], examples: int) -> list[tuple[str, int] | None]:
-    """The file and the position of each example, None if its columns do not have them."""
-    files, positions = (values.get(name) for name in PROVENANCE_COLUMNS)
-    if files is None or positions is None:
-        return [None] * examples
-    if isinstance(files, list):
-        return list(zip(files, positions, strict=True)) if len(files) == examples else [None] * examples
-    return [(files, positions)]
-
-
-def print_row(
-    console: Console,
-    row: Row,
-    decoder: TokenDecoder,
-    limit: int | None = TOKENS_SHOWN,
-    tokens: bool = False,
-    search: str = "",
-) -> None:
-    """Print a row.
+def print_row(console: Console, row: Row, decoder: TokenDecoder, options: Namespace) -> None:
+    """Print a row: of each example the text or the tokens, from near the first that is trained on.
 
     Args:
         console: where to.
         row: what.
         decoder: of its tokens.
-        limit: how many tokens of each example to show, from near the first that is trained on; None for all of them.
-        tokens: whether to list the tokens, each with its id and label.
-        search: a text that it has: only the examples that have it are shown, from near the text.
+        options: of `chatmill inspect`. If a text is searched, the examples that have it are shown, from near the text.
     """
+    search = options.search or ""
+    limit = None if options.full else _TOKENS_FOUND if search else _TOKENS_SHOWN
     console.print(Text(row.title, "bold"))
     if row.note:
         console.print(Text(row.note, "yellow"))
@@ -203,7 +186,7 @@ def print_row(
         shown = shown_tokens(near, limit)
         if shown.start:
             console.print(Text(f"… {counted(shown.start, 'token')} before this; inspect --full shows all", "yellow"))
-        if tokens:
+        if options.tokens:
             console.print(_token_list(example, decoder, shown))
         else:
             stop = int(decoded.stops[shown.stop - 1]) if shown.stop else 0
@@ -261,8 +244,7 @@ def _token_list(example: Example, decoder: TokenDecoder, shown: slice) -> Text:
 
 def _texts(ids: np.ndarray, decoder: TokenDecoder) -> list[str]:
     decoded = decoder.decode(ids)
-    places = zip(decoded.starts.tolist(), decoded.stops.tolist(), strict=True)
-    return [decoded.text[start:stop] for start, stop in places]
+    return [decoded.text[start:stop] for start, stop in zip(decoded.starts, decoded.stops, strict=True)]
 
 
 def row_as_json(row: Row, decoder: TokenDecoder, tokens: bool = False) -> dict[str, Any]:

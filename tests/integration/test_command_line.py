@@ -45,6 +45,14 @@ def test_a_template_without_masks_is_a_warning_before_the_work(build, tmp_path):
     assert "spans_not_established (" in rest[1] and "were rejected" in rest[0]
 
 
+def test_a_content_that_the_template_does_not_print_is_a_warning_before_the_work(build, tmp_path):
+    first = "{{ messages[0].role }}: {{ messages[0].content }}"
+    ended = build(*with_options(tmp_path / "out", chat_template=first, input=CHATS / "support.jsonl"))
+    assert ended.code == 1
+    assert "the first conversation (" in ended.err.splitlines()[0]
+    assert "would be rejected: the chat template does not print the content of messages[" in ended.err.splitlines()[0]
+
+
 def test_a_tokenizer_whose_regular_expression_transformers_warns_of_is_named(build, tmp_path):
     folder = tmp_path / "tokenizer"
     shutil.copytree(TOKENIZER, folder)
