@@ -101,7 +101,7 @@ def prepare(
             lock.take()
         remove_attempts(folder.output)
         version = newest(folder)
-        taken = {increment.id for build in builds(folder) for increment in build.increments}
+        taken = {increment.id for build in builds(folder, version) for increment in build.increments}
         begun = [id for id in begun_since_commit(folder, version) if id not in taken]
         found = None if options.overwrite else _begun(options, folder, begun, job, files, taken)
         if found is None and version and not options.overwrite:

@@ -34,9 +34,10 @@ def run(arguments: Sequence[str]) -> int:
     from pipeline.show.printing import print_json
     from transforms.dataset.layout import Folder
     from transforms.dataset.reader import Dataset, url_of_all
-    from transforms.dataset.versions import history
+    from transforms.dataset.versions import history, newest
 
-    versions = [*history(Folder(url_of_all(options.dataset)))]
+    folder = Folder(url_of_all(options.dataset))
+    versions = [*history(folder, newest(folder))]
     described = [_describe(*each) for each in zip_longest(versions, versions[1:])][::-1]
     if not versions:
         Dataset(options.dataset)  # says why there is none

@@ -13,7 +13,7 @@ import msgspec
 
 from transforms.base.errors import InputError
 from transforms.dataset.layout import FORMAT, Folder, derived_manifest
-from transforms.dataset.versions import Version, named_versions, newest
+from transforms.dataset.versions import Version, check_not_lost, named_versions, newest
 from transforms.report.card import dataset_card
 from transforms.report.page import write_report
 from transforms.report.rebuilding import stored_recipe
@@ -87,7 +87,7 @@ def is_stale(folder: Folder, version: Version) -> bool:
     """
     is_stale = any(True for _ in outdated(folder, version))
     if is_stale:
-        check_not_lost(folder)
+        check_not_lost(folder, version)
     return is_stale
 
 
@@ -100,20 +100,6 @@ def outdated(folder: Folder, version: Version) -> Iterator[tuple[str, bool]]:
             yield url, True
         elif read_bytes(url) != content:
             yield url, False
-
-
-def check_not_lost(folder: Folder) -> None:
-    """Check that the newest version is there.
-
-    Raises:
-        InputError: if the manifest is of a later one, whose file was lost.
-    """
-    manifest, last = derived_manifest(folder), newest(folder)
-    if manifest and last and manifest.format == FORMAT and manifest.version > last.number:
-        raise InputError(
-            f"{folder.versions}: {last.number + 1:08d}.json is missing: manifest.json is of version "
-            f"{manifest.version}. Copy it again."
-        )
 
 
 def encode_manifest(manifest: Mapping[str, Any]) -> bytes:
@@ -130,7 +116,7 @@ def _derived_from(folder: Folder, version: Version) -> tuple[dict[str, Any], dic
     """
     manifest = version.manifest()
     # The first version needs no name; a later one keeps its own when the others expire.
-    named = named_versions(folder, version.number, NAMED_VERSIONS) if version.number > 1 else ()
+    named = named_versions(folder, version, NAMED_VERSIONS) if version.number > 1 else ()
     return manifest, {
         folder.card: dataset_card(manifest, named).encode(),
         folder.recipe: stored_recipe(manifest),

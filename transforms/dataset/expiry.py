@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
 from transforms.base.errors import UserError
-from transforms.dataset.derived import check_not_lost, finish_commit
+from transforms.dataset.derived import finish_commit
 from transforms.dataset.description import read_description
 from transforms.dataset.layout import (
     PUBLISHED,
@@ -23,7 +23,7 @@ from transforms.dataset.layout import (
     last_written,
 )
 from transforms.dataset.reader import Dataset, url_of_all
-from transforms.dataset.versions import builds, drop_before, history
+from transforms.dataset.versions import builds, drop_before, history, newest, numbers
 from transforms.storage.files import join
 from transforms.storage.lock import Lock
 from transforms.storage.walking import modified_below
@@ -61,32 +61,35 @@ def expire(url: str, older_than: float, keep: int = 1, when_held: Callable[[str]
         InputError: if a version is damaged.
         StoreError: if the store fails.
     """
-    dataset = Dataset(url_of_all(url))
-    if not dataset.stored_version:
+    folder = Folder(url_of_all(url))
+    if not numbers(folder):
+        Dataset(url)  # says why there is none
         raise UserError(f"{url}: its versions are missing. Copy its folder _chatmill, too.")
-    folder = dataset.folder
     before = time.time() - older_than
     check_no_links(folder)
     with Lock(folder.lock, folder.output) as lock:
         lock.take(when_held)
-        check_not_lost(folder)
-        made = [(version.number, datetime.fromisoformat(version.time).timestamp()) for version in history(folder)]
-        first = _first_kept(made, before, keep)
-        newest = next(builds(folder))
-        drop_before(folder, first)
-        finish_commit(folder, newest)
-        for begun in (Folder(folder.output, id) for id in folder.begun()):
-            if not is_alive(begun) and last_written(begun) < before:
-                remove(begun.work)
-        remove_if_empty(folder.building)
         # In this order: an increment that is committed meanwhile is one that is being built, or in a version.
         files = {
             join(part, name): modified
             for part in (*PUBLISHED, *STORED)
             for name, modified in modified_below(join(folder.output, part)).items()
         }
-        begun_ids, jobs = folder.begun(), _jobs_in_work(folder)
-        kept = [*builds(folder)]
+        begun = [Folder(folder.output, id) for id in folder.begun()]
+        in_work = [each for each in begun if is_alive(each) or last_written(each) >= before]
+        jobs, last = _jobs_of(in_work), newest(folder)
+        if not last:
+            raise UserError(f"{url}: its versions were removed meanwhile.")
+        made = [(version.number, datetime.fromisoformat(version.time).timestamp()) for version in history(folder, last)]
+        first = _first_kept(made, before, keep)
+        drop_before(folder, first)
+        finish_commit(folder, last)
+        for each in begun:
+            if each not in in_work:
+                remove(each.work)
+        remove_if_empty(folder.building)
+        in_work_ids = {each.increment for each in in_work if not last.has(each.increment)}
+        kept = [*builds(folder, last)]
         named = {file.path for version in kept for file in version.files()}
         all_jobs = [*(jobs or ()), *(version.job for version in kept)]
         needed = tuple({url for job in all_jobs for url in folder.stored(job)})
@@ -95,18 +98,18 @@ def expire(url: str, older_than: float, keep: int = 1, when_held: Callable[[str]
             if is_stored(path):
                 is_needed = jobs is None or join(folder.output, path).startswith(needed)
             else:
-                is_needed = path in named or increment_of(path) in (None, *begun_ids)
+                is_needed = path in named or increment_of(path) in (None, *in_work_ids)
             if modified < before and not is_needed:
                 remove(join(folder.output, path))
                 remove_if_empty(join(folder.output, *path.split("/")[:3]))
                 removed += 1
-    return Expired(sum(number < first for number, _ in made), removed, first, newest.number)
+    return Expired(sum(number < first for number, _ in made), removed, first, last.number)
 
 
-def _jobs_in_work(folder: Folder) -> list[dict[str, Any]] | None:
-    """The jobs of the increments that are being built; None if one of them is missing or damaged."""
+def _jobs_of(in_work: Iterable[Folder]) -> list[dict[str, Any]] | None:
+    """The jobs of increments that are being built; None if one of them is missing or damaged."""
     try:
-        return [read_description(Folder(folder.output, id).job).job for id in folder.begun()]
+        return [read_description(each.job).job for each in in_work]
     except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 

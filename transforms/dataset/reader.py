@@ -19,7 +19,7 @@ from transforms.base.errors import InputError, StoreError, UserError
 from transforms.base.options import check_choice
 from transforms.dataset.description import read_description
 from transforms.dataset.layout import FORMAT, SPLITS, Folder, check_format
-from transforms.dataset.versions import Version, newest, numbers, read_version
+from transforms.dataset.versions import Version, check_not_lost, newest, numbers, read_version
 from transforms.model.counts import Totals
 from transforms.model.receipts import File
 from transforms.outputs import OUTPUT_FORMATS, ShardEntry, most_readable
@@ -61,7 +61,7 @@ class Dataset:
 
     Raises:
         UserError: if there is no finished dataset, or no such version; or if another version of Chatmill wrote it.
-        InputError: if its version or its manifest is damaged.
+        InputError: if its version or its manifest is damaged, or its newest version was lost.
         StoreError: if its store fails.
     """
 
@@ -71,6 +71,8 @@ class Dataset:
         self.stored_version: Version | None = None
         if number is None:
             self.stored_version = newest(self.folder)
+            if self.stored_version:
+                check_not_lost(self.folder, self.stored_version)
         elif numbers(self.folder):
             self.stored_version = read_version(self.folder, number)
         self.manifest = self.stored_version.manifest() if self.stored_version else _read_manifest(self.folder)

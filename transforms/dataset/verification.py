@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ import msgspec
 
 from transforms.base.cores import cores
 from transforms.base.errors import InputError, ParameterError
-from transforms.dataset.derived import check_not_lost, outdated
+from transforms.dataset.derived import outdated
 from transforms.dataset.layout import PARTS, Folder, increment_of
 from transforms.dataset.reader import Dataset, Unfinished, url_and_version
 from transforms.dataset.versions import Version, history, newest
@@ -69,7 +68,7 @@ def verify(url: str) -> Verification:
     except InputError as error:
         found.faults.append(_of_error(url_and_version(url)[0], error))
         return found
-    folder, version, names = dataset.folder, dataset.stored_version, names_below(dataset.url)
+    version, names = dataset.stored_version, names_below(dataset.url)
     files = named = _named_in(dataset)
     if not version and not any(name.startswith("records/") for name in names):
         if dataset.manifest["exceptions"]:
@@ -78,7 +77,7 @@ def verify(url: str) -> Verification:
     found.notes += [f"{name} is not a part of the dataset" for name in names if _is_foreign(name)]
     found.faults += _additional(dataset, named, names)
     if version:
-        found.faults += [*_versions(folder), *_stored_files(folder, version), *_derived(folder, version)]
+        found.faults += [*_versions(dataset, version, url != dataset.url), *_stored_files(dataset.folder, version)]
     elif any(name.startswith("_chatmill/") for name in names):
         found.faults.append(Fault("_chatmill/versions", "it is missing, and other files of _chatmill/ are there"))
     else:
@@ -131,23 +130,19 @@ def _additional(dataset: Dataset, files: Sequence[File], names: Sequence[str]) -
             yield Fault(name, "the manifest does not name this file, and readers of the folder would read it")
 
 
-def _derived(folder: Folder, version: Version) -> Iterator[Fault]:
-    """Yield what is not as the version has it, if it is the newest one, of the files that are derived from it."""
-    last = newest(folder)
-    if not last or version.number != last.number:
-        return
-    with suppress(InputError):  # which _versions names
-        for url, is_missing in outdated(folder, last):
-            problem = "it is missing" if is_missing else f"it is not that of version {last.number}"
-            yield _fault(folder.output, url, f"{problem}; the next build or append writes it again")
-
-
-def _versions(folder: Folder) -> Iterator[Fault]:
-    """Yield what is wrong with the versions, each of which follows the one before it."""
+def _versions(dataset: Dataset, version: Version, is_asked_for: bool) -> Iterator[Fault]:
+    """Yield what is wrong with the versions, each of which follows the one before it, or with what is derived from the
+    newest one, if it is this version. is_asked_for: whether the url names the version.
+    """
+    folder = dataset.folder
     try:
-        check_not_lost(folder)
-        for _ in history(folder):
+        last = newest(folder) if is_asked_for else version
+        for _ in history(folder, last):
             pass
+        if last and last.number == version.number:
+            for url, is_missing in outdated(folder, last):
+                problem = "it is missing" if is_missing else f"it is not that of version {last.number}"
+                yield _fault(folder.output, url, f"{problem}; the next build or append writes it again")
     except InputError as error:
         yield _of_error(folder.output, error)
 

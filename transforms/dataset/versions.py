@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any, Literal
 
@@ -24,7 +25,7 @@ from transforms.model.counts import Sums, Totals
 from transforms.model.receipts import File
 from transforms.outputs import OUTPUT_FORMATS, stem_of
 from transforms.rows.layout import RowLayout
-from transforms.storage.files import join, read_bytes
+from transforms.storage.files import join, open_file, read_bytes
 from transforms.storage.retries import disk_errors
 from transforms.storage.walking import names_in
 from transforms.storage.writing import create, remove
@@ -32,6 +33,7 @@ from transforms.storage.writing import create, remove
 # What made a version: a build, in the place of all that was there; or an append.
 Kind = Literal["build", "append"]
 _NAME = re.compile(r"(\d{8,})\.json")
+_START_OF_MANIFEST = re.compile(rb'{\s*"format": \d+,\s*"version": (\d+),')
 
 
 class Conflict(Exception):
@@ -184,14 +186,33 @@ def read_version(folder: Folder, number: int) -> Version:
     raise UserError(f"{folder.output}: there is no version {number}; it has {has}.")
 
 
-def history(folder: Folder) -> Iterator[Version]:
+def check_not_lost(folder: Folder, version: Version) -> None:
+    """Check that manifest.json, which is written after each commit, is of no later version than the newest one.
+
+    Raises:
+        InputError: if it is: the file of that version was lost.
+    """
+    with suppress(FileNotFoundError), open_file(folder.manifest) as file:
+        found = _START_OF_MANIFEST.match(file.read(64))
+        # Another one may have been committed since.
+        if found and (lost := int(found[1])) > version.number and lost > max(numbers(folder), default=0):
+            problem = "it is missing, and manifest.json is of this version. Copy it again."
+            raise InputError(f"{_url(folder, lost)}: {problem}")
+
+
+def history(folder: Folder, version: Version | None) -> Iterator[Version]:
     """Yield the versions that are there, the newest first, each of which follows the next one.
+
+    Args:
+        folder: of the dataset.
+        version: the newest one.
 
     Raises:
         InputError: if one of them is damaged, was changed, or is missing.
         UserError, StoreError: as for `newest`.
     """
-    version = newest(folder)
+    if version:
+        check_not_lost(folder, version)
     while version:
         yield version
         before = _read(folder, version.number - 1)
@@ -203,19 +224,22 @@ def history(folder: Folder) -> Iterator[Version]:
         version = before
 
 
-def builds(folder: Folder) -> Iterator[Version]:
+def builds(folder: Folder, version: Version | None) -> Iterator[Version]:
     """Yield the newest version of each build, the newest first. It has the increments of all appends to the build.
+
+    Args:
+        folder: of the dataset.
+        version: the newest one.
 
     Raises:
         UserError, InputError, StoreError: as for `newest`.
     """
-    version = newest(folder)
     while version:
         yield version
         version = _read(folder, version.increments[0].version - 1)
 
 
-def named_versions(folder: Folder, last: int, most: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+def named_versions(folder: Folder, last: Version, most: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
     """Yield the newest versions, each with its shards, the newest first.
 
     Args:
@@ -226,8 +250,8 @@ def named_versions(folder: Folder, last: int, most: int) -> Iterator[tuple[int, 
     Raises:
         UserError, InputError, StoreError: as for `newest`.
     """
-    named = [number for number in numbers(folder) if number <= last][-most:]
-    for build in builds(folder):
+    named = [number for number in numbers(folder) if number <= last.number][-most:]
+    for build in builds(folder, last):
         while named and named[-1] >= build.increments[0].version:
             yield named[-1], build.shards(named.pop())
         if not named:
@@ -255,7 +279,7 @@ def commit(folder: Folder, base: int, kind: Kind, increment: Increment, sums: Su
     while True:
         before = newest(folder)
         number = before.number if before else 0
-        if before and any(build.has(increment.id) for build in (builds(folder) if number > base else [before])):
+        if before and any(build.has(increment.id) for build in (builds(folder, before) if number > base else [before])):
             return before
         if number != base:
             raise Conflict(f"version {f'{number} was committed meanwhile' if number > base else f'{base} is gone'}")

@@ -88,6 +88,6 @@ def _loadable(
 ) -> Iterator[tuple[int, list[dict[str, Any]]]]:
     """The versions that the card names: those of which all shards are pushed, since this version has them, too."""
     if dataset.stored_version and dataset.version > 1:
-        for version, of_version in named_versions(folder, dataset.version, NAMED_VERSIONS):
+        for version, of_version in named_versions(folder, dataset.stored_version, NAMED_VERSIONS):
             if shards_of(of_version) <= shards:
                 yield version, of_version
