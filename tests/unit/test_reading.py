@@ -513,6 +513,7 @@ LONG_RECORDS: dict[str, tuple[str, list[tuple[int, str]]]] = {
     "b.json": (f'{{\n"a": 1}}\n{{"text": "]}} \\"", "b": {{"c": [{AS_JSON}]}}}}\n\n{{\n"b": 2}}', [(1, "too_long")]),
     "c.json": (f'[{{"a": 1}}, {"x" * len(LONG)}, {{"b": 2}}]', [(1, "too_long")]),
     "d.json": (f'[{{"a": 1}},\n {{"text": {AS_JSON[:-1]}', [(1, "cut_short")]),
+    "d2.json": (f'[{{"a": 1}},\n {{"text": "{"x" * 60_000}', [(1, "cut_short")]),
     "e.csv": (f"text,n\na,1\n{'x' * len(LONG)},2\nb,3\n", [(1, "too_long")]),
     "f.csv": (f'text,n\na,1\n2,"{"x" * len(LONG)}', [(1, "too_long")]),
     "g.jsonl": (
@@ -533,7 +534,7 @@ def test_a_record_that_is_too_long_costs_itself_and_what_has_no_end_the_rest_of_
     (tmp_path / "in" / "h.parquet").write_bytes(parquet(table))
     (tmp_path / "in" / "i.arrow").write_bytes(arrow(table))
     (tmp_path / "formatter.py").write_text("def text(record):\n    return 'a'\n")
-    options = [f"--tokenizer={TOKENIZER}", f"--formatter={tmp_path}/formatter.py:text", "--max_record_bytes=100000"]
+    options = [f"--tokenizer={TOKENIZER}", f"--formatter={tmp_path}/formatter.py:text", "--max_record_bytes=50000"]
     options += [f"--output={tmp_path}/out", "--split_bytes=700000", "--max_reject_fraction=1", "--report=none"]
     assert chatmill("build", f"--input={tmp_path}/in", *options, "--direct_num_workers=1") == 0
     found: dict[str, list[tuple[int, str]]] = {}
@@ -542,4 +543,4 @@ def test_a_record_that_is_too_long_costs_itself_and_what_has_no_end_the_rest_of_
         assert len(reject["record"]) <= 1 << 16
     assert found == expected
     # One record before the long one, and one after it, where the file has one.
-    assert len(rows_of(tmp_path / "out")) == 2 * 9 - 2
+    assert len(rows_of(tmp_path / "out")) == 2 * 10 - 3

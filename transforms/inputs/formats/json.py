@@ -45,13 +45,13 @@ def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_rec
             break
         if begin < start:
             continue
-        content = found if isinstance(found, bytes) else found[1]
-        if len(content) > max_record_bytes:
-            chunk.rejects.append(too_long(number, content, max_record_bytes))
-        elif isinstance(found, bytes):
-            chunk.records.append(Record(number, content))
-        else:
+        content = found if isinstance(found, bytes) else found[1][: max(max_record_bytes, KEPT_BYTES)]
+        if not isinstance(found, bytes):
             chunk.rejects.append(Reject(number, "cut_short", found[0], content))
+        elif len(content) > max_record_bytes:
+            chunk.rejects.append(too_long(number, content, max_record_bytes))
+        else:
+            chunk.records.append(Record(number, content))
         size += len(content)
         if size >= chunk_bytes:
             yield chunk._replace(bytes=size)
