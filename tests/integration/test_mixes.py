@@ -84,7 +84,7 @@ def test_epochs_are_exact_and_copies_are_in_other_shards(sources, tmp_path):
     # Which records are taken has nothing to do with where they are.
     of_short = {path for id, of_record in shards.items() if id.startswith("short") for path in of_record}
     assert len(of_short) > 0.9 * len(manifest["shards"])
-    assert broken_laws(output) == []
+    assert broken_laws(output) == [] and chatmill("verify", output) == 0
 
 
 @pytest.mark.parametrize(

@@ -196,6 +196,15 @@ def test_of_two_that_run_at_once_the_second_fails_and_leaves_the_files_of_the_fi
     assert chatmill("verify", tmp_path) == 0
 
 
+def test_a_task_that_a_step_has_dropped_is_named(tmp_path):
+    rows = rows_from()
+    rows |= beam.Filter(lambda chunks: chunks.task.number != 1).with_output_types(rows.element_type)
+    rows |= WriteDataset(str(tmp_path), JOB, tokenizer=str(TOKENIZER), max_length=512, keep_columns=["id"])
+    with pytest.raises(Exception, match=r"task 1 has the receipts \[\(2, 0\)\]; expected each of its shards once"):
+        rows.pipeline.run()
+    assert not (tmp_path / "manifest.json").exists()
+
+
 def test_names_and_bytes_are_functions_of_the_job_and_the_rows(tmp_path):
     for name in ("one", "two"):
         run(tmp_path / name)

@@ -76,7 +76,8 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
             (folder / f"n{number}").mkdir()
             write_jsonl(folder / f"n{number}" / "none.jsonl", [{"messages": "none"}])
             sources.append({"name": f"n{number}", "input": f"n{number}/"})
-        (folder / "recipe.yaml").write_text(json.dumps({"sources": sources, "keep_columns": [name]}))
+        recipe = {"sources": sources, "keep_columns": [name], "chat_template_kwargs": {"suffix": "/no_think"}}
+        (folder / "recipe.yaml").write_text(json.dumps(recipe))
         given = [folder / "recipe.yaml", f"--tokenizer={TOKENIZER}", f"--output={folder / 'out'}"]
         with (
             pytest.MonkeyPatch.context() as patch,
@@ -364,6 +365,7 @@ def test_names_change_no_markup_of_the_card_and_no_path_of_the_machine_is_in_it(
         and str(shown["plain"].folder.parent) not in plain
     )
     assert 'model="YOUR MODEL"' in plain and "with the tokenizer `tokenizer`" in plain  # a folder cannot be loaded
+    assert "chat_template_kwargs:\n  suffix: /no_think\n" in plain  # which is no path
     recipe = yaml.safe_load((shown["hostile"].folder / "recipe.yaml").read_text())
     assert (recipe["keep_columns"], recipe["max_reject_fraction"]) == ([HOSTILE], 0.16)
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import pickle
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -20,11 +23,12 @@ from support.datasets import (
     rejects_of,
     rows_of,
     stopped_before_the_commit,
+    work_in,
     write_jsonl,
 )
 from support.laws import broken_laws
 from support.paths import TOKENIZER
-from transforms import Dataset
+from transforms import Dataset, Task
 
 OPTIONS = ("--tokenizer", TOKENIZER, "--shuffle=global", "--split_bytes=4000", "--max_reject_fraction=0.5")
 EACH = 150
@@ -202,6 +206,62 @@ def test_packed_rows_have_examples_of_all_sources_in_as_many_shards_as_asked(rec
     assert sum(len(of_row) > 1 for of_row in kinds) > 0.6 * manifest["rows"]
     assert broken_laws(output) == []
     assert next(iter(Dataset(str(output)).rows("train", ["input_ids"])))
+
+
+@pytest.mark.slow
+def test_each_bucket_has_all_that_was_sent_to_it_and_the_list_of_its_own_records_alone(tmp_path):
+    """Some 60 tasks send to 60 buckets, and each record is there twice: some 5,000 blocks with a record or two each."""
+    records = 3600
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"id": str(n), "text": f"note {n}"} for n in range(records)])
+    common = ("build", "--input", corpus, "--tokenizer", TOKENIZER, "--keep_columns=id", "--split_bytes=2000")
+    common += ("--direct_num_workers=1", "--report=none")
+    assert chatmill(*common, "--output", tmp_path / "plain") == 0
+    shuffled = (*common, "--shuffle=global", "--epochs=2", "--output", tmp_path / "out")
+    with stopped_before_the_commit():
+        assert chatmill(*shuffled) == 1
+        raise RuntimeError("stopped before the commit")  # the command line has shown it
+    lists = [
+        pa.ipc.open_stream(path.read_bytes()).read_all() for path in (work_in(tmp_path / "out") / "selected").iterdir()
+    ]
+    assert len(lists) > 50 and sum(map(len, lists)) == 2 * records
+    assert chatmill(*shuffled) == 0
+    plain, found = manifest_of(tmp_path / "plain"), manifest_of(tmp_path / "out")
+    assert Counter(row["id"] for row in rows_of(tmp_path / "out")) == dict.fromkeys(map(str, range(records)), 2)
+    assert [found[name] for name in ("rows", "tokens", "trained_tokens")] == [
+        2 * plain[name] for name in ("rows", "tokens", "trained_tokens")
+    ]
+
+
+def _noted(element: Any, path: str) -> Any:
+    """Write down the size of what a runner passes on for a bucket."""
+    if isinstance(element, tuple) and isinstance(element[0], Task) and not element[0].slices:
+        with open(path, "a") as file:
+            file.write(f"{len(pickle.dumps(element))}\n")
+    return element
+
+
+@pytest.mark.slow
+def test_what_a_runner_passes_on_for_a_bucket_does_not_grow_with_the_number_of_files(tmp_path, monkeypatch):
+    reshuffle, sizes = beam.Reshuffle, {}
+
+    class Noting(beam.PTransform):
+        def expand(self, elements: beam.PCollection) -> beam.PCollection:
+            note = beam.Map(_noted, str(tmp_path / "sizes")).with_output_types(elements.element_type)
+            return elements | note | reshuffle()
+
+    monkeypatch.setattr(beam, "Reshuffle", Noting)
+    for files in (200, 2000):
+        for number in range(files):
+            path = tmp_path / f"in {files}" / f"{number:05}.jsonl"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(f'{{"text": "note {number}"}}\n')
+        options = ("--tokenizer", TOKENIZER, "--shuffle=global", "--dedup=exact", "--shards=3", "--report=none")
+        options += ("--direct_num_workers=1", "--output", tmp_path / f"out {files}")
+        assert chatmill("build", "--input", tmp_path / f"in {files}", *options) == 0
+        sizes[files] = [*map(int, (tmp_path / "sizes").read_text().split())]
+        (tmp_path / "sizes").unlink()
+    assert len(sizes[200]) == len(sizes[2000]) == 3
+    assert max(sizes[2000]) <= max(sizes[200]) < 1000
 
 
 @pytest.mark.slow

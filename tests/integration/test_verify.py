@@ -94,6 +94,12 @@ def test_copy_without_work_files_and_rejects_is_checked_as_far_as_possible(verif
         "notes.txt is not a part of the dataset",
         "_chatmill/ is not in this copy: the tokenizer and the versions were not checked",
     ]
+    shutil.copytree(dataset_of("packed") / "records", folder / "records")
+    path = manifest_of(folder)["exceptions"][0]["path"]
+    (folder / path).write_bytes((folder / path).read_bytes()[:-1] + b"x")
+    [fault] = verified(folder)["faults"]
+    assert fault["path"] == path and "its sha256 is" in fault["problem"]
+    shutil.rmtree(folder / "records")
     shutil.copytree(dataset_of("packed") / "_chatmill", folder / "_chatmill")  # which is no such copy
     missing = {file["path"] for file in manifest_of(folder)["exceptions"]}
     assert missing and {fault["path"] for fault in verified(folder)["faults"]} == missing

@@ -63,6 +63,7 @@ class FaultyServer:
         requests: number of requests by method.
         injected: number of faults by kind.
         log: method and path of each request.
+        uploads: of each request with a body "METHOD path body", of the body the start, and how many bytes it has.
     """
 
     def __init__(self) -> None:
@@ -91,6 +92,7 @@ class FaultyServer:
         self.on_request: Callable[[int, str], None] | None = None
         self.requests, self.injected = Counter[str](), Counter[str]()
         self.log, self._pending = list[str](), list[str]()
+        self.uploads = list[tuple[str, int]]()
 
     def count(self, part: str) -> int:
         """The number of requests whose method and path have a part."""
@@ -127,7 +129,8 @@ class FaultyServer:
         if fault == "reset":
             await request.content.readany()
             return self._cut(request, fault)
-        await request.read()
+        if body := await request.read():
+            self.uploads.append((f"{request.method} {request.path} {body[:300]!r}", len(body)))
         status, headers, body = await self.answer(request)
         if fault == "lost":
             return self._cut(request, fault)

@@ -1,8 +1,8 @@
 """Output formats: one module each, whose name is the name of the format, with _ for a dot.
 
 A format is a module of this package with a `FORMAT`, an OutputFormat. No other file lists the formats. Their names are
-found without importing the modules, so that a command line can show them at once. A module is imported when its format
-is used, and when a dataset is replaced; a library that few people have is therefore imported inside of its functions.
+found without importing the modules, so that a command line can show them at once. All modules are imported with the
+layout of a dataset, so a library that few people have is imported inside of its functions.
 """
 
 from __future__ import annotations
