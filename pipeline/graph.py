@@ -27,7 +27,7 @@ from transforms.inputs.input_options import ParseOptions
 from transforms.inputs.plan_file import decode_plan
 from transforms.inputs.tasks import largest_first, tasks_of
 from transforms.model.batches import Task
-from transforms.rows.layout import about_rows
+from transforms.rows.layout import RowLayout
 from transforms.steps.base import Step
 from transforms.steps.decontaminate import Decontaminate
 from transforms.steps.failures import FailureWriter
@@ -113,7 +113,7 @@ def _write(job: Job, folder: Folder) -> WriteShards:
     return WriteShards(
         folder.output,
         **values_of(WriteOptions, job.options),
-        about=about_rows(dataclasses.asdict(job.options), job.tokenizer),
+        about=RowLayout.of(dataclasses.asdict(job.options)).described() | {"tokenizer": job.tokenizer},
         tokenizer=folder.tokenizer(job.tokenizer),
     )
 

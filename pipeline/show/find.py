@@ -169,7 +169,8 @@ def _of_reason(dataset: Dataset | FailedBuild, reason: str, limit: int) -> Itera
         rejected: Mapping[str, int] = Counter(chain.from_iterable(reasons))
         counts = dict(rejected)
     else:
-        records, rejected = dataset.manifest["records"], dataset.rejected()
+        records = dataset.manifest["records"]
+        rejected = records["rejected"]
         counts = {**rejected, **records["dropped"]} | ({"truncated": n} if (n := records["truncated"]) else {})
         if kept := dataset.manifest["notes"].get("contaminated", 0):
             counts["contaminated"] = kept

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from transforms.base.options import Configuration, Fraction
-from transforms.dataset.description import Description
 from transforms.dataset.layout import Folder
 from transforms.model.counts import Sums
 
@@ -35,25 +35,19 @@ class Budgets(Configuration):
     max_parity_fraction: Fraction = 1.0
     max_unprinted_fraction: Fraction = 1.0
 
-    def exceeded(self, sums: Sums, job: Description, folder: Folder) -> str:
-        """Say which of them a dataset exceeds, by how much, and of what most of it is.
-
-        Args:
-            sums: of its increment.
-            job: the dataset's.
-            folder: where its exceptions are.
-
-        Returns:
-            A message for the user; empty if none is exceeded.
-        """
-        return "\n".join(self._each_exceeded(sums, job, folder))
-
     def too_many_rejects(self, sums: Sums) -> bool:
         """Whether more of the records were rejected than is allowed."""
         records = sums.totals().records
         return sum(records.rejected.values()) > self.max_reject_fraction * records.read
 
-    def _each_exceeded(self, sums: Sums, job: Description, folder: Folder) -> Iterator[str]:
+    def exceeded(self, sums: Sums, options: Mapping[str, Any], folder: Folder) -> Iterator[str]:
+        """Yield a message for each of them that is exceeded: by how much, and of what most of it is.
+
+        Args:
+            sums: of an increment.
+            options: of its job.
+            folder: where its exceptions are.
+        """
         totals, notes = sums.totals(), sums.notes
         read, rejected = totals.records.read, sum(totals.records.rejected.values())
         if self.too_many_rejects(sums):
@@ -78,7 +72,7 @@ class Budgets(Configuration):
             )
         differing = notes.get("parity_turns_differing", 0)
         compared = notes.get("parity_turns_checked", 0)
-        if job.options.get("parity", "report") == "report" and differing > self.max_parity_fraction * compared:
+        if options.get("parity", "report") == "report" and differing > self.max_parity_fraction * compared:
             kinds = {name: count for name, count in notes.items() if name.startswith("parity_turns_")}
             commonest = ", ".join(
                 f"{name.removeprefix('parity_turns_').replace('_', ' ')} {count:,}"

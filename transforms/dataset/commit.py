@@ -14,7 +14,7 @@ import apache_beam as beam
 from transforms.base.errors import CommittedMeanwhile, InputError, RejectsError
 from transforms.dataset.budgets import Budgets, nothing_left
 from transforms.dataset.derived import finish_commit
-from transforms.dataset.description import read_description
+from transforms.dataset.description import read_job
 from transforms.dataset.layout import PUBLISHED, Folder
 from transforms.dataset.versions import Conflict, Increment, Kind, commit, newest
 from transforms.inputs.plan_file import decode_plan
@@ -92,11 +92,11 @@ def commit_increment(
             exceptions can be read.
         CommittedMeanwhile: if another commit was made meanwhile.
     """
-    job = read_description(folder.job)
-    _check_complete(job.tasks, receipts)
+    job = read_job(folder.job)
+    _check_complete(job["tasks"], receipts)
     sums = Sums.total(receipt.sums() for receipt in receipts)
     totals, has_too_many_rejects = sums.totals(), budgets.too_many_rejects(sums)
-    problem = budgets.exceeded(sums, job, folder)
+    problem = "\n".join(budgets.exceeded(sums, job["options"], folder))
     if not problem and change.kind == "build" and not totals.rows:
         problem = nothing_left(sums, folder)
         has_too_many_rejects = bool(totals.records.rejected)
@@ -114,7 +114,7 @@ def commit_increment(
     for path in {*folder.files(*PUBLISHED)} - {file.path for file in files}:
         remove(join(folder.output, path))
     try:
-        version = commit(folder, change.base, change.kind, increment, sums, job.job)
+        version = commit(folder, change.base, change.kind, increment, sums, job)
     except Conflict as conflict:
         raise CommittedMeanwhile(
             f"{folder.output}: {conflict}. What this run has built stays: run the same command again."

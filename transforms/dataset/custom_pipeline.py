@@ -30,7 +30,7 @@ from transforms.model.chunks import Chunks
 from transforms.model.receipts import Receipt
 from transforms.rows import IGNORED
 from transforms.rows.columns import check_kept_columns
-from transforms.rows.layout import about_rows
+from transforms.rows.layout import RowLayout
 from transforms.rows.packing import PACKINGS
 from transforms.steps.row_options import WriteOptions
 from transforms.steps.write import WriteShards
@@ -125,7 +125,7 @@ class WriteDataset(beam.PTransform):
         job["tokenizer_name"] = self._tokenizer
         folder = Folder(full_url(self._output), id)
         _check_empty(folder, self._output)
-        about = about_rows(job["options"], content)
+        about = RowLayout.of(job["options"]).described() | {"tokenizer": content}
         write = WriteShards(folder.output, **self._writing, about=about, tokenizer=self._tokenizer)
         commit = functools.partial(_commit, folder=folder, job=job, budgets=self._budgets, report=self._report)
         checked = rows | "check" >> beam.Map(_checked, job, folder, uuid.uuid4().hex).with_output_types(Chunks[Rows])

@@ -1,4 +1,4 @@
-"""What the commit of an increment needs of job.json, which the command line or WriteDataset wrote."""
+"""What is needed of job.json, which the command line or WriteDataset wrote, and which each version has."""
 
 from __future__ import annotations
 
@@ -21,33 +21,30 @@ class NamedSource(msgspec.Struct, frozen=True):
 
 
 class Description(msgspec.Struct, frozen=True):
-    """A job, as far as its commit needs it.
+    """The types of what each job has.
 
     Args:
         options: the options that change rows, by name, as JSON.
         tasks: how many tasks were planned.
+        tokenizer: the fingerprint of its files.
         tokenizer_name: the tokenizer, as the user named it.
         versions: of the libraries that can change the output.
         sources: the sources of the records, by their numbers.
-        job: all of job.json, which goes into the manifest.
     """
 
     options: dict[str, Any]
     tasks: int
+    tokenizer: str
     tokenizer_name: str
     versions: dict[str, str]
     sources: tuple[NamedSource, ...] = (NamedSource("input"),)
-    job: dict[str, Any] = {}
 
 
-_decode = msgspec.json.Decoder(Description).decode
-
-
-def read_description(url: str) -> Description:
-    """Read the description of a job from its job.json."""
-    content = read_bytes(url)
-    described = _decode(content)
-    return msgspec.structs.replace(described, job=msgspec.json.decode(content, type=dict))
+def read_job(url: str) -> dict[str, Any]:
+    """Read a job.json. Raises msgspec.MsgspecError or UnicodeDecodeError if it is damaged."""
+    job = msgspec.json.decode(read_bytes(url), type=dict[str, Any])
+    msgspec.convert(job, Description)
+    return job
 
 
 def library_versions() -> dict[str, str]:

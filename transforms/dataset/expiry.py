@@ -11,7 +11,7 @@ import msgspec
 
 from transforms.base.errors import UserError
 from transforms.dataset.derived import finish_commit
-from transforms.dataset.description import read_description
+from transforms.dataset.description import read_job
 from transforms.dataset.layout import (
     PUBLISHED,
     STORED,
@@ -109,7 +109,7 @@ def expire(url: str, older_than: float, keep: int = 1, when_held: Callable[[str]
 def _jobs_of(in_work: Iterable[Folder]) -> list[dict[str, Any]] | None:
     """The jobs of increments that are being built; None if one of them is missing or damaged."""
     try:
-        return [read_description(each.job).job for each in in_work]
+        return [read_job(each.job) for each in in_work]
     except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from transforms.base.errors import InputError, StoreError, UserError
 from transforms.base.options import check_choice
-from transforms.dataset.description import read_description
+from transforms.dataset.description import Description, read_job
 from transforms.dataset.layout import FORMAT, SPLITS, Folder, check_format
 from transforms.dataset.versions import Version, check_not_lost, newest, numbers, read_version
 from transforms.model.counts import Totals
@@ -229,10 +229,6 @@ class Dataset:
         """Read a file of exceptions (docs/output.md). file: its entry in the manifest. Raises as `rows` does."""
         return _exceptions_in(join(self.url, file["path"]), file["sha256"])
 
-    def rejected(self) -> dict[str, int]:
-        """Return how many records were rejected, by reason."""
-        return dict(self.manifest["records"]["rejected"])
-
     def rejects(self) -> Iterator[pa.RecordBatch]:
         """Read the rejected records: origin_file, origin_position, reason, detail, record. Raises as `rows` does."""
         for file in self.manifest["exceptions"]:
@@ -334,7 +330,7 @@ class FailedBuild:
     def tokenizer_folder(self) -> str:
         """The url of the files of the tokenizer that are stored with it."""
         with reading(self.folder.job):
-            return self.folder.tokenizer(read_description(self.folder.job).job["tokenizer"])
+            return self.folder.tokenizer(read_job(self.folder.job)["tokenizer"])
 
     def rejects(self) -> Iterator[pa.RecordBatch]:
         """Read the rejected records, as Dataset.rejects does."""
@@ -418,11 +414,6 @@ def _rejects(exceptions: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield found.select([*PROVENANCE_COLUMNS, "reason", "detail", "record"])
 
 
-class _Job(msgspec.Struct):
-    options: dict[str, Any]
-    tokenizer: str
-
-
 class _Manifest(Totals, frozen=True, kw_only=True):
     """What a manifest must have, of the types on which commands rely."""
 
@@ -432,7 +423,7 @@ class _Manifest(Totals, frozen=True, kw_only=True):
     sources: list[Totals]
     shards: list[File]
     exceptions: list[File]
-    job: _Job
+    job: Description
     version: int
     increments: int
 

@@ -66,13 +66,3 @@ class RowLayout:
             "shift_labels": self.shift_labels,
             **({"part_kinds": list(KINDS)} if "part_kinds" in self.columns else {}),
         }
-
-
-def about_rows(options: Mapping[str, Any], tokenizer: str) -> dict[str, Any]:
-    """Return what each shard says of the dataset: the layout of its rows, and their tokenizer.
-
-    Args:
-        options: of the job.
-        tokenizer: sha256 of the files of the tokenizer.
-    """
-    return RowLayout.of(options).described() | {"tokenizer": tokenizer}

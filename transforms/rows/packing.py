@@ -1,23 +1,19 @@
 """Packing: which segments share a row, so that rows are full and few.
 
-A packing is one function here, with a decorator that names it. Each does what TRL does under the same name
-(trl.data_utils.pack_dataset of TRL 1.16; ffd as before it).
+A packing is one function here, in `_PACKINGS`. Each does what TRL does under the same name (trl.data_utils.pack_dataset
+of TRL 1.16; ffd as before it).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from transforms.rows.ragged import offsets_of
 from transforms.rows.segments import Segments
-
-# What happens, before packing, to segments that are longer than a row: they are truncated, split into pieces as long as
-# a row and a remainder, or kept for the packing to cut.
-Longer: TypeAlias = Literal["truncate", "split", "keep"]
 
 
 class Packed(NamedTuple):
@@ -31,56 +27,6 @@ class Packed(NamedTuple):
     offsets: np.ndarray
 
 
-# Takes the lengths of segments (int64, shape (segments,), each at least 1) and the capacity of a row in tokens.
-Pack: TypeAlias = Callable[[np.ndarray, int], Packed]
-
-
-class Packing(NamedTuple):
-    """A packing: its function, and what happens before to segments that are longer than a row."""
-
-    pack: Pack
-    longer: Longer
-
-
-_PACKINGS: dict[str, Packing] = {}
-
-
-def packing(name: str, longer: Longer = "truncate") -> Callable[[Pack], Pack]:
-    """Register a function as a packing.
-
-    Args:
-        name: of the packing.
-        longer: what happens, before packing, to segments that are longer than a row.
-
-    Returns:
-        A decorator.
-    """
-
-    def register(pack: Pack) -> Pack:
-        _PACKINGS[name] = Packing(pack, longer)
-        return pack
-
-    return register
-
-
-def pack_segments(name: str, lengths: np.ndarray, capacity: int) -> Packed:
-    """Pack segments.
-
-    Args:
-        name: one of PACKINGS but `none`.
-        lengths: int64, shape (segments,): tokens of each segment.
-        capacity: tokens of a row.
-    """
-    return _PACKINGS[name].pack(lengths, capacity)
-
-
-def longer_of(name: str) -> Longer:
-    """Return what happens to segments that are longer than a row. name: one of PACKINGS."""
-    return "truncate" if name == "none" else _PACKINGS[name].longer
-
-
-@packing("bfd_split", longer="split")
-@packing("bfd")
 def pack_bfd(lengths: np.ndarray, capacity: int) -> Packed:
     """Assign segments to rows by best fit decreasing, as TRL's `bfd` does.
 
@@ -117,7 +63,6 @@ def pack_bfd(lengths: np.ndarray, capacity: int) -> Packed:
     return _whole_segments(order, row_of, lengths)
 
 
-@packing("ffd")
 def pack_ffd(lengths: np.ndarray, capacity: int) -> Packed:
     """Assign segments to rows by first fit decreasing: the first row opened that has the space.
 
@@ -139,7 +84,6 @@ def pack_ffd(lengths: np.ndarray, capacity: int) -> Packed:
     return _whole_segments(order, row_of, lengths)
 
 
-@packing("wrapped", longer="keep")
 def pack_wrapped(lengths: np.ndarray, capacity: int) -> Packed:
     """Cut one stream of all segments into rows, as TRL's `wrapped` does: every row is full but the last.
 
@@ -158,7 +102,31 @@ def pack_wrapped(lengths: np.ndarray, capacity: int) -> Packed:
     return Packed(pieces, np.append(np.searchsorted(starts, row_starts), len(starts)))
 
 
+# By name the function, and what happens before to segments that are longer than a row: they are truncated, split into
+# pieces as long as a row and a remainder, or kept for the packing to cut.
+_PACKINGS: dict[str, tuple[Callable[[np.ndarray, int], Packed], Literal["truncate", "split", "keep"]]] = {
+    "bfd": (pack_bfd, "truncate"),
+    "bfd_split": (pack_bfd, "split"),
+    "ffd": (pack_ffd, "truncate"),
+    "wrapped": (pack_wrapped, "keep"),
+}
 PACKINGS = ("none", *_PACKINGS)
+
+
+def pack_segments(name: str, lengths: np.ndarray, capacity: int) -> Packed:
+    """Pack segments.
+
+    Args:
+        name: one of PACKINGS but `none`.
+        lengths: int64, shape (segments,): tokens of each segment.
+        capacity: tokens of a row.
+    """
+    return _PACKINGS[name][0](lengths, capacity)
+
+
+def longer_of(name: str) -> str:
+    """Return what happens to segments that are longer than a row. name: one of PACKINGS."""
+    return "truncate" if name == "none" else _PACKINGS[name][1]
 
 
 def _whole_segments(order: np.ndarray, row_of: list[int], lengths: np.ndarray) -> Packed:

@@ -56,10 +56,6 @@ class Packer(PackOptions):
             used=used,
         )
 
-    def used(self, batch: Labels) -> Segments:
-        """Cut the labelled examples, and return the segments that will be in rows."""
-        return self._segments(batch)[0]
-
     def _segments(self, batch: Labels) -> tuple[Segments, np.ndarray, np.ndarray]:
         """Cut the labelled examples.
 
