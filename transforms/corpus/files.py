@@ -33,23 +33,8 @@ def encode_table(table: pa.Table) -> bytes:
     return content + hashlib.sha256(content).digest()
 
 
-def decode_table(content: bytes, path: str) -> pa.Table:
-    """Return a table of encode_table.
-
-    Args:
-        content: of encode_table.
-        path: of the file that has it, for errors.
-
-    Raises:
-        InputError: if it is damaged.
-    """
-    if hashlib.sha256(content[:-_CHECKSUM_BYTES]).digest() != content[-_CHECKSUM_BYTES:]:
-        raise InputError(f"{path}: the examples are damaged: they are not as they were written. Build it again.")
-    return pa.ipc.open_stream(pa.py_buffer(content), options=_READ).read_all()
-
-
 def read_tables(output: str, ranges: Sequence[Range]) -> Iterator[pa.Table]:
-    """Read tables of files, in order, some at once.
+    """Read tables of encode_table from files, in order, some at once.
 
     Args:
         output: the folder of the dataset.
@@ -72,6 +57,9 @@ def in_threads(function: Callable[..., T], arguments: Iterable[tuple[Any, ...]])
 def _read(output: str, path: str, start: int, stop: int | None) -> pa.Table:
     url = join(output, path)
     try:
-        return decode_table(read_bytes(url) if stop is None else read_range(url, start, stop), url)
+        content = read_bytes(url) if stop is None else read_range(url, start, stop)
     except FileNotFoundError as error:
         raise InputError(f"{error}: examples that were sent are missing. Run the same command again.") from None
+    if hashlib.sha256(content[:-_CHECKSUM_BYTES]).digest() != content[-_CHECKSUM_BYTES:]:
+        raise InputError(f"{url}: the examples are damaged: they are not as they were written. Build it again.")
+    return pa.ipc.open_stream(pa.py_buffer(content), options=_READ).read_all()

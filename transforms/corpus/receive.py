@@ -160,19 +160,14 @@ class ReadBuckets(beam.PTransform):
 
     def __init__(self, output: str, seed: int | None):
         super().__init__()
-        self._read = _ReadBucket(output, seed)
+        self._arguments = FailureWriter(), output, seed
 
     def expand(self, buckets: beam.PCollection) -> beam.PCollection:
-        return buckets | beam.ParDo(self._read).with_output_types(Chunks[Labels])
+        return buckets | beam.Map(_chunks_of, *self._arguments).with_output_types(Chunks[Labels])
 
 
-class _ReadBucket(beam.DoFn):
-    def __init__(self, output: str, seed: int | None):
-        self._output, self._seed = output, seed
-        self._failures = FailureWriter()
-
-    def process(self, task: Task) -> Iterator[Chunks[Labels]]:
-        yield Chunks(task, functools.partial(_read, StepCall(self._failures), self._output, self._seed))
+def _chunks_of(bucket: Task, failures: FailureWriter, output: str, seed: int | None) -> Chunks[Labels]:
+    return Chunks(bucket, functools.partial(_read, StepCall(failures), output, seed))
 
 
 def _read(call: StepCall, output: str, seed: int | None, bucket: Task) -> Iterator[Labels]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
@@ -57,36 +58,38 @@ class SelectRecords(beam.PTransform):
 
     def __init__(self, output: str, plan: Callable[[], list[Task]], *, seed: int, dedup: bool, mix: Mix | None):
         super().__init__()
-        self._select = _Select(output, plan, seed, dedup, mix)
+        self._select = _Select(FailureWriter(), output, plan, seed, dedup, mix)
 
     def expand(self, receipts: beam.PCollection) -> beam.PCollection:
-        sent = receipts | beam.Map(_sent_by) | beam.WithKeys(0) | beam.GroupByKey()
-        return sent | beam.ParDo(self._select).with_output_types(Task)
+        sent = receipts | beam.Map(_sent_by) | beam.GroupByKey() | beam.Values()
+        return sent | "decide" >> beam.FlatMap(self._select).with_output_types(Task)
 
 
-def _sent_by(receipt: Receipt) -> tuple[int, Sent | None]:
-    return receipt.task, receipt.sent
+def _sent_by(receipt: Receipt) -> tuple[int, tuple[int, Sent | None]]:
+    return 0, (receipt.task, receipt.sent)
 
 
-class _Select(beam.DoFn):
-    def __init__(self, output: str, plan: Callable[[], list[Task]], seed: int, dedup: bool, mix: Mix | None):
-        self._output, self._plan = output, plan
-        self._seed, self._dedup, self._mix = seed, dedup, mix
-        self._failures = FailureWriter()
+@dataclass(frozen=True)
+class _Select:
+    failures: FailureWriter
+    output: str
+    plan: Callable[[], list[Task]]
+    seed: int
+    dedup: bool
+    mix: Mix | None
 
-    def process(self, group: tuple[int, Iterable[tuple[int, Sent | None]]]) -> Iterator[Task]:
-        with self._failures:
-            sent = {number: file for number, file in group[1] if file}
-            buckets = self._selected(sorted(self._plan(), key=lambda task: task.number), sent)
-        yield from buckets
+    def __call__(self, of_tasks: Iterable[tuple[int, Sent | None]]) -> list[Task]:
+        with self.failures:
+            sent = {number: file for number, file in of_tasks if file}
+            return self._selected(sorted(self.plan(), key=lambda task: task.number), sent)
 
     def _selected(self, tasks: Sequence[Task], sent: Mapping[int, Sent]) -> list[Task]:
         groups = _groups_of(tasks)
-        if self._dedup or self._mix:
+        if self.dedup or self.mix:
             self._write(self._decided(tasks, sent, min(map(len, groups))))
         else:  # a group has all that says what is in its buckets
             for numbers in groups.values():
-                self._write(_Records([tasks[number] for number in numbers], sent, self._output))
+                self._write(_Records([tasks[number] for number in numbers], sent, self.output))
         return [Task(bucket, (), increment=tasks[0].increment) for buckets in groups for bucket in buckets]
 
     def _decided(self, tasks: Sequence[Task], sent: Mapping[int, Sent], buckets: int) -> _Records:
@@ -96,10 +99,10 @@ class _Select(beam.DoFn):
                 f"there are {count:,} records, and duplicates are found and mixes are made among {MOST_RECORDS:,} at "
                 f"most, which take {in_bytes(MOST_RECORDS * _RECORD_BYTES)} of memory. Build them in parts."
             )
-        records = _Records(tasks, sent, self._output, self._dedup)
-        if self._mix is not None:
-            taken = [self._in_order(records, number) for number in range(len(self._mix.sources))]
-            copies = copies_of(self._mix, [records.trained[numbers] for numbers in taken])
+        records = _Records(tasks, sent, self.output, self.dedup)
+        if self.mix is not None:
+            taken = [self._in_order(records, number) for number in range(len(self.mix.sources))]
+            copies = copies_of(self.mix, [records.trained[numbers] for numbers in taken])
             for numbers, of_source in zip(taken, copies, strict=True):
                 records.copies[numbers] = of_source
         if (most := int(records.copies.max(initial=0))) > buckets:
@@ -114,14 +117,14 @@ class _Select(beam.DoFn):
         """Return the numbers of the records of a source that a mix takes, in a pseudo-random order."""
         is_of_source = (records.sources == source)[records.of_tasks]
         taken = np.flatnonzero(is_of_source & ~records.validation & (records.copies > 0))
-        return taken[np.argsort(records.keys(taken, self._seed, _FOR_MIX), kind="stable")]
+        return taken[np.argsort(records.keys(taken, self.seed, _FOR_MIX), kind="stable")]
 
     def _write(self, records: _Records) -> None:
         """Write the tables of all buckets that tasks send to."""
 
         def write(bucket: int, *rows: np.ndarray) -> None:
             path = selected_path(records.tasks[0].increment, bucket)
-            write_atomically(join(self._output, path), encode_table(records.table(*rows)))
+            write_atomically(join(self.output, path), encode_table(records.table(*rows)))
 
         for _ in in_threads(write, self._buckets(records)):
             pass
@@ -132,7 +135,7 @@ class _Select(beam.DoFn):
         """
         for buckets, tasks in _groups_of(records.tasks).items():
             members = indices_of(records.starts[tasks], np.diff(records.starts)[tasks])
-            homes = bucket_of(records.keys(members, self._seed), len(buckets))
+            homes = bucket_of(records.keys(members, self.seed), len(buckets))
             order = np.argsort(homes, kind="stable")
             bounds = np.searchsorted(homes[order], np.arange(len(buckets) + 1)).tolist()
             members = members[order]

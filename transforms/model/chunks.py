@@ -7,10 +7,10 @@ breaks the fusion of the steps, all chunks of a task are made at once, and sent.
 
 from __future__ import annotations
 
+import functools
 import gc
 import pickle
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import apache_beam as beam
@@ -64,14 +64,8 @@ def _of_pickled(task: Task, functions: bytes) -> Chunks[Any]:
     return Chunks(task, *unpickled(functions))
 
 
-@dataclass(frozen=True)
-class _Made:
-    """Chunks that were made already."""
-
-    chunks: list[Any]
-
-    def __call__(self, task: Task) -> Iterator[Any]:
-        return iter(self.chunks)
+def _made_already(chunks: list[Any], task: Task) -> Iterator[Any]:
+    return iter(chunks)
 
 
 def _uncollected(chunks: Iterator[_Chunk]) -> Iterator[_Chunk]:
@@ -105,7 +99,7 @@ class ChunksCoder(beam.coders.Coder):
 
     def decode(self, encoded: bytes) -> Chunks[Any]:
         task, chunks = pickle.loads(encoded)
-        return Chunks(task, _Made(chunks))
+        return Chunks(task, functools.partial(_made_already, chunks))
 
     def estimate_size(self, value: Chunks[Any]) -> int:
         return min(value.task.bytes, 2**31 - 1)  # for Beam it is an int of C

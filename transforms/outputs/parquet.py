@@ -10,7 +10,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from transforms.outputs import CreateFile, OutputFormat, ShardEntry
+from transforms.outputs import OutputFormat
 
 # A row group has some megabytes: readers decode one at a time, and `datasets` streams and shuffles by row groups.
 _VALUES_IN_ROW_GROUP = 4 << 20
@@ -100,12 +100,9 @@ def features_of(schema: pa.Schema) -> dict[str, object]:
     return features
 
 
-def _writer(create: CreateFile) -> ParquetWriter:
-    return ParquetWriter(create(".parquet"))
-
-
-def _loading_code(folder: str, shards: Sequence[ShardEntry]) -> str:
-    return f'import datasets; dataset = datasets.load_dataset("{folder}")'
-
-
-FORMAT = OutputFormat("data", _writer, _loading_code, datasets_files="*.parquet")
+FORMAT = OutputFormat(
+    "data",
+    writer=lambda create: ParquetWriter(create(".parquet")),
+    loading_code=lambda folder, _: f'import datasets; dataset = datasets.load_dataset("{folder}")',
+    datasets_files="*.parquet",
+)
