@@ -11,12 +11,12 @@ from itertools import groupby
 
 import apache_beam as beam
 
-from transforms.base.errors import CommittedMeanwhile, InputError, RejectsError
+from transforms.base.errors import InputError, RejectsError
 from transforms.dataset.budgets import Budgets, nothing_left
 from transforms.dataset.derived import finish_commit
 from transforms.dataset.description import read_job
 from transforms.dataset.layout import PUBLISHED, Folder
-from transforms.dataset.versions import Conflict, Increment, Kind, commit, newest
+from transforms.dataset.versions import Increment, Kind, commit, newest
 from transforms.inputs.plan_file import decode_plan
 from transforms.model.counts import Sums
 from transforms.model.receipts import Receipt
@@ -113,12 +113,7 @@ def commit_increment(
     # What earlier attempts left: the card names increments, and not each of their files.
     for path in {*folder.files(*PUBLISHED)} - {file.path for file in files}:
         remove(join(folder.output, path))
-    try:
-        version = commit(folder, change.base, change.kind, increment, sums, job)
-    except Conflict as conflict:
-        raise CommittedMeanwhile(
-            f"{folder.output}: {conflict}. What this run has built stays: run the same command again."
-        ) from None
+    version = commit(folder, change.base, change.kind, increment, sums, job)
     finish_commit(folder, version, report)
 
 

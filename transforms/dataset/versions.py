@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from transforms.base.errors import InputError, UserError
+from transforms.base.errors import CommittedMeanwhile, InputError, UserError
 from transforms.dataset.description import Description
 from transforms.dataset.layout import FORMAT, SPLITS, Folder, check_format, increment_of, is_increment
 from transforms.inputs.listing import InputFile
@@ -34,10 +34,6 @@ from transforms.storage.writing import create, remove
 Kind = Literal["build", "append"]
 _NAME = re.compile(r"(\d{8,})\.json")
 _START_OF_MANIFEST = re.compile(rb'{\s*"format": \d+,\s*"version": (\d+),')
-
-
-class Conflict(Exception):
-    """A commit that does not follow what was committed meanwhile. What it is to add must be planned again."""
 
 
 class Increment(msgspec.Struct, frozen=True):
@@ -273,7 +269,7 @@ def commit(folder: Folder, base: int, kind: Kind, increment: Increment, sums: Su
         The newest version, which has the increment, or took its place: a second commit of it changes nothing.
 
     Raises:
-        Conflict: if another commit was made meanwhile.
+        CommittedMeanwhile: if another commit was made meanwhile. What this one is to add must be planned again.
         UserError, InputError, StoreError: as for `newest`.
     """
     while True:
@@ -282,7 +278,9 @@ def commit(folder: Folder, base: int, kind: Kind, increment: Increment, sums: Su
         if before and any(build.has(increment.id) for build in (builds(folder, before) if number > base else [before])):
             return before
         if number != base:
-            raise Conflict(f"version {f'{number} was committed meanwhile' if number > base else f'{base} is gone'}")
+            what = f"version {number} was committed meanwhile" if number > base else f"version {base} is gone"
+            problem = f"{what}. What this run has built stays: run the same command again."
+            raise CommittedMeanwhile(f"{folder.output}: {problem}")
         earlier = before.increments if before and kind == "append" else []
         version = Version(
             format=FORMAT,
