@@ -76,7 +76,7 @@ def print_differences(console: Console, datasets: tuple[Dataset, Dataset], found
     def print_table(title: str, pairs: _Pairs) -> None:
         table = new_table("lll", (title, "A", "B"), folds=True)
         for name, pair in pairs.items():
-            table.add_row(Text(visible(name)), *(Text(visible(shortened(as_typed(pair[of])))) for of in ("a", "b")))
+            table.add_row(visible(name), *(visible(shortened(as_typed(pair[of]))) for of in ("a", "b")))
         console.print(table, soft_wrap=False)
         console.print()
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pipeline.show.rejects import Rejected, print_reject, reject_as_json
-from pipeline.show.rows import Row, print_row, read_row, read_row_of_shard, row_as_json, shard_of_line
+from pipeline.show.rows import Row, find_shard, print_row, read_row, read_row_of_shard, row_as_json
 from pipeline.show.text import visible
 from transforms.base.errors import UserError
 from transforms.base.phrases import counted, did_you_mean
@@ -50,14 +50,14 @@ def find(dataset: Dataset | FailedBuild, decoder: TokenDecoder, options: Namespa
     if options.reject is not None:
         return _reject(dataset, options.reject)
     if options.reason is not None:
-        return _of_reason(dataset, options.reason, options.limit)
+        return _with_reason(dataset, options.reason, options.limit)
     assert isinstance(dataset, Dataset)
     split = options.split or ("train" if dataset.shards("train") else "validation")
     if options.row is not None:
         return iter([read_row(dataset, options.row, split)])
     if options.source is not None:
         source, position = options.source
-        return _of_source(dataset, split, source, position, options.limit)
+        return _from_record(dataset, split, source, position, options.limit)
     if options.sample is not None:
         return _sample(dataset, split, options.sample, options.seed)
     if options.search is not None:
@@ -157,7 +157,7 @@ def _reject(dataset: Dataset | FailedBuild, number: int) -> Iterator[Found]:
     raise UserError(f"--reject {number}: the dataset has {count:,} rejects, numbered from 0.")
 
 
-def _of_reason(dataset: Dataset | FailedBuild, reason: str, limit: int) -> Iterator[Found]:
+def _with_reason(dataset: Dataset | FailedBuild, reason: str, limit: int) -> Iterator[Found]:
     """Yield the first records that were rejected or dropped for a reason, or `truncated`, and how many there are."""
 
     def has_it(batch: pa.RecordBatch) -> np.ndarray:
@@ -181,18 +181,18 @@ def _of_reason(dataset: Dataset | FailedBuild, reason: str, limit: int) -> Itera
     if isinstance(dataset, FailedBuild) or reason in rejected:
         items: Iterator[Found] = _rejects(dataset, has_it)
     elif reason == "truncated":
-        items = _of_lines(dataset, lambda batch: _equals(batch.column("outcome"), reason) & _is_first(batch))
+        items = _lines(dataset, lambda batch: _equals(batch.column("outcome"), reason) & _is_first(batch))
     elif kept and reason == "contaminated":
         # What was found says more than the row.
-        items = _of_lines(dataset, lambda batch: np.array(batch.column("detail").is_valid()) & _is_first(batch), False)
+        items = _lines(dataset, lambda batch: np.array(batch.column("detail").is_valid()) & _is_first(batch), False)
     else:
-        items = _of_lines(dataset, has_it)
+        items = _lines(dataset, has_it)
     yield from islice(items, limit)
     if counts[reason] > limit:
         yield f"{limit:,} of {counts[reason]:,} records are shown; --limit shows more."
 
 
-def _of_source(dataset: Dataset, split: str, source: str, position: int, limit: int) -> Iterator[Found]:
+def _from_record(dataset: Dataset, split: str, source: str, position: int, limit: int) -> Iterator[Found]:
     """Yield the rejects and the rows of a record. source: the url of its file, or the end of it from a slash.
 
     Rows are of the split, if their own columns are searched and not the exceptions.
@@ -205,9 +205,9 @@ def _of_source(dataset: Dataset, split: str, source: str, position: int, limit: 
     has_provenance = set(PROVENANCE_COLUMNS) <= set(dataset.layout.columns)
     items = chain(
         _rejects(dataset, is_it),
-        _by_provenance(dataset, split, source, position) if has_provenance else (),
+        _rows_from_record(dataset, split, source, position) if has_provenance else (),
         # Rejects were shown with their records, and rows with provenance as well.
-        _of_lines(
+        _lines(
             dataset,
             lambda batch: (
                 is_it(batch)
@@ -238,7 +238,7 @@ def _is_record(files: pa.Array, positions: pa.Array, source: str, position: int)
     return at
 
 
-def _by_provenance(dataset: Dataset, split: str, source: str, position: int) -> Iterator[Row]:
+def _rows_from_record(dataset: Dataset, split: str, source: str, position: int) -> Iterator[Row]:
     for _, first, batch in dataset.rows(split, PROVENANCE_COLUMNS):
         columns: list[Any] = [batch.column(name) for name in PROVENANCE_COLUMNS]
         rows = np.arange(len(batch))
@@ -249,9 +249,7 @@ def _by_provenance(dataset: Dataset, split: str, source: str, position: int) -> 
             yield read_row(dataset, first + row, split)
 
 
-def _of_lines(
-    dataset: Dataset, wanted: Callable[[pa.RecordBatch], np.ndarray], with_rows: bool = True
-) -> Iterator[Found]:
+def _lines(dataset: Dataset, wanted: Callable[[pa.RecordBatch], np.ndarray], with_rows: bool = True) -> Iterator[Found]:
     """The examples of the wanted lines of exceptions; the line itself if it has no row, or rows are not wanted."""
     for file in dataset.manifest["exceptions"]:
         for batch in dataset.read_exceptions(file):
@@ -260,7 +258,7 @@ def _of_lines(
                     columns = {"columns": json.loads(line["columns"])} if line["columns"] else {}
                     yield {name: value for name, value in line.items() if value is not None} | columns
                 else:
-                    row = read_row_of_shard(dataset, shard_of_line(dataset, file, line), line["row"])
+                    row = read_row_of_shard(dataset, find_shard(dataset, file, line), line["row"])
                     yield replace(row, examples=row.examples[line["segment"] :][:1])
 
 

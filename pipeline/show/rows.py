@@ -152,7 +152,7 @@ def _lines_of_row(dataset: Dataset, shard: ShardEntry, in_shard: int) -> dict[in
     return lines
 
 
-def shard_of_line(dataset: Dataset, file: Mapping[str, Any], line: Mapping[str, Any]) -> ShardEntry:
+def find_shard(dataset: Dataset, file: Mapping[str, Any], line: Mapping[str, Any]) -> ShardEntry:
     """Return the shard that a line of exceptions is about. file: the manifest's entry of the file it is in."""
     name = stem_of(file["shards"][line["split"]])
     return next(shard for shard in dataset.shards(line["split"]) if stem_of(shard["path"]) == name)

@@ -43,7 +43,7 @@ def print_statistics(manifest: Mapping[str, Any]) -> None:
     console.print(f"{manifest['rows']:,} rows, {manifest['tokens']:,} tokens, {trained:.1%} of them trained on")
     for name, title in _TITLES.items():
         if histogram := statistics["histograms"].get(name):
-            print_part(title, _described(name, histogram), _bars(console, name, histogram))
+            print_part(title, _describe(name, histogram), _bars(console, name, histogram))
     if statistics["limits"]:
         print_part("what another --max_length would cut off", _limits(statistics))
     for title, counts in (
@@ -66,7 +66,7 @@ def print_statistics(manifest: Mapping[str, Any]) -> None:
         print_part("parity with inference", _parity(checked, manifest["notes"]))
 
 
-def _described(name: str, histogram: Mapping[str, Any]) -> str:
+def _describe(name: str, histogram: Mapping[str, Any]) -> str:
     """The mean, the range and the percentiles of a histogram. These are known up to the end of their bucket."""
     quantiles = ", ".join(f"{percent}% <= {at_most(name, histogram, percent):,}" for percent in _PERCENTILES)
     mean = histogram["sum"] / histogram["count"]
@@ -113,5 +113,5 @@ def _limits(statistics: Mapping[str, Any]) -> Table:
 def _counts(counts: Mapping[str, int]) -> Table:
     table = new_table("lr")
     for name, count in sorted(counts.items(), key=lambda item: -item[1]):
-        table.add_row(Text(visible(name)), f"{count:,}")  # the text of a token may be one of Rich's tags
+        table.add_row(visible(name), f"{count:,}")
     return table

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
-from rich.text import Text
 
 from pipeline.show.hints import hints
 from pipeline.show.printing import new_console, new_table
@@ -48,9 +47,11 @@ def print_summary(folder: Folder, manifest: dict[str, Any], max_reject_fraction:
     console = new_console()
     console.print(_verdict(manifest))
     found = [warning for warning in warnings(manifest, max_reject_fraction) if not warning.is_rare]
-    console.print(_table(manifest, {warning.name for warning in found}))
-    sources = manifest.get("sources", [])
-    if len(sources) > 1:
+    table = new_table("lrl")
+    for name, count, text in _counts(manifest, {warning.name for warning in found}):
+        table.add_row(name, f"{count:,}", text)
+    console.print(table)
+    if len(manifest.get("sources", ())) > 1:
         console.print(_table_of_sources(manifest))
     reasons = [reason for reason, _ in Counter(manifest["records"]["rejected"]).most_common(_SHOWN)]
     for line in (*_lines_of_warnings(manifest, found), *hints(reasons)):
@@ -88,59 +89,50 @@ def _verdict(manifest: dict[str, Any]) -> str:
     return verdict + "."
 
 
-def _table(manifest: dict[str, Any], with_warnings: Collection[str]) -> Table:
-    """The counts of a dataset, without those of notes that have a warning."""
-    records = manifest["records"]
-    table = new_table("lrl")
-    schemas = manifest["statistics"].get("schemas", {})
+def _counts(manifest: dict[str, Any], with_warnings: Collection[str]) -> Iterator[tuple[str, int, str]]:
+    """Yield the counts of a dataset, each with its name and what is known of it; no note that has a warning."""
+    records, statistics, notes = manifest["records"], manifest["statistics"], manifest["notes"]
+    schemas = statistics.get("schemas", {})
     read_as = {_SCHEMA_NAMES.get(name, name.replace("_", " ")): count for name, count in schemas.items()}
-    table.add_row("records read", f"{records['read']:,}", f"as {most_of(read_as, _SHOWN)}" if read_as else "")
-    for outcome in ("kept", "truncated", "dropped", "rejected"):
-        reasons = records[outcome] if isinstance(records[outcome], dict) else {}
-        if count := sum(reasons.values()) or (0 if outcome in ("dropped", "rejected") else records[outcome]):
-            table.add_row(f"  {outcome}", f"{count:,}", most_of(reasons, _SHOWN))
+    yield "records read", records["read"], f"as {most_of(read_as, _SHOWN)}" if read_as else ""
+    for outcome in ("kept", "truncated"):
+        if records[outcome]:
+            yield f"  {outcome}", records[outcome], ""
+    for outcome in ("dropped", "rejected"):
+        if count := sum(records[outcome].values()):
+            yield f"  {outcome}", count, most_of(records[outcome], _SHOWN)
     if unread := unread_text(manifest):
-        table.add_row("not read", f"{len(manifest['statistics']['unread']):,}", Text(unread))
+        yield "not read", len(statistics["unread"]), unread
     if events := unread_events_text(manifest):
-        unread_events = sum(each["not_read"] for each in manifest["statistics"]["trace_events"].values())
-        table.add_row("events not read", f"{unread_events:,}", Text(events))
+        yield "events not read", sum(each["not_read"] for each in statistics["trace_events"].values()), events
     if not manifest["rows"]:
-        table.add_row("rows", "0")
-        return table
-    splits = {shard["split"] for shard in manifest["shards"]}
-    table.add_row(
-        "rows",
-        f"{manifest['rows']:,}",
-        f"in {counted(len(manifest['shards']), 'shard')} of {' and '.join(sorted(splits))}",
-    )
-    trained = manifest["trained_tokens"]
-    table.add_row("tokens", f"{manifest['tokens']:,}", f"{trained:,} trained on ({trained / manifest['tokens']:.1%})")
+        yield "rows", 0, ""
+        return
+    splits = sorted({shard["split"] for shard in manifest["shards"]})
+    yield "rows", manifest["rows"], f"in {counted(len(manifest['shards']), 'shard')} of {' and '.join(splits)}"
+    tokens, trained = manifest["tokens"], manifest["trained_tokens"]
+    yield "tokens", tokens, f"{trained:,} trained on ({trained / tokens:.1%})"
     options = manifest["job"]["options"]
     if options["packing"] != "none":
-        padding = manifest["rows"] * options["max_length"] - manifest["tokens"]
-        share = padding / (padding + manifest["tokens"])
-        table.add_row("padding left", f"{padding:,}", f"{share:.2%} of rows of {options['max_length']:,}")
-    notes = manifest["notes"]
-    own_lines = _SHOWN_ELSEWHERE | {*with_warnings}
-    others = {what.replace("_", " "): notes[what] for what in sorted(notes.keys() - own_lines)}
-    for what in [*others][:_SHOWN]:
-        table.add_row(what, f"{others[what]:,}")
+        padding = manifest["rows"] * options["max_length"] - tokens
+        yield "padding left", padding, f"{padding / (padding + tokens):.2%} of rows of {options['max_length']:,}"
+    others = sorted(notes.keys() - _SHOWN_ELSEWHERE - {*with_warnings})
+    for name in others[:_SHOWN]:
+        yield name.replace("_", " "), notes[name], ""
     if len(others) > _SHOWN:
-        table.add_row("other notes", f"{len(others) - _SHOWN:,}", "in manifest.json")
+        yield "other notes", len(others) - _SHOWN, "in manifest.json"
     if checked := notes.get("parity_turns_checked"):
         differing = notes.get("parity_turns_differing", 0)
-        differ = f"turns of {records_compared(notes)}, {differing:,} differ from inference"
-        table.add_row("parity", f"{checked:,}", differ)
+        yield "parity", checked, f"turns of {records_compared(notes)}, {differing:,} differ from inference"
     if added := notes.get("parity_rows_added"):
-        table.add_row("  rows added", f"{added:,}")
-    return table
+        yield "  rows added", added, ""
 
 
 def _table_of_sources(manifest: dict[str, Any]) -> Table:
     sources, titles = manifest["sources"], ("source", *described_source(manifest, 0))
     table = new_table("l" + "r" * (len(titles) - 1), titles)
     for number, source in enumerate(sources[:_SOURCES_SHOWN]):
-        table.add_row(Text(source["name"]), *described_source(manifest, number).values())
+        table.add_row(source["name"], *described_source(manifest, number).values())
     if len(sources) > _SOURCES_SHOWN:
         table.add_row(f"{len(sources) - _SOURCES_SHOWN:,} more in manifest.json")
     return table
