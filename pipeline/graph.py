@@ -10,8 +10,8 @@ from typing import Any
 import apache_beam as beam
 
 from pipeline.config import Options
-from pipeline.job import Job, mix_of
-from pipeline.plan import copies_of
+from pipeline.job import Job
+from pipeline.plan import Plan
 from pipeline.recipe import options_for
 from transforms.base.options import values_of
 from transforms.chat.config import ParityOptions, RenderConfig, RenderOptions, TokenizeOptions
@@ -43,36 +43,22 @@ from transforms.steps.write import WriteShards
 from transforms.storage.files import read_bytes
 
 
-def budgets_of(options: Options) -> Budgets:
-    """Return the budgets of a run: each is the option of its name."""
-    return Budgets(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Budgets)})
-
-
-def build_graph(
-    pipeline: beam.Pipeline,
-    job: Job,
-    folder: Folder,
-    budgets: Budgets,
-    engine: str,
-    report: str,
-    change: Change,
-) -> None:
+def build_graph(pipeline: beam.Pipeline, plan: Plan, options: Options, change: Change) -> None:
     """Build the graph of a job.
 
     Args:
         pipeline: to which it is added.
-        job: of an increment.
-        folder: of the same.
-        budgets: how much may be rejected, lost or wrong.
-        engine: one of ENGINES.
-        report: one of REPORTS.
-        change: what its commit does.
+        plan: of an increment.
+        options: of this run, beyond the job: budgets, engine, report.
+        change: what the commit of the increment does.
     """
+    folder, job = plan.folder, plan.job
+    budgets = Budgets(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Budgets)})
     tasks = pipeline | "plan" >> ReadPlan(folder, job)
-    receipts = build_tasks(tasks, job, folder, engine)
+    receipts = build_tasks(tasks, job, folder, options.engine)
     if job.options.is_exchanged:
         receipts |= "exchange" >> _Exchange(job, folder)
-    commit = functools.partial(commit_increment, folder=folder, budgets=budgets, report=report, change=change)
+    commit = functools.partial(commit_increment, folder=folder, budgets=budgets, report=options.report, change=change)
     receipts | "commit" >> CommitDataset(folder, commit)
 
 
@@ -136,7 +122,7 @@ class _Exchange(beam.PTransform):
             plan_reader(self._folder, self._job),
             seed=options.seed,
             dedup=options.dedup != "none",
-            mix=mix_of(options, self._job.sources),
+            mix=self._job.mix,
         )
         skipped = sent | "select" >> select | "skip" >> SkipFinished(output)
         chunks = skipped.unfinished | "receive" >> ReadBuckets(output, options.seed if is_shuffled else None)
@@ -242,8 +228,7 @@ def plan_reader(folder: Folder, job: Job) -> Callable[[], list[Task]]:
     options = job.options
     with_own_buckets: Callable[[list[Task]], list[Task]] = list
     if options.shuffle != "none":
-        copies = copies_of(options, job.sources)
-        with_own_buckets = functools.partial(with_buckets, shards=options.shards, seed=options.seed, copies=copies)
+        with_own_buckets = functools.partial(with_buckets, shards=options.shards, seed=options.seed, copies=job.copies)
     elif options.is_exchanged:
         with_own_buckets = unshuffled
     return functools.partial(_planned_tasks, folder, job.split_bytes, with_own_buckets)

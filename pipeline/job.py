@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
+import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from pipeline.artifacts import read_tokenizer_files
-from pipeline.cli.console import as_typed, shortened
+from pipeline.cli.console import as_typed, shortened, show
 from pipeline.config import Options, RowOptions, is_template, option_name
 from pipeline.recipe import Source
+from pipeline.runners import runner_of
+from pipeline.runners.runner import Runner
 from transforms.base.errors import UserError
 from transforms.base.options import options_in, values_of
 from transforms.base.version import __version__
@@ -23,9 +27,55 @@ from transforms.dataset.layout import Folder
 from transforms.dataset.versions import Version
 from transforms.inputs.hub.names import hub_name, in_full
 from transforms.inputs.listing import InputFile
-from transforms.storage.files import read_bytes
+from transforms.storage.files import full_url, read_bytes
 from transforms.storage.hub.urls import hub_file
 from transforms.tokens.tokenizer_files import fingerprint
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a run is asked for.
+
+    Args:
+        options: of the build.
+        sources: of read_sources.
+        flags: options of Beam, as arguments.
+    """
+
+    options: Options
+    sources: Sequence[Source]
+    flags: Sequence[str] = ()
+    _warnings: set[str] = field(default_factory=set)
+
+    @cached_property
+    def folder(self) -> Folder:
+        """The folder of the dataset."""
+        return Folder(full_url(self.options.output))
+
+    @cached_property
+    def runner(self) -> Runner:
+        """The runner of Beam."""
+        return runner_of(self.options.runner)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The inputs of all sources."""
+        return tuple(url for source in self.sources for url in source.options.input)
+
+    @property
+    def has_formatter(self) -> bool:
+        """Whether records of a source go through a formatter."""
+        return any(source.options.formatter for source in self.sources)
+
+    def warn(self, text: str) -> None:
+        """Print a warning or a note, once for all increments that the run adds."""
+        if text not in self._warnings:
+            self._warnings.add(text)
+            show(text)
+
+    def urls(self) -> list[tuple[str, str]]:
+        """Return the urls that the job reads or writes, each after the name of its option."""
+        return dataclasses.replace(self.options, input=self.inputs).urls()
 
 
 class JobSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,46 +106,64 @@ class JobEvaluations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     in_templates: int
 
 
-class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a worker must know. The same job writes the same bytes, on any runner and with any number of workers.
 
-    split_bytes: bytes of input in each task. now: what the template's strftime_now returns, if it is used.
-    tokenizer, formatter: sha256 of the files that are stored next to the job. tokenizer_name: of tokenizer_name.
-    chat_template: the text of the template, None for the tokenizer's own. inputs: sha256 of the list of input files.
-    versions: of the libraries whose version may change the output. sources: by their numbers. recipe: builds the same
-    dataset, into the output that it does not name; nothing depends on it. evaluations: if there are any.
+    now: what the template's strftime_now returns, if it is used. tokenizer, formatter: sha256 of the files that are
+    stored next to the job. tokenizer_name: of tokenizer_name. chat_template: the text of the template, None for the
+    tokenizer's own. versions: of the libraries whose version may change the output. sources: by their numbers. recipe:
+    builds the same dataset, into the output that it does not name; nothing depends on it. evaluations: if there are
+    any.
+
+    A plan adds, for the files of an increment, split_bytes: bytes of input in each task; inputs: sha256 of the list of
+    files; how many bytes they have, and how many tasks become of them.
     """
 
     options: RowOptions
-    split_bytes: int
+    split_bytes: int = 0
     now: str | None
     tokenizer: str
     tokenizer_name: str
     chat_template: str | None
     formatter: str | None
-    inputs: str
-    input_bytes: int
-    unpacked_bytes: int
-    tasks: int
+    inputs: str = ""
+    input_bytes: int = 0
+    unpacked_bytes: int = 0
+    tasks: int = 0
     versions: dict[str, str]
     sources: tuple[JobSource, ...] = (JobSource("input"),)
     recipe: dict[str, Any] = {}
     evaluations: JobEvaluations | None = None
 
+    @property
+    def mix(self) -> Mix | None:
+        """How often each record of each source is there; None for once."""
+        return mix_of(self.options, self.sources)
 
-def job_sources(sources: Sequence[Source], formatters: Mapping[int, bytes]) -> tuple[JobSource, ...]:
+    @property
+    def copies(self) -> int:
+        """How many copies a record has at most; 0 without a mix."""
+        return self.mix.copies if self.mix else 0
+
+
+def mix_of(options: RowOptions, sources: Sequence[JobSource]) -> Mix | None:
+    """Return the mix of options and of sources with options of their own."""
+    return mix.mix_of(values_of(RowOptions, options), [(source.name, source.options) for source in sources])
+
+
+def job_sources(sources: Sequence[Source], formatters: Mapping[int | None, str | None]) -> tuple[JobSource, ...]:
     """Return the sources of a job.
 
     Args:
         sources: those of the build.
-        formatters: by the number of the source, the content of the file of its own formatter.
+        formatters: by the number of the source, the sha256 of the file of its own formatter.
     """
     return tuple(
         JobSource(
             name=source.name,
             # As they will be read from job.json.
             options=msgspec.json.decode(msgspec.json.encode(source.own)),
-            formatter=hashlib.sha256(formatters[number]).hexdigest() if number in formatters else None,
+            formatter=formatters.get(number),
             input=tuple(source.options.input),
         )
         for number, source in enumerate(sources)
@@ -215,40 +283,9 @@ def _not_ours(url: str, error: msgspec.ValidationError) -> UserError:
     )
 
 
-def source_differences(before: Sequence[JobSource], now: Sequence[JobSource]) -> Iterator[str]:
-    """Describe each source and each of its options that is not the same now."""
-    names, new_names = ([source.name for source in sources] for sources in (before, now))
-    if names != new_names:
-        yield f"the sources were {as_typed(names)} and are {as_typed(new_names)}"
-        return
-    for source, new in zip(before, now, strict=True):
-        for name in sorted(source.options.keys() | new.options.keys()):
-            values = [as_typed(each.options[name]) if name in each.options else "not set" for each in (source, new)]
-            if values[0] != values[1]:
-                yield f"{name} of the source {source.name} was {values[0]} and is {values[1]}"
-
-
-def mix_of(options: RowOptions, sources: Sequence[JobSource]) -> Mix | None:
-    """Return the mix of a job; None if each record of each source is to be there once.
-
-    Args:
-        options: of the job.
-        sources: of the same, with options of their own.
-    """
-    return mix.mix_of(values_of(RowOptions, options), [(source.name, source.options) for source in sources])
-
-
 def row_options_of(options: Options) -> RowOptions:
     """Return those of the options of a build that decide what the rows are."""
     return RowOptions(**values_of(RowOptions, options))
-
-
-def _option_differences(before: RowOptions, now: RowOptions) -> Iterator[str]:
-    """Describe each option that is not the same now."""
-    values = values_of(RowOptions, now)
-    for name, value in sorted(values_of(RowOptions, before).items()):
-        if value != values[name]:
-            yield f"--{option_name(name)} was {as_typed(value)} and is {as_typed(values[name])}"
 
 
 def tokenizer_name(given: str) -> str:
@@ -257,41 +294,76 @@ def tokenizer_name(given: str) -> str:
     return f"./{given}" if is_folder else given
 
 
-def differences_without_inputs(job: Job, options: Options, sources: Sequence[Source]) -> Iterator[str]:
-    """Describe what differs between the job of a dataset and some options, as far as it shows without the inputs."""
-    yield from _option_differences(job.options, row_options_of(options))
-    yield from source_differences(job.sources, job_sources(sources, {}))
-    name = tokenizer_name(options.tokenizer)
-    if name != job.tokenizer_name and fingerprint(read_tokenizer_files(name)) != job.tokenizer:
-        yield f"--tokenizer was {job.tokenizer_name} and is {name}"
-    if (options.chat_template is None) != (job.chat_template is None):
-        yield "--chat_template was " + ("given" if job.chat_template else "not given")
+def with_options(job: Job, options: Options, sources: Sequence[Source]) -> Job:
+    """Return a job with what options say, as far as that shows without the inputs and what is stored with them.
+
+    Args:
+        job: of a dataset.
+        options: of a build.
+        sources: of read_sources.
+
+    Raises:
+        UserError, Unavailable: if a tokenizer of another name cannot be read.
+    """
+    name, template = tokenizer_name(options.tokenizer), options.chat_template
+    return msgspec.structs.replace(
+        job,
+        options=row_options_of(options),
+        now=options.now or job.now,
+        tokenizer=job.tokenizer if name == job.tokenizer_name else fingerprint(read_tokenizer_files(name)),
+        tokenizer_name=name,
+        chat_template=None if template is None else job.chat_template or template,
+        sources=job_sources(sources, {number: source.formatter for number, source in enumerate(job.sources)}),
+    )
 
 
-def differences_of_inputs(job: Job, sources: Sequence[Source]) -> Iterator[str]:
-    """Describe which inputs differ between the job of a dataset and its sources now, as they are given, not listed."""
-    for before, now in zip(job.sources, sources, strict=False):
-        if before.input and before.input != tuple(now.options.input):
-            yield f"{now.option('input')} was {as_typed(before.input)} and is {as_typed(now.options.input)}"
+def with_clock(job: Job, before: Job | None, options: Options) -> Job:
+    """Return a job with the time that an earlier one has for its chat template, unless the options give another."""
+    return msgspec.structs.replace(job, now=before.now) if before and job.now and options.now is None else job
 
 
-def differences(before: Job, now: Job) -> Iterator[str]:
-    """Describe what differs between the job that an earlier build planned and the one that would be planned now."""
-    yield from _option_differences(before.options, now.options)
-    if before.tokenizer != now.tokenizer:
-        yield f"the tokenizer's files differ (--tokenizer was {before.tokenizer_name} and is {now.tokenizer_name})"
-    if before.chat_template != now.chat_template:
-        yield "the chat template differs"
-    if before.formatter != now.formatter:
-        yield "the formatter's file differs"
-    if before.evaluations != now.evaluations:
-        yield "the evaluation sets (--decontaminate) differ"
-    yield from source_differences(before.sources, now.sources)
-    for source, new in zip(before.sources, now.sources, strict=False):
-        if source.formatter != new.formatter and source.options == new.options:
-            yield f"the file of the formatter of the source {source.name} differs"
-    if before.now != now.now:
-        yield f"--now was {before.now} and is {now.now}"
-    for library in now.versions:
-        if before.versions.get(library) != now.versions[library]:
-            yield f"{library} was {before.versions.get(library)} and is {now.versions[library]}"
+# For people, where one of two jobs has no such value.
+_NOT_SET = "not set"
+
+
+def differences(before: Job, now: Job, with_inputs: bool = False) -> list[str]:
+    """Describe what differs between two jobs, whatever the plans of their inputs are.
+
+    Args:
+        before: of what was built or begun.
+        now: of a build.
+        with_inputs: whether the inputs must be the same, as they were given.
+    """
+    found = []
+    names = [as_typed([source.name for source in job.sources]) for job in (before, now)]
+    if names[0] != names[1]:
+        found.append(f"the sources were {names[0]} and are {names[1]}")
+        before, now = (msgspec.structs.replace(job, sources=()) for job in (before, now))
+    if before.tokenizer == now.tokenizer:  # by whichever name
+        before = msgspec.structs.replace(before, tokenizer_name=now.tokenizer_name)
+    old, new = _compared(before, with_inputs), _compared(now, with_inputs)
+    for name in old | new:
+        was, is_now = old.get(name, _NOT_SET), new.get(name, _NOT_SET)
+        if was != is_now:
+            has_values = not name.endswith(("differ", "differs"))
+            found.append(f"{name} was {as_typed(was)} and is {as_typed(is_now)}" if has_values else name)
+    return found
+
+
+def _compared(job: Job, with_inputs: bool) -> dict[str, Any]:
+    """What two jobs must have the same, by what errors call it; or by the error, if nobody could read the values."""
+    found = {f"--{option_name(name)}": value for name, value in sorted(values_of(RowOptions, job.options).items())}
+    found |= {
+        "the tokenizer's files differ": job.tokenizer,
+        "--tokenizer": job.tokenizer_name,
+        "the chat template differs": job.chat_template,
+        "--chat_template": "not given" if job.chat_template is None else "given",
+        "the formatter's file differs": job.formatter,
+        "the evaluation sets (--decontaminate) differ": job.evaluations,
+    }
+    for source in job.sources:
+        found |= {f"{name} of the source {source.name}": value for name, value in sorted(source.options.items())}
+        found[f"the file of the formatter of the source {source.name} differs"] = source.formatter
+        if with_inputs:
+            found[f"input of the source {source.name}" if job.sources[1:] else "--input"] = source.input
+    return found | {"--now": job.now} | job.versions

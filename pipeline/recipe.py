@@ -321,15 +321,6 @@ def is_on_hub(inputs: Sequence[str]) -> bool:
     return all(map(hub_name, inputs))
 
 
-def with_all_inputs(options: Options, sources: Sequence[Source]) -> Options:
-    """The options of a build as a runner needs them: with the inputs of all sources, and a formatter if one has one."""
-    return dataclasses.replace(
-        options,
-        input=tuple(url for source in sources for url in source.options.input),
-        formatter=next((source.options.formatter for source in sources if source.options.formatter), None),
-    )
-
-
 class _Loader(yaml.SafeLoader):
     """Refuses a key that a mapping has twice and a value that is inside of itself, and leaves dates as text."""
 

@@ -41,9 +41,8 @@ from transforms.tokens.tokenizer_files import read_tokenizer_folder
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from pipeline.config import Options
-    from pipeline.job import Job
-    from transforms.dataset.layout import Folder
+    from pipeline.job import Request
+    from pipeline.plan import Plan
 
 # Beam's name of its local runner. `DirectRunner` would first try to download another one.
 _RUNNER = "FnApiRunner"
@@ -58,16 +57,13 @@ _HINTS = {
 
 
 @contextmanager
-def local_runner(
-    job: Job, folder: Folder, beam_options: PipelineOptions, options: Options, reports: str
-) -> Iterator[str]:
-    """Start the workers of a job; inside the context, Beam's in-memory runner has them.
+def local_runner(request: Request, plan: Plan, beam_options: PipelineOptions, reports: str) -> Iterator[str]:
+    """Start the workers of a run; inside the context, Beam's in-memory runner has them.
 
     Args:
-        job: its size decides how many workers are useful, if the user has not decided.
-        folder: where the tokenizer is, which forked workers share.
+        request: whether workers can be forks of this process depends on it.
+        plan: of the increment: its size decides how many workers are useful, if the user has not decided.
         beam_options: the number of workers; Beam itself has one.
-        options: whether workers can be forks of this process depends on them.
         reports: the folder in which workers write down where they are.
 
     Yields:
@@ -80,25 +76,26 @@ def local_runner(
 
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)  # the error that ends a run is raised, and shown once
     direct = beam_options.view_as(DirectOptions)
+    job = plan.job
     useful = 1 if job.unpacked_bytes < _WORTH_PROCESSES else min(cores(), job.tasks)
     number, is_in_memory = direct.direct_num_workers or useful, direct.direct_running_mode == "in_memory"
     direct.direct_num_workers, direct.direct_running_mode = 1, "in_memory"
     # A formatter may end its process, which has to be reported.
-    if is_in_memory or (number == 1 and options.formatter is None):
+    if is_in_memory or (number == 1 and not request.has_formatter):
         yield _RUNNER
         return
     show_phase(f"starting {number} worker{'s' * (number != 1)}")
-    with _workers(number, _start_method(job, folder, options), reports) as pool, worker_pool(pool):
+    with _workers(number, _start_method(request, plan), reports) as pool, worker_pool(pool):
         yield _RUNNER
 
 
-def _start_method(job: Job, folder: Folder, options: Options) -> str:
+def _start_method(request: Request, plan: Plan) -> str:
     """How to start workers, as multiprocessing names it. What they need is loaded before they are forked."""
     if sys.platform != "linux":  # forks cannot use the libraries of macOS
         return "spawn"
-    tokenizer = folder.tokenizer(job.tokenizer)
-    is_fast = options.engine == "auto" and job.unpacked_bytes >= WORTH_LOADING
-    if options.formatter is None and not options.urls() and threading.active_count() == 1:
+    tokenizer = plan.folder.tokenizer(plan.job.tokenizer)
+    is_fast = request.options.engine == "auto" and plan.job.unpacked_bytes >= WORTH_LOADING
+    if not request.has_formatter and not request.urls() and threading.active_count() == 1:
         load(tokenizer, is_fast)
         return "fork"
     local = Path(tempfile.mkdtemp())  # in the folder of this run, which is removed at its end

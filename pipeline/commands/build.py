@@ -21,11 +21,12 @@ def run(arguments: Sequence[str]) -> int:
         sources = read_sources(options)
     except (UserError, Unavailable) as error:
         if any(word.partition("=")[0] == "--json" for word in arguments):
-            from pipeline.cli.result import print_result
+            from pipeline.run import print_result
 
             print_result({"status": "failed", "error": error_text(error)})
         raise
-    from pipeline.launch import launch
+    from pipeline.job import Request
+    from pipeline.run import run as run_request
 
-    launch(options, sources, beam_flags)
+    run_request(Request(options, sources, beam_flags))
     return 0

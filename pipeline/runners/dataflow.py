@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipeline.runners.runner import Runner, job_name
@@ -12,8 +11,7 @@ from transforms.base.errors import UserError
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from pipeline.config import Options
-    from pipeline.runners.runner import Parse
+    from pipeline.job import Request
 
 _REQUIRED = {
     "project": "the project that runs the job",
@@ -22,11 +20,11 @@ _REQUIRED = {
 }
 
 
-def check_dataflow(options: Options, beam_options: PipelineOptions, runner: Any) -> None:
+def check_dataflow(request: Request, beam_options: PipelineOptions, runner: Any) -> None:
     """Check the options of a job for Dataflow, and set defaults.
 
     Args:
-        options: ours, whose urls the workers must be able to read.
+        request: whose urls the workers must be able to read.
         beam_options: those of Beam, in which defaults are set: the region, the job's name, one thread for each worker.
         runner: Beam's DataflowRunner.
 
@@ -43,8 +41,9 @@ def check_dataflow(options: Options, beam_options: PipelineOptions, runner: Any)
             f"--runner DataflowRunner: apache-beam[gcp] is not installed for {sys.executable}: "
             "pip install '.[dataflow]' in Chatmill's repository."
         ) from None
+    options = request.options
     inputs = f"{options.recipe}: input" if options.sources else "--input"
-    for name, urls in ((inputs, options.input), ("--output", (options.output,))):
+    for name, urls in ((inputs, request.inputs), ("--output", (options.output,))):
         if local := [url for url in urls if "://" not in url or url.startswith("file:")]:
             raise UserError(f"{name} {local[0]}: Dataflow's workers cannot read a local file. Give a gs:// url.")
     cloud, setup = beam_options.view_as(GoogleCloudOptions), beam_options.view_as(SetupOptions)
@@ -72,9 +71,9 @@ def check_dataflow(options: Options, beam_options: PipelineOptions, runner: Any)
 
 
 class _DataflowRunner(Runner):
-    def beam_options(self, options: Options, flags: Sequence[str], parse: Parse) -> PipelineOptions:
-        beam_options, beam_runner = parse(flags)
-        check_dataflow(options, beam_options, beam_runner)
+    def beam_options(self, request: Request) -> PipelineOptions:
+        beam_options, beam_runner = self.parse(request.flags)
+        check_dataflow(request, beam_options, beam_runner)
         return beam_options
 
     def continuing(self, result: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +11,15 @@ from transforms.base.errors import UserError
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from pipeline.config import Options
-    from pipeline.runners.runner import Parse
+    from pipeline.job import Request
 
 
 class _DirectRunner(Runner):
-    def beam_options(self, options: Options, flags: Sequence[str], parse: Parse) -> PipelineOptions:
+    def beam_options(self, request: Request) -> PipelineOptions:
         from apache_beam.options.pipeline_options import DirectOptions
 
         # Beam's own default of one worker looks like a user's choice of one; with 0 the launcher chooses.
-        beam_options, _ = parse(["--direct_num_workers=0", *flags])
+        beam_options, _ = self.parse(["--direct_num_workers=0", *request.flags])
         direct = beam_options.view_as(DirectOptions)
         if direct.direct_num_workers < 0:
             raise UserError(
@@ -29,7 +27,7 @@ class _DirectRunner(Runner):
             )
         if direct.direct_running_mode == "multi_threading":
             raise UserError("--direct_running_mode multi_threading: expected in_memory or multi_processing.")
-        if not any(flag.startswith("--direct_running_mode") for flag in flags):
+        if not any(flag.startswith("--direct_running_mode") for flag in request.flags):
             direct.direct_running_mode = None
         elif direct.direct_running_mode == "in_memory" and direct.direct_num_workers > 1:
             raise UserError(

@@ -17,10 +17,8 @@ from transforms.base.errors import Unavailable, UserError
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from pipeline.config import Options
-    from pipeline.job import Job
-    from pipeline.runners.runner import Parse
-    from transforms.dataset.layout import Folder
+    from pipeline.job import Request
+    from pipeline.plan import Plan
 
 # The values of --flink_master with which Flink runs inside Beam's job server.
 _EMBEDDED = ("[local]", "[auto]")
@@ -129,9 +127,10 @@ def _ask(cluster: str, path: str, method: str = "GET") -> Any:
 
 
 class _FlinkRunner(Runner):
-    def beam_options(self, options: Options, flags: Sequence[str], parse: Parse) -> PipelineOptions:
-        beam_options, _ = parse(flags)
-        return parse([*flink_defaults(beam_options, flags, options.output), *flags])[0]
+    def beam_options(self, request: Request) -> PipelineOptions:
+        flags = request.flags
+        defaults = flink_defaults(self.parse(flags)[0], flags, request.options.output)
+        return self.parse([*defaults, *flags])[0]
 
     def cancel(self, beam_options: PipelineOptions, result: Any) -> None:
         cluster = _cluster_of(beam_options)
@@ -146,13 +145,13 @@ class _FlinkRunner(Runner):
                 _ask(cluster, f"jobs/{job['jid']}?mode=cancel", "PATCH")
 
     def started(
-        self, job: Job, folder: Folder, beam_options: PipelineOptions, *others: Any
+        self, request: Request, plan: Plan, beam_options: PipelineOptions, reports: str | None
     ) -> AbstractContextManager[Any]:
         from apache_beam.options.pipeline_options import FlinkRunnerOptions
 
         flink = beam_options.view_as(FlinkRunnerOptions)
-        flink.parallelism = min(flink.parallelism, job.tasks)
-        return super().started(job, folder, beam_options, *others)
+        flink.parallelism = min(flink.parallelism, plan.job.tasks)
+        return super().started(request, plan, beam_options, reports)
 
 
 RUNNERS = (_FlinkRunner("FlinkRunner"),)

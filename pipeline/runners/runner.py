@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import posixpath
 import re
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, redirect_stderr
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
+
+from transforms.base.errors import UserError
 
 if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from pipeline.config import Options
-    from pipeline.job import Job
-    from transforms.dataset.layout import Folder
-
-    # From flags to Beam's options, and its runner.
-    Parse: TypeAlias = Callable[[Sequence[str]], tuple[PipelineOptions, Any]]
+    from pipeline.job import Request
+    from pipeline.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -37,19 +36,31 @@ class Runner:
     has_dry_run: bool = False
     options_are_known: bool = False
 
-    def beam_options(self, options: Options, flags: Sequence[str], parse: Parse) -> PipelineOptions:
+    def beam_options(self, request: Request) -> PipelineOptions:
         """Parse Beam's options, check them, and add our defaults.
-
-        Args:
-            options: ours.
-            flags: those that the user gave.
-            parse: parses such flags.
 
         Raises:
             Unavailable: if the cluster does not answer.
             UserError: if an option is wrong, or something is missing that the job needs.
         """
-        return parse(flags)[0]
+        return self.parse(request.flags)[0]
+
+    def parse(self, flags: Sequence[str]) -> tuple[PipelineOptions, Any]:
+        """Parse flags as Beam does.
+
+        Returns:
+            Beam's options, and its runner, which is created only to check that it can be.
+
+        Raises:
+            UserError: if Beam refuses an option, or does not have the runner.
+        """
+        from apache_beam.runners.runner import create_runner
+
+        beam_options = parse_flags([*flags, f"--runner={self.name}"])
+        try:
+            return beam_options, create_runner(self.name)
+        except (ValueError, ImportError, AttributeError) as error:  # the runner is Beam's, or module.Class
+            raise UserError(f"--runner {self.name}: {error}") from None
 
     def cancel(self, beam_options: PipelineOptions, result: Any) -> None:
         """Cancel the job, whose launcher is stopped. result: of Beam. Raises an error if that cannot be done."""
@@ -60,26 +71,40 @@ class Runner:
         return None
 
     def started(
-        self,
-        job: Job,
-        folder: Folder,
-        beam_options: PipelineOptions,
-        options: Options,
-        reports: str | None,
+        self, request: Request, plan: Plan, beam_options: PipelineOptions, reports: str | None
     ) -> AbstractContextManager[Any]:
         """Start what a pipeline needs; inside the context, it can run one.
 
         Args:
-            job: of the pipeline.
-            folder: of the increment.
+            request: that is run.
+            plan: of the increment that is built.
             beam_options: of this run; what depends on the size of the job is set in them.
-            options: ours.
-            reports: the folder in which such workers write down where they are; None if there are none.
+            reports: the folder in which our workers write down where they are; None if there are none.
 
         Yields:
             What `beam.Pipeline` takes as its runner.
         """
         return nullcontext(self.name)
+
+
+def parse_flags(flags: Sequence[str]) -> PipelineOptions:
+    """Return Beam's options, from arguments. Raises UserError if it refuses one."""
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    beam_options, printed = PipelineOptions(flags), io.StringIO()
+    try:
+        with redirect_stderr(printed):
+            beam_options.get_all_options()
+    except SystemExit:
+        raise UserError(printed.getvalue().strip().splitlines()[-1].partition("error: argument ")[2]) from None
+    return beam_options
+
+
+def is_dry_run(beam_options: PipelineOptions) -> bool:
+    """Return whether Beam's options ask that nothing is run."""
+    from apache_beam.options.pipeline_options import TestOptions
+
+    return bool(beam_options.view_as(TestOptions).dry_run)
 
 
 def job_name(output: str) -> str:

@@ -38,7 +38,7 @@ from support.datasets import (
 from support.harms import edit_version
 from support.killed import kill_before_the_commit, start_and_wait_for_receipts
 from support.paths import CHATS, ROOT, TOKENIZER
-from support.signals import wait_until_stopped
+from support.signals import wait_until_stopped, wait_until_zombie
 from transforms import __version__
 
 JOB = [
@@ -67,7 +67,8 @@ def test_a_second_build_is_refused_until_the_first_one_is_gone(build, tmp_path):
         assert second.err.startswith(f"chatmill: --output {output}: another run is writing to it: {holder}")
         assert second.err.count("\n") == 1
         assert sorted(output.rglob("*")) == before
-    first.kill()  # nobody waits for it: it is a zombie
+    first.kill()
+    wait_until_zombie(first.pid)  # nobody waits for it
     done = build(*JOB, f"--output={output}")
     assert done.code == 0, done.err
     assert not (output / "_chatmill" / "lock").exists()

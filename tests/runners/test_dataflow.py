@@ -18,8 +18,11 @@ import fsspec
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 
+from pipeline.artifacts import read_artifacts
 from pipeline.cli.options import parse_options
-from pipeline.graph import budgets_of, build_graph
+from pipeline.graph import build_graph
+from pipeline.job import Request
+from pipeline.plan import Plan, begin, increment_id, list_files, with_plan
 from pipeline.prepare import prepare
 from pipeline.recipe import read_sources
 from support.command_line import chatmill
@@ -28,6 +31,7 @@ from support.paths import CHATS, ROOT, TOKENIZER
 from support.programs import build_wheel, free_port, serving
 from support.stores import gs
 from transforms.dataset.layout import Folder
+from transforms.dataset.versions import Change
 
 DEPLOY = ROOT / "deploy"
 CLOUD = [
@@ -42,7 +46,7 @@ CLOUD = [
 def memory_is_a_store():
     """Jobs are only submitted here, so that the memory of this process is as good as a bucket."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipeline.launch._IN_MEMORY", "nothing://")
+        patch.setattr("pipeline.run._IN_MEMORY", "nothing://")
         yield
 
 
@@ -141,13 +145,14 @@ def test_graph_of_a_million_tasks_contains_neither_plan_nor_tokenizer(tmp_path):
     options, _ = parse_options(
         [f"--input={tmp_path}/corpus", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", "--split_bytes=1073742"]
     )
-    folder = Folder(options.output)
-    prepared = prepare(options, folder, read_sources(options))
-    assert prepared is not None
-    job, of_increment, change = prepared
+    request = Request(options, read_sources(options))
+    files = list_files(request, None)
+    job = with_plan(prepare(options, request.sources, files, read_artifacts(options, request.sources))[0], files)
     assert job.tasks == 1_000_000
+    plan = Plan(Folder(options.output, increment_id(job)), job, files)
+    begin(plan)
     pipeline = beam.Pipeline()
-    build_graph(pipeline, job, of_increment, budgets_of(options), options.engine, options.report, change)
+    build_graph(pipeline, plan, options, Change())
     proto = pipeline.to_runner_api().SerializeToString()
     assert len(proto) < 1 << 17
     assert (work_in(tmp_path / "out") / "plan.jsonl").stat().st_size > len(proto)
@@ -210,7 +215,7 @@ def test_user_error_is_one_line_before_anything_is_written(build, corpus, monkey
 
 def test_missing_packages_of_google_are_named_with_how_to_install_them():
     hidden = "import sys; sys.modules['google.cloud.dataflow'] = None; "
-    hidden += "import pipeline.launch; pipeline.launch._IN_MEMORY = 'nothing://'; "
+    hidden += "import pipeline.run; pipeline.run._IN_MEMORY = 'nothing://'; "
     code = hidden + "from pipeline import main; sys.exit(main(sys.argv[1:]))"
     given = ["--input=memory://chats", "--tokenizer=t", "--output=memory://out", *CLOUD]
     ended = subprocess.run([sys.executable, "-c", code, *given], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -25,9 +26,20 @@ def wait_until_stopped(pid: int) -> None:
     """Wait until a process and those that it started have stopped, after SIGSTOP: each thread ends its system call."""
     root = psutil.Process(pid)
     for process in (root, *root.children(recursive=True)):
-        while not all(_has_stopped(thread) for thread in Path(f"/proc/{process.pid}/task").glob("*/stat")):
+        while not {*_states(process.pid)} <= {b"T", b"Z", b"X"}:
             time.sleep(0.01)
 
 
-def _has_stopped(stat: Path) -> bool:
-    return stat.read_bytes().rpartition(b")")[2].split()[0] in (b"T", b"Z", b"X")
+def wait_until_zombie(pid: int) -> None:
+    """Wait until all threads of a process that was killed have ended, and so its locks are released."""
+    while _states(pid) != [b"Z"]:
+        time.sleep(0.01)
+
+
+def _states(pid: int) -> list[bytes]:
+    """The state of each thread of a process."""
+    found = []
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):  # it has ended since
+            found.append(stat.read_bytes().rpartition(b")")[2].split()[0])
+    return found

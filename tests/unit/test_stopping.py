@@ -14,16 +14,16 @@ from support.paths import ROOT
 
 PROGRAM = """
 import subprocess, sys, time
-from pipeline import run
+from pipeline import stopping
 from transforms.base.errors import Unavailable
 
-run._SECONDS_TO_CANCEL = 1.0
+stopping._SECONDS_TO_CANCEL = 1.0
 
 def cancel():
     {cancel}
 
 child = subprocess.Popen(["sleep", "600"])
-with run.stopping_all_processes() as handle_signals:
+with stopping.stopping_all_processes() as handle_signals:
     handle_signals({job}, None)
     print(child.pid, flush=True)
     time.sleep(600)

@@ -6,7 +6,6 @@ Repeating it changes nothing: the files of an increment are a function of what i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 import apache_beam as beam
@@ -16,26 +15,13 @@ from transforms.dataset.budgets import Budgets, nothing_left
 from transforms.dataset.derived import finish_commit
 from transforms.dataset.description import read_job
 from transforms.dataset.layout import PUBLISHED, Folder
-from transforms.dataset.versions import Increment, Kind, commit, newest
+from transforms.dataset.versions import Change, Increment, commit, newest
 from transforms.inputs.plan_file import decode_plan
 from transforms.model.counts import Sums
 from transforms.model.receipts import Receipt
 from transforms.steps.failures import FailureWriter
 from transforms.storage.files import join, read_bytes
 from transforms.storage.writing import remove
-
-
-@dataclass(frozen=True)
-class Change:
-    """What a commit does to a dataset.
-
-    Args:
-        base: the version that it was planned on; 0 if there was none.
-        kind: `build` takes the place of all that is there, and is the first commit in any case.
-    """
-
-    base: int = 0
-    kind: Kind = "build"
 
 
 class CommitDataset(beam.PTransform):
@@ -113,7 +99,7 @@ def commit_increment(
     # What earlier attempts left: the card names increments, and not each of their files.
     for path in {*folder.files(*PUBLISHED)} - {file.path for file in files}:
         remove(join(folder.output, path))
-    version = commit(folder, change.base, change.kind, increment, sums, job)
+    version = commit(folder, change, increment, sums, job)
     finish_commit(folder, version, report)
 
 

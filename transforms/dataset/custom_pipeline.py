@@ -21,10 +21,10 @@ from transforms.base.errors import CommittedMeanwhile, ParameterError, UserError
 from transforms.base.options import Flag, Length, Names, String, check_choice, check_type, checked, values_of
 from transforms.dataset import REPORTS
 from transforms.dataset.budgets import Budgets
-from transforms.dataset.commit import Change, CommitDataset, commit_increment
+from transforms.dataset.commit import CommitDataset, commit_increment
 from transforms.dataset.description import library_versions
 from transforms.dataset.layout import Folder
-from transforms.dataset.versions import numbers
+from transforms.dataset.versions import Change, numbers
 from transforms.model.batches import Rows, Task
 from transforms.model.chunks import Chunks
 from transforms.model.receipts import Receipt

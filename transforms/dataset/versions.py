@@ -12,6 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Literal
 
@@ -34,6 +35,19 @@ from transforms.storage.writing import create, remove
 Kind = Literal["build", "append"]
 _NAME = re.compile(r"(\d{8,})\.json")
 _START_OF_MANIFEST = re.compile(rb'{\s*"format": \d+,\s*"version": (\d+),')
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a commit does to a dataset.
+
+    Args:
+        base: the version that it was planned on; 0 if there was none.
+        kind: `build` takes the place of all that is there, and is the first commit in any case.
+    """
+
+    base: int = 0
+    kind: Kind = "build"
 
 
 class Increment(msgspec.Struct, frozen=True):
@@ -254,13 +268,12 @@ def named_versions(folder: Folder, last: Version, most: int) -> Iterator[tuple[i
             return
 
 
-def commit(folder: Folder, base: int, kind: Kind, increment: Increment, sums: Sums, job: Mapping[str, Any]) -> Version:
+def commit(folder: Folder, change: Change, increment: Increment, sums: Sums, job: Mapping[str, Any]) -> Version:
     """Add an increment. Of several processes that commit at once, one has the next version.
 
     Args:
         folder: of the dataset.
-        base: the version that it was planned on; 0 if there was none.
-        kind: what makes the version. A build takes the place of all that is there.
+        change: what it does to the dataset.
         increment: whose files are complete; without its version.
         sums: of the increment.
         job: of the increment: the content of its job.json.
@@ -272,6 +285,7 @@ def commit(folder: Folder, base: int, kind: Kind, increment: Increment, sums: Su
         CommittedMeanwhile: if another commit was made meanwhile. What this one is to add must be planned again.
         UserError, InputError, StoreError: as for `newest`.
     """
+    base, kind = change.base, change.kind
     while True:
         before = newest(folder)
         number = before.number if before else 0

@@ -1,0 +1,162 @@
+"""Existing: what is in the output of a run: a version, increments that were begun, and what killed runs have left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+
+import msgspec
+
+from pipeline.cli.console import show
+from pipeline.config import Options
+from pipeline.job import Job, Request, differences, job_of, job_sources, mix_of, read_job, with_options
+from pipeline.recipe import Source, is_on_hub
+from transforms.base.errors import ParameterError, StoreError, UserError
+from transforms.dataset.derived import finish_commit, is_stale
+from transforms.dataset.layout import Folder, check_format, check_free, check_no_links, is_alive, last_written
+from transforms.dataset.versions import Version, newest
+from transforms.inputs.listing import InputFile
+from transforms.inputs.plan_file import decode_plan
+from transforms.storage.files import exists, read_bytes
+from transforms.storage.lock import Lock
+from transforms.storage.writing import remove, remove_attempts, remove_if_empty
+
+
+@contextmanager
+def output_errors(options: Options) -> Iterator[None]:
+    """Inside, what the store of the output refuses is an error of --output."""
+    try:
+        yield
+    except StoreError as error:
+        raise error.as_user_error(f"--output {options.output}: it cannot be written ({error.reason}).") from None
+    except OSError as error:
+        raise UserError(f"--output {options.output}: it cannot be written ({error}).") from None
+
+
+def read_base(request: Request) -> Version | None:
+    """Return the newest version of the dataset, which a run changes; None if there is none.
+
+    Raises:
+        UserError: if what is in the folder cannot be changed by these options.
+        InputError: if the version is damaged.
+        StoreError: if the store fails.
+    """
+    options, folder = request.options, request.folder
+    if options.append:
+        check_no_links(folder)
+        if (mix := mix_of(options, job_sources(request.sources, {}))) and mix.shares_out:
+            raise UserError(
+                "weight, max_examples, max_tokens and mix_tokens count the records of one build, and an append does "
+                "not count those that are there. Build all inputs in one, or leave them out."
+            )
+    try:
+        version = newest(folder)
+    except StoreError:
+        with suppress(StoreError, OSError):
+            check_free(folder, options.overwrite)
+        raise
+    if version is None and not options.overwrite:
+        check_format(folder)
+        if exists(folder.manifest):
+            raise UserError(f"{folder.output}: the dataset has no versions. Copy its folder _chatmill, too.")
+    if version and options.append:
+        job = job_of(folder, version)
+        check_same(folder, job, with_options(job, options, request.sources))
+    return version
+
+
+def check_same(folder: Folder, before: Job, now: Job) -> None:
+    """Raise UserError if a dataset cannot be appended to, since its job is another one."""
+    if changed := differences(before, now):
+        raise UserError(
+            f"{folder.output} holds a dataset that was begun with other options or libraries: {'; '.join(changed)}. "
+            "All of it has the same ones: use those, or give another --output."
+        )
+
+
+def finish(request: Request, version: Version) -> None:
+    """Say that a dataset is finished, and do what a build that was killed after its commit has left.
+
+    Raises:
+        UserError: if it was built with other options.
+    """
+    options, folder = request.options, request.folder
+    job = job_of(folder, version)
+    if changed := differences(job, with_options(job, options, request.sources), with_inputs=True):
+        raise UserError(
+            f"{folder.output} holds a finished dataset that was built with other options: {'; '.join(changed)}. "
+            "Give another --output, or --overwrite to replace it."
+        )
+    show(
+        f"{folder.output} is finished already. Use --append to add what is new in the inputs, or --overwrite to build "
+        "it again."
+    )
+    if is_unclean(folder, version):
+        check_no_links(folder)
+        # Unless a build replaces the dataset now.
+        with Lock(folder.lock, options.output) as lock, suppress(ParameterError):
+            lock.take()
+            remove_attempts(folder.output)
+            finish_commit(folder, version, options.report)
+
+
+def planned_files(folder: Folder) -> list[InputFile]:
+    """Return the inputs of an increment that was begun; none if their list is missing or damaged."""
+    try:
+        return decode_plan(read_bytes(folder.plan))
+    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+        return []
+
+
+def begun_from_hub(folder: Folder, sources: Sequence[Source]) -> dict[int, list[InputFile]]:
+    """Return the files of sources on the Hub that an unfinished build has, by the number of the source.
+
+    It goes on with the commits that it was planned with, whatever has been pushed since.
+    """
+    given = [tuple(source.options.input) for source in sources]
+    for begun_folder in (Folder(folder.output, id) for id in folder.begun()):
+        job, planned = read_job(begun_folder), planned_files(begun_folder)
+        if job and [source.input for source in job.sources] == given:
+            return {
+                number: [file for file in planned if file.source == number]
+                for number, inputs in enumerate(given)
+                if is_on_hub(inputs)
+            }
+    return {}
+
+
+def begun_since_commit(folder: Folder, version: Version | None) -> list[str]:
+    """Return the ids of the increments that were begun, and are worked on since the newest commit.
+
+    The others were given up for what was committed then.
+
+    Args:
+        folder: of the dataset.
+        version: the newest one; None if there is none.
+    """
+    since = datetime.fromisoformat(version.time).timestamp() if version else 0.0
+    return [id for id in folder.begun() if last_written(Folder(folder.output, id)) >= since]
+
+
+def discard_unfinished(folder: Folder, begun: Iterable[str]) -> None:
+    """Discard increments that were begun, unless they may be being built. Their files stay until `expire`."""
+    for begun_folder in (Folder(folder.output, id) for id in begun):
+        if not is_alive(begun_folder):
+            remove(begun_folder.work)
+    remove_if_empty(folder.building)
+
+
+def is_unclean(folder: Folder, version: Version | None) -> bool:
+    """Return whether a process that was killed left something that is to be removed or written again.
+
+    Args:
+        folder: of the dataset.
+        version: the newest one; None if there is none.
+
+    Raises:
+        InputError: if the file of a later version was lost.
+    """
+    if (version and is_stale(folder, version)) or exists(folder.lock):  # in this order: it may be one that was lost
+        return True
+    return any((version and version.has(id)) or not is_alive(Folder(folder.output, id)) for id in folder.begun())

@@ -1,0 +1,228 @@
+"""Increments: built one after the other while the dataset is locked, each as a job on one of Beam's runners.
+
+Nothing of a dataset that is there is changed before a commit: it is read until then, and if the build fails.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import logging
+from collections.abc import Sequence
+from contextlib import nullcontext
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import msgspec
+from apache_beam.options.pipeline_options import GoogleCloudOptions
+
+from pipeline.append import left_out, select_new
+from pipeline.artifacts import Artifacts, read_artifacts, store
+from pipeline.cli.console import as_typed, show, show_owner
+from pipeline.existing import begun_since_commit, check_same, discard_unfinished, output_errors, read_base
+from pipeline.failures import noticing_removal, raising_failures
+from pipeline.graph import build_graph
+from pipeline.job import Job, Request, job_of, with_clock
+from pipeline.plan import (
+    Plan,
+    begin,
+    check_not_begun,
+    find_begun,
+    increment_id,
+    list_files,
+    warn_of_much_input,
+    with_plan,
+)
+from pipeline.prepare import prepare
+from pipeline.progress import ReportProgress, show_plan
+from pipeline.runners import parse_beam_options
+from pipeline.runners.runner import is_dry_run
+from pipeline.stopping import stopping_all_processes
+from transforms.base.errors import StoreError
+from transforms.base.held import held_to
+from transforms.dataset.derived import finish_commit
+from transforms.dataset.layout import Folder, check_free
+from transforms.dataset.versions import Change, Version, builds, newest
+from transforms.inputs.listing import Accepts, InputFile
+from transforms.report.trainers import layout_warnings
+from transforms.rows.layout import RowLayout
+from transforms.steps.failures import failures_written_to
+from transforms.steps.reports import reports_written_to
+from transforms.storage.lock import Lock
+from transforms.storage.writing import remove, remove_attempts
+
+
+def build_increments(
+    request: Request,
+    version: Version | None,
+    files: list[InputFile],
+    new: list[InputFile],
+    accepts: Accepts | None = None,
+) -> tuple[str, Version | None, Version | None]:
+    """Build what a dataset does not have yet: all of it, or with --append one increment after the other.
+
+    Args:
+        request: what to do.
+        version: the newest one; None if there is none.
+        files: the inputs, if they were listed.
+        new: those of them that are to be added.
+        accepts: as of `change`.
+
+    Returns:
+        The status of the Outcome; the version that was there when the folder was locked; and the newest one, or None
+        if the job does not end in this process.
+    """
+    options, folder = request.options, request.folder
+    parse_beam_options(request)  # checks them
+    if not options.append:
+        files = new = list_files(request, version)
+    prepared = _prepare(request, version, new) if new else None
+    status = "nothing_new"
+    with Lock(folder.lock, options.output) as lock:
+        with output_errors(options):
+            was_held = lock.take(show_owner if options.append else None)
+            remove_attempts(folder.output)
+            version = base = read_base(request)
+            if options.append and version:
+                finish_commit(folder, version, options.report)
+        if was_held:  # what another one took meanwhile may have changed since
+            files = list_files(request, version, accepts)
+        while new := select_new(request, files, version) if options.append else files:
+            prepared = prepared or _prepare(request, version, new)
+            with output_errors(options):
+                plan = _begin(request, version, prepared, new)
+            if plan is None:
+                status = "done_before"
+                break
+            status = _run(request, plan, version)
+            if status != "done":
+                return status, base, None
+            version = newest(folder)
+            if accepts or not options.append:
+                break
+        discard_unfinished(folder, folder.begun())
+    return status, base, version
+
+
+class _Prepared(NamedTuple):
+    """What the increments of a run have in common.
+
+    job: with the plan of the files. artifacts: to be stored. warnings: to be printed when the first one is begun.
+    """
+
+    job: Job
+    files: Sequence[InputFile]
+    artifacts: Artifacts
+    warnings: Sequence[str]
+
+
+def _prepare(request: Request, version: Version | None, files: Sequence[InputFile]) -> _Prepared:
+    options = request.options
+    warnings = (
+        []
+        if options.consumer
+        else [
+            f"warning: --{option} {as_typed(getattr(options, option))}: {text}"
+            for option, text in layout_warnings(RowLayout.of(vars(options)))
+        ]
+    )
+    try:
+        artifacts = read_artifacts(options, request.sources)
+        with output_errors(options):
+            check_free(request.folder, options.overwrite)
+            # Later, nobody could follow an advice on the first records: an append rejects what does not fit.
+            looked_at = [] if options.append and version else files
+            job, more = prepare(options, request.sources, looked_at, artifacts)
+            job = with_plan(job, files)
+    except StoreError as error:
+        raise error.as_user_error(str(error)) from None
+    return _Prepared(job, files, artifacts, [*warnings, *more, *warn_of_much_input(job)])
+
+
+def _begin(request: Request, version: Version | None, prepared: _Prepared, files: list[InputFile]) -> Plan | None:
+    """Begin an increment of some files, or find one that was begun. Returns None if the dataset is finished."""
+    options, folder = request.options, request.folder
+    job, warnings = prepared.job, [*prepared.warnings]
+    if options.append and version:
+        before = job_of(folder, version)
+        check_same(folder, before, with_clock(job, before, options))
+        job = with_plan(before, files)
+        if options.dedup != "none":
+            text = "new records are compared with each other, not with those that are there"
+            warnings.append(f"--dedup {options.dedup}: {text}")
+    elif files != prepared.files:
+        job = with_plan(job, files)
+    taken = {increment.id for build in builds(folder, version) for increment in build.increments}
+    begun = folder.begun() if options.append else begun_since_commit(folder, version)
+    begun = [id for id in begun if id not in taken]
+    plan = None if options.overwrite else find_begun(folder, begun, job, files, taken, options)
+    if plan is None:
+        if version and not (options.append or options.overwrite):
+            return None
+        plan = Plan(Folder(folder.output, increment_id(job, taken)), job, files)
+        if not (version or options.overwrite):
+            check_not_begun(folder, begun, plan, options)
+    if version and not options.append and (lost := left_out(version, files, options.output)):
+        warnings.append(lost)
+    for warning in warnings:
+        request.warn(warning)
+    store(prepared.artifacts, folder)
+    discard_unfinished(folder, [other for other in folder.begun() if other != plan.folder.increment])
+    begin(plan)
+    return plan
+
+
+def _run(request: Request, plan: Plan, version: Version | None) -> str:
+    """Run the job of an increment until it ends, or until it is submitted.
+
+    Args:
+        request: of this run.
+        plan: of the increment.
+        version: on which it is planned; None if there is none.
+
+    Returns:
+        `done`; `submitted`, if the job was written as a template of Dataflow, for others to run; `dry_run`, if the job
+        was only checked.
+
+    Raises:
+        InputError, UserError, Unavailable: as a worker raised it. Other errors are Beam's.
+    """
+    folder, job, runner = plan.folder, plan.job, request.runner
+    change = Change(version.number, "append" if request.options.append else "build") if version else Change()
+    beam_options = parse_beam_options(request)  # a runner may set what depends on the job
+    show_plan(job)
+    remove(folder.failures)  # of an earlier run
+    template = beam_options.view_as(GoogleCloudOptions).template_location
+    with (
+        held_to(folder.stored(msgspec.to_builtins(job))),
+        noticing_removal(folder),
+        TemporaryDirectory() if runner.has_our_workers else nullcontext() as reports,
+        runner.started(request, plan, beam_options, reports) as beam_runner,
+        stopping_all_processes() as handle_signals,
+        nullcontext() if template else ReportProgress(job, folder, reports),
+    ):
+        pipeline = beam.Pipeline(beam_runner, beam_options)
+        with failures_written_to(folder.failures), reports_written_to(reports):
+            build_graph(pipeline, plan, request.options, change)
+        _freeze_what_is_loaded()
+        gc.enable()
+        with raising_failures(folder.failures):
+            result: Any = pipeline.run()
+            if is_dry_run(beam_options):
+                show("a dry run: the job could be run")
+                return "dry_run"
+            if template:
+                show(f"the job is written to {template}, for others to run")
+                return "submitted"
+            continuing, cancel = runner.continuing(result), functools.partial(runner.cancel, beam_options, result)
+            handle_signals(None if continuing else cancel, continuing and f"{continuing} continues.")
+            logging.getLogger("apache_beam.runners.dataflow").setLevel(logging.INFO)  # the job's id and its progress
+            result.wait_until_finish()
+    return "done"
+
+
+@functools.cache
+def _freeze_what_is_loaded() -> None:
+    """Take what stays out of all collections. Later runs of this process would add the garbage of those before them."""
+    gc.freeze()
