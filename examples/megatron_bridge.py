@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--multiple", type=int, default=1)
     given = parser.parse_args()
     dataset = Dataset(given.dataset)
-    if dataset.packed or dataset.layout.shift_labels or not {"input_ids", "labels"} <= {*dataset.layout.columns}:
+    if dataset.layout.packed or dataset.layout.shift_labels or not {"input_ids", "labels"} <= {*dataset.layout.columns}:
         raise SystemExit(f"{given.dataset}: build it with input_ids and labels, without --packing and --shift_labels.")
     eos = load_tokenizer(dataset.tokenizer_folder).eos_token_id
     for number, shard in enumerate(dataset.readable()):

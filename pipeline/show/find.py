@@ -101,8 +101,9 @@ def _overview(dataset: Dataset) -> str:
         for outcome in ("dropped", "rejected")
         if (count := sum(records[outcome].values()))
     ]
-    shape = f"packed ({dataset.layout.packing})" if dataset.packed else "not packed"
-    limit = "" if dataset.max_length is None else f", at most {dataset.max_length:,} tokens each"
+    shape = f"packed ({dataset.layout.packing})" if dataset.layout.packed else "not packed"
+    longest = dataset.layout.max_length
+    limit = "" if longest is None else f", at most {longest:,} tokens each"
     share = manifest["trained_tokens"] / max(manifest["tokens"], 1)  # all increments may have failed
     return "; ".join([
         f"{rows}, {shape}{limit}", f"{manifest['tokens']:,} tokens, {share:.1%} trained on",
@@ -242,7 +243,7 @@ def _rows_from_record(dataset: Dataset, split: str, source: str, position: int) 
     for _, first, batch in dataset.rows(split, PROVENANCE_COLUMNS):
         columns: list[Any] = [batch.column(name) for name in PROVENANCE_COLUMNS]
         rows = np.arange(len(batch))
-        if dataset.packed:
+        if dataset.layout.packed:
             rows = np.repeat(rows, np.diff(columns[0].offsets))
             columns = [column.flatten() for column in columns]
         for row in dict.fromkeys(rows[_is_record(columns[0], columns[1], source, position)].tolist()):

@@ -67,7 +67,11 @@ def test_rows_in_tfrecord_alone_are_not_read_which_is_one_line(tmp_path):
 
 def test_options_layout_and_tokenizer_are_those_of_the_job(folder):
     dataset = Dataset(str(folder))
-    assert (dataset.options["validation_fraction"], dataset.packed, dataset.max_length) == (0.2, False, None)
+    assert (dataset.options["validation_fraction"], dataset.layout.packed, dataset.layout.max_length) == (
+        0.2,
+        False,
+        None,
+    )
     ids = dataset.row(0)["input_ids"]
     assert dataset.tokenizer.encode(dataset.tokenizer.decode(ids, skip_special_tokens=False)).ids == ids
 

@@ -30,14 +30,7 @@ _NO_ROWS = RowTable(
 
 
 class Sender:
-    """Collects the examples of a task, chunk by chunk, and writes them with its last chunk.
-
-    Args:
-        output: the folder of the dataset.
-        seed: of the buckets.
-        packing: of the rows, one of PACKINGS.
-        dedup: whether the index has digests.
-    """
+    """Collects the examples of a task, and writes them with its last chunk. Takes what SendExamples takes."""
 
     def __init__(self, *, output: str, seed: int, packing: str, dedup: bool):
         self._output = output

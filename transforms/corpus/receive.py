@@ -114,21 +114,16 @@ def _without_dropped(chunk: Labels, selected: pa.Table) -> Labels:
 
 
 class RowShuffler:
-    """Puts the rows of a chunk in a pseudo-random order, since packing puts them in that of their longest example.
-
-    Args:
-        seed: of the order.
-    """
+    """Puts the rows of a chunk in a pseudo-random order, since packing puts them in that of their longest example."""
 
     def __init__(self, *, seed: int):
         self._seed = seed
 
     def __call__(self, chunk: Rows) -> Rows:
-        return dataclasses.replace(chunk, train=self._shuffled(chunk, 0), validation=self._shuffled(chunk, 1))
+        train, validation = (self._shuffled(chunk, *each) for each in enumerate((chunk.train, chunk.validation)))
+        return dataclasses.replace(chunk, train=train, validation=validation)
 
-    def _shuffled(self, chunk: Rows, number: int) -> RowTable:
-        """Shuffle one of the tables of a chunk: 0 is train, 1 is validation."""
-        table = (chunk.train, chunk.validation)[number]
+    def _shuffled(self, chunk: Rows, number: int, table: RowTable) -> RowTable:
         rows = (chunk.chunk << 33) + (number << 32) + np.arange(len(table))
         return table.take(np.argsort(shuffle_keys(self._seed, chunk.task.number, rows)))
 

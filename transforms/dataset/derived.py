@@ -15,7 +15,7 @@ from transforms.base.errors import InputError
 from transforms.dataset.layout import FORMAT, Folder, derived_manifest
 from transforms.dataset.versions import Version, check_not_lost, named_versions, newest
 from transforms.report.card import dataset_card
-from transforms.report.page import write_report
+from transforms.report.page import report_of
 from transforms.report.rebuilding import stored_recipe
 from transforms.storage.files import exists, join, read_bytes
 from transforms.storage.writing import remove, remove_if_empty, write_atomically
@@ -53,13 +53,12 @@ def _derive(folder: Folder, version: Version, report: str) -> None:
     last: Version | None = version
     while last:
         version = last
-        manifest, contents = _derived_from(folder, version)
+        (manifest, contents), page = _derived_from(folder, version), None
         try:
-            write_report(folder, manifest, report)
+            page = report_of(folder, manifest) if report == "html" else None
         except InputError as error:
-            remove(folder.report)  # it is of an earlier version
             _LOGGER.warning("version %d is complete, and has no report: %s", version.number, error)
-        for url, content in contents.items():
+        for url, content in {folder.report: page, **contents}.items():
             if url == folder.manifest and version.number == 1:
                 _remove_earlier(folder)  # which the manifest that is there yet names
             if content is None:

@@ -101,16 +101,6 @@ class Dataset:
         """How the rows are laid out: columns, formats, packing."""
         return RowLayout.of(self.options)
 
-    @property
-    def packed(self) -> bool:
-        """Whether a row may hold several examples."""
-        return self.layout.packed
-
-    @property
-    def max_length(self) -> int | None:
-        """Tokens in a row at most; None for any number."""
-        return self.layout.max_length
-
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the job, from the files that are stored with the dataset; loaded when it is first used.

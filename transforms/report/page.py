@@ -27,7 +27,6 @@ from transforms.report.excerpts import read_excerpts
 from transforms.report.rebuilding import recipe_text
 from transforms.report.texts import contamination_text, mix_of_source, unread_events_text, unread_text
 from transforms.report.warnings import warnings
-from transforms.storage.writing import remove, write_atomically
 
 # The characters that are shown of a text that comes from the data; of details of records, fewer.
 _MOST_CHARACTERS = 40_000
@@ -45,23 +44,6 @@ _HISTOGRAMS = {
     "row_tokens": ("Length of rows", "rows", "tokens", "as they are in the shards"),
     "examples_per_row": ("Examples in rows", "rows", "examples", "by the examples that they hold"),
 }
-
-
-def write_report(folder: Folder, manifest: Mapping[str, Any], report: str) -> None:
-    """Write the report of a dataset whose shards have their final names, or remove one that is there.
-
-    Args:
-        folder: of the dataset.
-        manifest: its manifest.
-        report: one of REPORTS.
-
-    Raises:
-        StoreError: if the store fails.
-    """
-    if report == "html":
-        write_atomically(folder.report, report_of(folder, manifest))
-    else:
-        remove(folder.report)
 
 
 def report_of(folder: Folder, manifest: Mapping[str, Any]) -> bytes:

@@ -40,16 +40,7 @@ _TOKENS_IN_SHARD = 64 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class WriteConfig(WriteOptions):
-    """Where and how shards are written.
-
-    Args:
-        folder: of the dataset, at any url.
-        about: what each Parquet file says of the dataset, as JSON in its metadata.
-        tokenizer: the folder of the tokenizer, by which it is counted what trained spans end with; None not to count.
-
-    Raises:
-        ParameterError: if a value is not one of those.
-    """
+    """What WriteShards takes."""
 
     folder: String
     about: Mapping[str, Any] | None = None
@@ -57,12 +48,7 @@ class WriteConfig(WriteOptions):
 
 
 class ShardWriter:
-    """Writes the chunks of a task, one after the other, to a shard with a receipt; to several if they are very long.
-
-    Args:
-        folder: of the dataset.
-        options: as WriteConfig takes them.
-    """
+    """Writes the chunks of a task, one after the other, to a shard with a receipt; to several if they are very long."""
 
     def __init__(self, folder: str, **options: Any):
         self._options = WriteConfig(folder=folder, **options)
