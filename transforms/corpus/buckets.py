@@ -41,12 +41,7 @@ def bucket_count(tasks: int, shards: int | None, copies: int = 0) -> int:
 
 
 def shards_needed(tasks: int, copies: int) -> int:
-    """Return how many shards it takes that no two copies of a record are in one.
-
-    Args:
-        tasks: how many there are.
-        copies: how many a record has at most.
-    """
+    """Return how many shards it takes that no two copies of a record are in one. copies: of a record, at most."""
     return -(-tasks // _MOST_TASKS_IN_GROUP) * copies
 
 

@@ -34,15 +34,7 @@ def encode_table(table: pa.Table) -> bytes:
 
 
 def read_tables(output: str, ranges: Sequence[Range]) -> Iterator[pa.Table]:
-    """Read tables of encode_table from files, in order, some at once.
-
-    Args:
-        output: the folder of the dataset.
-        ranges: where each table is; any number.
-
-    Raises:
-        InputError: if a file is missing or damaged.
-    """
+    """Read tables of encode_table, in order, some at once. Raises InputError if a file is missing or damaged."""
     return in_threads(lambda *each: _read(output, *each), ranges)
 
 

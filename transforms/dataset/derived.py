@@ -79,15 +79,11 @@ def _remove_earlier(folder: Folder) -> None:
 
 
 def is_stale(folder: Folder, version: Version) -> bool:
-    """Return whether what is there is not derived from the newest version: a process was killed before it was.
-
-    Raises:
-        InputError: as for `check_not_lost`.
+    """Return whether what is there is not derived from the newest version: a process was killed before it was. Raises
+    InputError as check_not_lost does.
     """
-    is_stale = any(True for _ in outdated(folder, version))
-    if is_stale:
-        check_not_lost(folder, version)
-    return is_stale
+    check_not_lost(folder, version)
+    return any(True for _ in outdated(folder, version))
 
 
 def outdated(folder: Folder, version: Version) -> Iterator[tuple[str, bool]]:

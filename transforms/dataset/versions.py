@@ -2,7 +2,8 @@
 
 Who creates the file has committed. Who comes second finds it there: with the same increment it is done, with another
 one it fails. So the versions decide, not the lock of the folder, which not each store has. To open a dataset is one
-listing and one read. Each version has the sha256 of the one before, so that no other history fits.
+listing and one read. Each version has the sha256 of the one before, so that no other history fits. All that reads a
+version raises what `newest` raises.
 """
 
 from __future__ import annotations
@@ -180,12 +181,7 @@ def newest(folder: Folder) -> Version | None:
 
 
 def read_version(folder: Folder, number: int) -> Version:
-    """Return a version.
-
-    Raises:
-        UserError: if it is not there, or another version of Chatmill wrote it.
-        InputError, StoreError: as for `newest`.
-    """
+    """Return a version. Raises UserError if it is not there, or another version of Chatmill wrote it."""
     if version := _read(folder, number):
         return version
     if not (found := numbers(folder)):
@@ -211,15 +207,10 @@ def check_not_lost(folder: Folder, version: Version) -> None:
 
 
 def history(folder: Folder, version: Version | None) -> Iterator[Version]:
-    """Yield the versions that are there, the newest first, each of which follows the next one.
-
-    Args:
-        folder: of the dataset.
-        version: the newest one.
+    """Yield the versions that are there, each of which follows the next one. version: the newest one.
 
     Raises:
         InputError: if one of them is damaged, was changed, or is missing.
-        UserError, StoreError: as for `newest`.
     """
     if version:
         check_not_lost(folder, version)
@@ -235,31 +226,14 @@ def history(folder: Folder, version: Version | None) -> Iterator[Version]:
 
 
 def builds(folder: Folder, version: Version | None) -> Iterator[Version]:
-    """Yield the newest version of each build, the newest first. It has the increments of all appends to the build.
-
-    Args:
-        folder: of the dataset.
-        version: the newest one.
-
-    Raises:
-        UserError, InputError, StoreError: as for `newest`.
-    """
+    """Yield the newest version of each build, with the increments of all appends to it. version: the newest one."""
     while version:
         yield version
         version = _read(folder, version.increments[0].version - 1)
 
 
 def named_versions(folder: Folder, last: Version, most: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """Yield the newest versions, each with its shards, the newest first.
-
-    Args:
-        folder: of the dataset.
-        last: the newest of them.
-        most: how many, at most.
-
-    Raises:
-        UserError, InputError, StoreError: as for `newest`.
-    """
+    """Yield the newest versions, each with its shards. last: the newest of them. most: how many, at most."""
     named = [number for number in numbers(folder) if number <= last.number][-most:]
     for build in builds(folder, last):
         while named and named[-1] >= build.increments[0].version:
@@ -283,7 +257,6 @@ def commit(folder: Folder, change: Change, increment: Increment, sums: Sums, job
 
     Raises:
         CommittedMeanwhile: if another commit was made meanwhile. What this one is to add must be planned again.
-        UserError, InputError, StoreError: as for `newest`.
     """
     base, kind = change.base, change.kind
     while True:
@@ -323,7 +296,7 @@ def _url(folder: Folder, number: int) -> str:
 
 
 def _read(folder: Folder, number: int) -> Version | None:
-    """Read a version; None if it is not there. Raises what `newest` raises."""
+    """Read a version; None if it is not there."""
     url = _url(folder, number)
     try:
         with disk_errors(url, "read"):

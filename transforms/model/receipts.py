@@ -90,23 +90,12 @@ _decode = msgspec.json.Decoder(Receipt).decode
 
 
 def work_of(output: str, increment: str) -> str:
-    """Return the url of the folder with the job, the plan and the receipts of an increment, until it is committed.
-
-    Args:
-        output: the folder of the dataset.
-        increment: its id.
-    """
+    """Return the url of the folder with the job, the plan and the receipts of an increment, until it is committed."""
     return join(output, "_chatmill", "building", increment)
 
 
 def name_of(what: str, increment: str, task: int, shard: int = 0) -> str:
-    """Return the name of a file of an increment, without its suffix, such as train-0123456789abcdef-000007-000.
-
-    Args:
-        what: train, validation or records.
-        increment: the id of the increment.
-        task, shard: that the file is of.
-    """
+    """Return the name of a file of an increment, without its suffix, such as train-0123456789abcdef-000007-000."""
     return f"{what}-{increment}-{task:06d}-{shard:03d}"
 
 
@@ -148,16 +137,13 @@ def read_receipt(url: str, increment: str) -> Receipt:
 
 
 def read_receipts(folder: str, task: int, shards: int, increment: str) -> list[Receipt]:
-    """Read the receipts of a task.
+    """Read the receipts of a task: of all its shards; none if there are more, so that the task has to be processed.
 
     Args:
         folder: of the receipts.
         task: its number.
         shards: how many receipts of it there are.
         increment: the id of the increment that they belong to.
-
-    Returns:
-        The receipts of all its shards; none if there are more shards, so that the task has to be processed.
 
     Raises:
         ValueError: if one is damaged, belongs to another increment, or is not of this task and shard.

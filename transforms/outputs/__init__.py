@@ -83,25 +83,14 @@ def output_folders() -> tuple[str, ...]:
 
 
 def loading_code(folder: str, shards: Sequence[ShardEntry]) -> str:
-    """Return the Python code that loads a dataset: in a format that `datasets` reads, if it has one.
-
-    Args:
-        folder: the folder of the dataset.
-        shards: the manifest's entries of all its shards.
-    """
+    """Return the Python code that loads a dataset of some shards: in a format that `datasets` reads, if it has one."""
     name = most_readable(shard["format"] for shard in shards)
     return output_format(name).loading_code(folder, [shard for shard in shards if shard["format"] == name])
 
 
 def datasets_files(shards: Sequence[ShardEntry]) -> dict[str, list[str]]:
-    """Return the globs of the files that `datasets` reads, relative to the dataset's folder, for each split.
-
-    Args:
-        shards: the manifest's entries of all shards of the dataset.
-
-    Returns:
-        By the name of each split, a glob for each increment, in the order of the shards; none if no format of the
-        dataset can be read by `datasets`.
+    """Return the globs of the files that `datasets` reads, by the name of their split: one for each increment, in the
+    order of the shards, relative to the dataset's folder; none if it reads no format of the dataset.
     """
     name = most_readable(shard["format"] for shard in shards)
     format = output_format(name)

@@ -63,18 +63,9 @@ class Excerpt:
 
 
 def read_excerpts(folder: Folder, manifest: Mapping[str, Any]) -> list[Excerpt]:
-    """Read ten rows, or all if there are fewer, from the beginnings of up to ten shards.
+    """Read ten rows of a dataset, or all if there are fewer, from the beginnings of up to ten shards, in their order.
 
-    Args:
-        folder: of the dataset.
-        manifest: its manifest.
-
-    Returns:
-        The excerpts, in the order of the shards; none if there are no rows in Parquet, or they have no ids.
-
-    Raises:
-        InputError: if a shard or the stored tokenizer is missing or damaged.
-        StoreError: if the store fails.
+    There are none if there are no rows in Parquet, or they have no ids. Raises what report_of raises.
     """
     layout = RowLayout.of(manifest["job"]["options"])
     shards = [shard for shard in manifest["shards"] if shard["format"] == READ_FORMAT and shard["rows"]]

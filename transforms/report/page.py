@@ -47,14 +47,7 @@ _HISTOGRAMS = {
 
 
 def report_of(folder: Folder, manifest: Mapping[str, Any]) -> bytes:
-    """Make the report of a dataset whose shards have their final names; the same dataset gives the same bytes.
-
-    Args:
-        folder: of the dataset.
-        manifest: its manifest.
-
-    Returns:
-        An HTML page, in UTF-8.
+    """Make the report of a dataset: an HTML page, in UTF-8. The same dataset gives the same bytes.
 
     Raises:
         InputError: if a shard or the stored tokenizer is missing or damaged.

@@ -13,12 +13,7 @@ _MOST_OF_A_NAME = 80
 
 
 def described_source(manifest: Mapping[str, Any], number: int) -> dict[str, str]:
-    """Return what a table shows of a source of a manifest, by the title of each column.
-
-    Args:
-        manifest: of the dataset.
-        number: of the source.
-    """
+    """Return what a table shows of a source of a manifest, by its number: of each column the title and the text."""
     source = manifest["sources"][number]
     counts = {
         "read": source["records"]["read"],
@@ -32,12 +27,7 @@ def described_source(manifest: Mapping[str, Any], number: int) -> dict[str, str]
 
 
 def mix_of_source(manifest: Mapping[str, Any], number: int) -> dict[str, str]:
-    """Return what was asked of a source and what came out, by the titles of columns; empty if there is no mix.
-
-    Args:
-        manifest: of the dataset.
-        number: of the source.
-    """
+    """Return what was asked of a source and what came out, by the titles of columns; empty if there is no mix."""
     job = manifest["job"]
     of_sources = [(source["name"], source.get("options", {})) for source in job.get("sources", ())]
     mix = mix_of(job.get("options", {}), of_sources)  # None of a custom pipeline
@@ -67,11 +57,7 @@ def unread_text(manifest: Mapping[str, Any], most: int = 4) -> str:
 
 
 def contamination_text(manifest: Mapping[str, Any]) -> str:
-    """Describe what records were compared with evaluation sets, and what was found; empty if they were not.
-
-    Args:
-        manifest: of the dataset.
-    """
+    """Describe what records were compared with evaluation sets, and what was found; empty if they were not."""
     job = manifest["job"]
     if not (evaluations := job.get("evaluations")):
         return ""

@@ -50,11 +50,7 @@ PROVENANCE_COLUMNS = ("origin_file", "origin_position")
 
 
 def default_columns(packed: bool) -> tuple[str, ...]:
-    """Return the columns that are written unless others are chosen.
-
-    Args:
-        packed: whether a row may hold several examples.
-    """
+    """Return the columns that are written unless others are chosen. packed: whether a row may hold several examples."""
     return ("input_ids", "labels", "seq_lengths") if packed else ("input_ids", "labels")
 
 
@@ -76,14 +72,5 @@ def check_kept_columns(kept: Sequence[str], columns: Sequence[str] | None = None
 
 
 def column_of(table: RowTable, name: str) -> Column:
-    """Return a column of a table of rows.
-
-    Args:
-        table: the rows.
-        name: one of OUTPUT_COLUMNS.
-
-    Returns:
-        The values of all rows, shape (values,), in the type in which they are written; and the offsets of the rows in
-        them, int64, shape (rows + 1,).
-    """
+    """Return a column of a table of rows. name: one of OUTPUT_COLUMNS."""
     return _COLUMNS[name](table)

@@ -114,13 +114,7 @@ PACKINGS = ("none", *_PACKINGS)
 
 
 def pack_segments(name: str, lengths: np.ndarray, capacity: int) -> Packed:
-    """Pack segments.
-
-    Args:
-        name: one of PACKINGS but `none`.
-        lengths: int64, shape (segments,): tokens of each segment.
-        capacity: tokens of a row.
-    """
+    """Pack segments by their lengths, as pack_bfd does. name: one of PACKINGS but `none`."""
     return _PACKINGS[name][0](lengths, capacity)
 
 

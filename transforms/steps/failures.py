@@ -101,13 +101,8 @@ def _write(folder: str, error: Exception) -> None:
 
 
 def last_failure(folder: str) -> Exception | None:
-    """Read the failure that was written last, which is the one that a runner with retries gave up on.
-
-    Args:
-        folder: the folder of failures of a run that failed.
-
-    Returns:
-        The same kind of error, with the same message; None if there is none, or the folder cannot be read.
+    """Return the error that was written last to a folder, which is the one that a runner with retries gave up on; None
+    if there is none, or the folder cannot be read.
     """
     with suppress(Exception):  # the runner's own error is raised then
         if names := names_below(folder):
