@@ -14,7 +14,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-import msgspec
 from apache_beam.options.pipeline_options import GoogleCloudOptions
 
 from pipeline.append import left_out, select_new
@@ -40,7 +39,6 @@ from pipeline.runners import parse_beam_options
 from pipeline.runners.runner import is_dry_run
 from pipeline.stopping import stopping_all_processes
 from transforms.base.errors import StoreError
-from transforms.base.held import held_to
 from transforms.dataset.derived import finish_commit
 from transforms.dataset.layout import Folder, check_free
 from transforms.dataset.versions import Change, Version, builds, newest
@@ -195,7 +193,6 @@ def _run(request: Request, plan: Plan, version: Version | None) -> str:
     remove(folder.failures)  # of an earlier run
     template = beam_options.view_as(GoogleCloudOptions).template_location
     with (
-        held_to(folder.stored(msgspec.to_builtins(job))),
         noticing_removal(folder),
         TemporaryDirectory() if runner.has_our_workers else nullcontext() as reports,
         runner.started(request, plan, beam_options, reports) as beam_runner,

@@ -271,7 +271,7 @@ def test_tokenizer_that_is_replaced_after_the_job_was_planned_is_refused(build, 
     monkeypatch.setattr(os, "replace", replace_and_change_the_tokenizer)
     ended = build(*SMALL_JOB, f"--output={output}", "--direct_num_workers=2")
     stored = stored_tokenizer(output) / "tokenizer.json"
-    message = f"chatmill: {stored.parent}: the tokenizer was changed during the build. Run the same command again.\n"
+    message = f"chatmill: {stored.parent}: the tokenizer was changed since it was stored. Run the same command again.\n"
     assert ended.code == 2 and ended.err.endswith(message), ended.err  # after the progress, on a busy machine
     assert not (output / "manifest.json").exists()
     monkeypatch.undo()

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from transforms.base.errors import ParameterError, StoreError, UserError
-from transforms.base.held import check_held
 from transforms.base.once import once
+from transforms.base.stored import check_unchanged
 from transforms.storage.files import read_bytes
 
 # What it makes of a record: a record, a text, several of them, or None to drop it.
@@ -29,13 +29,13 @@ def load_formatter(name: str) -> Formatter:
 
     Raises:
         ParameterError: if it cannot be loaded.
-        UserError: if its file is not the one that was planned, see held_to. Nothing of it is run then.
+        UserError: if its file is not the one that a build stored there. Nothing of it is run then.
     """
     module, _, function = name.rpartition(":")
     try:
         source = read_bytes(module) if module.endswith(".py") else None
         if source is not None:
-            check_held("formatter", module, hashlib.sha256(source).hexdigest())
+            check_unchanged("formatter", module, hashlib.sha256(source).hexdigest())
         names = vars(_load_module(module, source))
     except (StoreError, UserError):
         raise

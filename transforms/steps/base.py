@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import apache_beam as beam
 from apache_beam.transforms.display import DisplayDataItem
 
-from transforms.base.held import Hold
 from transforms.model.chunks import Chunks
 from transforms.steps.failures import FailureWriter
 from transforms.steps.metrics import seconds_recorder
@@ -88,14 +87,12 @@ class _StepFunction:
 
     def __init__(self, make: Callable[[], Callable[[Any], Any]]):
         self._make = make
-        self._hold = Hold()
         self._function: Callable[[Any], Any] | None = None
 
     def __call__(self, batch: Any) -> Any:
-        with self._hold.holding():  # some functions load it when they need it
-            if self._function is None:
-                self._function = self._make()
-            return self._function(batch)
+        if self._function is None:
+            self._function = self._make()
+        return self._function(batch)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_function": None}

@@ -10,9 +10,9 @@ from itertools import accumulate
 
 import msgspec
 
-from transforms.base.held import check_held
 from transforms.base.once import once
 from transforms.base.options import PositiveInt, String, check_choice, checked
+from transforms.base.stored import check_unchanged
 from transforms.contamination.config import CONTAMINATED
 from transforms.contamination.index import EvaluationIndex, Match
 from transforms.contamination.texts import compared_texts, decode_evaluations
@@ -36,11 +36,11 @@ def load_index(url: str, words: int) -> EvaluationIndex:
         words: the number of words of a run.
 
     Raises:
-        UserError: if the file is not the one that was planned.
+        UserError: if the file is not the one that was stored.
         FileNotFoundError, StoreError: if it cannot be read.
     """
     content = read_bytes(url)
-    check_held("file of evaluation sets", url, hashlib.sha256(content).hexdigest())
+    check_unchanged("file of evaluation sets", url, hashlib.sha256(content).hexdigest())
     return EvaluationIndex(decode_evaluations(content), words)
 
 

@@ -18,8 +18,8 @@ import msgspec
 
 from transforms.base.deferred import defer_init
 from transforms.base.errors import InputError, StoreError, UserError
-from transforms.base.held import check_held
 from transforms.base.once import once_per_version
+from transforms.base.stored import check_unchanged
 from transforms.storage.files import file_system
 from transforms.storage.walking import versions_below
 from transforms.tokens.tokenizer_files import TOKENIZER_JSON, fingerprint, read_tokenizer_folder
@@ -39,6 +39,7 @@ _OTHERS_WITH_ADDED_TOKENS = ("added_tokens.json", "special_tokens_map.json")
 _MOST_SHOWN = 200  # characters of an error
 
 
+@once_per_version(versions_below)
 def load_tokenizer(folder: str) -> Any:
     """Load the tokenizer of a folder with transformers, once for each process and content of its files.
 
@@ -50,11 +51,16 @@ def load_tokenizer(folder: str) -> Any:
 
     Raises:
         StoreError: if the store of the folder fails.
-        UserError: if the files are not those that were planned, see held_to.
+        UserError: if the files are not those that a build stored there.
         Exception: what transformers raises if the files are not those of a tokenizer.
     """
-    tokenizer, content = _load(folder)
-    check_held("tokenizer", folder, content)
+    files = read_tokenizer_folder(folder)
+    content = fingerprint(files)
+    check_unchanged("tokenizer", folder, content)  # before what cannot be loaded
+    tokenizer = _LOADED.get(content)
+    if tokenizer is None:
+        with _local_folder(folder, files) as local:
+            tokenizer = _LOADED[content] = _from_pretrained(local, files)
     return tokenizer
 
 
@@ -84,19 +90,6 @@ def loaded_tokenizer(folder: str) -> Any | None:
         StoreError: if the store of the folder fails.
     """
     return _LOADED.get(fingerprint(read_tokenizer_folder(folder)))
-
-
-@once_per_version(versions_below)
-def _load(folder: str) -> tuple[Any, str]:
-    """The tokenizer of a folder, and the fingerprint of its files."""
-    files = read_tokenizer_folder(folder)
-    content = fingerprint(files)
-    check_held("tokenizer", folder, content)  # before what cannot be loaded
-    tokenizer = _LOADED.get(content)
-    if tokenizer is None:
-        with _local_folder(folder, files) as local:
-            tokenizer = _LOADED[content] = _from_pretrained(local, files)
-    return tokenizer, content
 
 
 def _from_pretrained(folder: str, files: Mapping[str, bytes]) -> Any:
