@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib.util
 import json
 import logging
 import os
@@ -108,8 +109,7 @@ def run_command(command: Callable[[], int], advice: str = "") -> int:
 
     Returns:
         The exit code: that of the command; 2 after a user error, 3 if another run committed first, 1 after any other,
-        130 after Ctrl-C, 143 after
-        SIGTERM, 141 if nobody reads the output to its end.
+        130 after Ctrl-C, 143 after SIGTERM, 141 if nobody reads the output to its end.
     """
     quiet_libraries()
     gc.disable()  # imports and loading create many objects that stay; scanning them costs most of a second
@@ -122,25 +122,30 @@ def run_command(command: Callable[[], int], advice: str = "") -> int:
     except (InputError, StoreError, Unavailable) as error:
         print(f"chatmill: {error_text(error)}", file=sys.stderr)
         return 3 if isinstance(error, CommittedMeanwhile) else 1
-    except ModuleNotFoundError as error:
-        print(
-            f"chatmill: the Python package {error.name} is not installed for {sys.executable}. "
-            "./run_local.sh in Chatmill's repository installs all packages that it needs.",
-            file=sys.stderr,
-        )
-        return 2
     except KeyboardInterrupt as stop:
         print(f"chatmill: stopped. {advice}".rstrip(), file=sys.stderr)
         return 143 if isinstance(stop, Terminated) else 130
     except BrokenPipeError:  # the reader of the output, such as head, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except Exception:  # a defect of ours or of a library, whose traceback is needed
-        traceback.print_exc()
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and _is_not_installed(error):
+            print(
+                f"chatmill: the Python package {error.name} is not installed for {sys.executable}. "
+                "./run_local.sh in Chatmill's repository installs all packages that it needs.",
+                file=sys.stderr,
+            )
+            return 2
+        traceback.print_exc()  # a defect of ours or of a library
         print(f"chatmill: unexpected error; the traceback is above. {advice}".rstrip(), file=sys.stderr)
         return 1
     finally:
         gc.enable()
+
+
+def _is_not_installed(error: ModuleNotFoundError) -> bool:
+    """Whether a package is missing: others may lack a module, which is a defect."""
+    return importlib.util.find_spec((error.name or "").partition(".")[0] or "pipeline") is None
 
 
 class Terminated(KeyboardInterrupt):

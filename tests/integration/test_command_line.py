@@ -302,3 +302,18 @@ def test_an_error_in_the_options_is_in_the_result_too(build):
     ended = build(*with_options("o", packing="bfd"), "--json")
     assert (ended.code, ended.err) == (2, f"chatmill: {message}\n")
     assert json.loads(ended.out) == {"status": "failed", "error": message}
+
+
+@pytest.mark.parametrize(
+    ("missing", "code", "problem"),
+    [
+        ("psutil", 2, "chatmill: the Python package psutil is not installed for "),
+        ("rich.filesize", 1, "chatmill: unexpected error; the traceback is above. "),
+    ],
+)
+def test_a_package_that_is_missing_is_named_and_one_that_lacks_a_module_is_a_defect(tmp_path, missing, code, problem):
+    program = f"import sys; sys.modules[{missing!r}] = None; from pipeline import main; sys.exit(main(sys.argv[1:]))"
+    options = [f"--{name}={value}" for name, value in {"input": CHATS, "tokenizer": TOKENIZER}.items()]
+    command = [sys.executable, "-c", program, *options, f"--output={tmp_path}/out"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == code and ended.stderr.splitlines()[-1].startswith(problem), ended.stderr
