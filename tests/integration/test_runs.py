@@ -410,7 +410,9 @@ def test_a_template_that_prints_the_date_prints_the_same_in_a_resumed_run(build,
     another = "--now=2020-02-29T01:02:03"
     refused = build(*options, another)
     assert (refused.code, f"now was {now} and is 2020-02-29T01:02:03" in refused.err) == (2, True), refused.err
-    assert build(*options, "--max_reject_fraction=1").code == 0
+    refused = build(*options, another, "--append")
+    assert (refused.code, f"now was {now} and is 2020-02-29T01:02:03" in refused.err) == (2, True), refused.err
+    assert build(*options, "--max_reject_fraction=1", "--append").code == 0
     assert manifest_of(tmp_path / "out")["job"]["now"] == now
     new = write_jsonl(tmp_path / "new.jsonl", [{"text": "one"}])
     refused = build(*options, f"--input={new}", another, "--append")
