@@ -301,3 +301,18 @@ def test_the_recipe_of_a_dataset_that_grew_is_that_of_its_first_build(corpus, tm
         "input": [f"{corpus}/shared.jsonl"], "max_length": 64, "packing": "bfd", "keep_columns": ["a"],
         "now": "2026-01-02T00:00:00", "tokenizer": f"./_chatmill/tokenizers/{tokenizer}",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"), [((9, 1), (90, 0), 0.1), ((99, 0), (9, 1), None), ((9, 0), (7, 4), 0.2)]
+)
+def test_the_recipe_of_a_dataset_that_grew_allows_the_rejects_of_the_first_build_and_of_all(
+    build, tmp_path, first, second, expected
+):
+    options = [f"--input={tmp_path}/in", f"--output={tmp_path}/out", f"--tokenizer={TOKENIZER}", "--append"]
+    (tmp_path / "in").mkdir()
+    for name, (good, bad) in (("a", first), ("b", second)):
+        write_jsonl(tmp_path / "in" / f"{name}.jsonl", [{"text": "one"}] * good + [{"messages": "?"}] * bad)
+        assert build(*options, "--max_reject_fraction=1").code == 0
+    assert yaml.safe_load((tmp_path / "out" / "recipe.yaml").read_text()).get("max_reject_fraction") == expected
+    assert f"max_reject_fraction: {expected}\n" in (tmp_path / "out" / "README.md").read_text() or expected is None

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import msgspec
 
 from transforms.base.errors import CommittedMeanwhile, InputError, UserError
+from transforms.dataset.budgets import Budgets
 from transforms.dataset.description import Description
 from transforms.dataset.layout import FORMAT, SPLITS, Folder, check_format, increment_of, is_increment
 from transforms.inputs.listing import InputFile
@@ -139,8 +140,23 @@ class Version(msgspec.Struct, frozen=True, omit_defaults=True):
                 | {"shards": shards_of_stem[_without_kind(file.path)]}
                 for file in self.files("records/")
             ],
-            "job": self.job,
+            "job": self._job_with_budget(),
         }
+
+    def _job_with_budget(self) -> dict[str, Any]:
+        """The job, whose recipe allows as many rejects as there are.
+
+        Of the first build, whose inputs it names; and of all, since these may be a folder that grew.
+        """
+        records = [counts.records for counts in (self.increments[0].counts, self.total.totals())]
+        counts = [(each.read, sum(each.rejected.values())) for each in records]
+        needed = [
+            -(-1000 * rejected // read) / 1000
+            for read, rejected in counts
+            if rejected > Budgets.max_reject_fraction * read
+        ]
+        recipe = self.job.get("recipe")
+        return self.job | {"recipe": recipe | {"max_reject_fraction": max(needed)}} if recipe and needed else self.job
 
 
 def _without_kind(path: str) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 
 import yaml
 
-from transforms.dataset.budgets import Budgets
 from transforms.dataset.layout import Folder
 
 
@@ -33,9 +32,6 @@ def recipe_text(manifest: Mapping[str, Any], changes: Mapping[str, Any] | None =
     if not recipe:
         return None
     recipe = recipe | dict(changes or {})
-    read, rejected = manifest["records"]["read"], sum(manifest["records"]["rejected"].values())
-    if rejected > Budgets.max_reject_fraction * read:
-        recipe["max_reject_fraction"] = -(-1000 * rejected // read) / 1000
     about = ""
     if manifest["increments"] > 1:
         about = "# Of the first build. What was appended later has the same options, and other inputs.\n"
