@@ -7,10 +7,11 @@ the site as they do in the sources. The tool is Sphinx, because mkdocs 1.x is no
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 _ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(_ROOT))
@@ -95,6 +96,9 @@ myst_substitutions = {
     "errors": _sections(_errors),
     "values": _sections([name for name in _names if name not in {*_steps, *_functions, *_errors}]),
 }
+# The types of fields are shown without how their values are checked.
+for _class in transforms.RenderConfig.__mro__[:-1]:
+    _class.__annotations__ = {name: get_type_hints(_class)[name] for name in inspect.get_annotations(_class)}
 
 
 # Files outside docs/ are pages too. The navigation is not in the pages, where a code host would show it as text.

@@ -14,6 +14,7 @@ from transforms.base.options import (
     Names,
     String,
     check_sources,
+    check_type,
     json_object,
     one_of,
     option,
@@ -151,11 +152,15 @@ class RenderConfig(RenderOptions):
         """Those of PARTS that are trained on; None if the parts of turns need not be known."""
         return self.train_parts or (PARTS if self.part_columns else None)
 
-    def check_sources(self, sources: Sequence[Mapping[str, Any]]) -> None:
-        """Check what is different for each source. Raises ParameterError.
 
-        Args:
-            sources: for each source the fields that have another value; all but tokenizer and engine.
-        """
-        names = [field.name for field in fields(self) if field.name not in ("tokenizer", "engine")]
-        check_sources(self, sources, names)
+def check_rendering(config: RenderConfig, sources: Sequence[Mapping[str, Any]]) -> None:
+    """Check how the conversations of each source are rendered. Raises ParameterError.
+
+    Args:
+        config: of all sources.
+        sources: for each source the fields that have another value; all but tokenizer and engine.
+    """
+    check_type("config", config, RenderConfig)
+    check_sources(
+        config, sources, [field.name for field in fields(config) if field.name not in ("tokenizer", "engine")]
+    )

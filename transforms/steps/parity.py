@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from transforms.base.errors import RecordError
-from transforms.base.options import check_choice, check_type, values_of
-from transforms.chat.config import PARITIES, ParityOptions, RenderConfig
+from transforms.base.options import check_choice, values_of
+from transforms.chat.config import PARITIES, ParityOptions, RenderConfig, check_rendering
 from transforms.chat.fast.fast_template import FastTemplate
 from transforms.chat.fast.identity import NotFollowed
 from transforms.chat.parity.compiled_beginnings import ComparisonCache, CompiledBeginnings, NotCompiled
@@ -258,8 +258,7 @@ class CheckParity(Step):
     input, output = Texts, Texts
 
     def __init__(self, config: RenderConfig, *, sources: Sequence[Mapping[str, Any]] = (), **options: Any):
-        check_type("config", config, RenderConfig)
-        config.check_sources(sources)  # here, not on a worker
+        check_rendering(config, sources)  # here, not on a worker
         options = values_of(ParityOptions, ParityOptions(**options))
         super().__init__(_parity_checker, sources, config=config, **options)
 

@@ -11,8 +11,7 @@ import msgspec
 import numpy as np
 
 from transforms.base.errors import RecordError
-from transforms.base.options import check_type
-from transforms.chat.config import RenderConfig
+from transforms.chat.config import RenderConfig, check_rendering
 from transforms.chat.fast.fast_template import FastTemplate
 from transforms.chat.fast.identity import NotFollowed
 from transforms.chat.rendering.adapting import adapted
@@ -382,8 +381,7 @@ class ApplyChatTemplate(Step):
     input, output = Examples, Texts
 
     def __init__(self, config: RenderConfig, *, sources: Sequence[Mapping[str, Any]] = ()):
-        check_type("config", config, RenderConfig)
-        config.check_sources(sources)  # here, not on a worker
+        check_rendering(config, sources)  # here, not on a worker
         super().__init__(_renderer, sources, config=config)
 
 
