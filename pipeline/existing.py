@@ -11,11 +11,12 @@ import msgspec
 from pipeline.cli.console import show
 from pipeline.config import Options
 from pipeline.job import Job, Request, differences, job_of, job_sources, mix_of, read_job, with_options
-from pipeline.recipe import Source, is_on_hub
+from pipeline.recipe import Source
 from transforms.base.errors import ParameterError, StoreError, UserError
 from transforms.dataset.derived import finish_commit, is_stale
 from transforms.dataset.layout import Folder, check_format, check_free, check_no_links, is_alive, last_written
 from transforms.dataset.versions import Version, newest
+from transforms.inputs.hub.names import hub_name
 from transforms.inputs.listing import InputFile
 from transforms.inputs.plan_file import decode_plan
 from transforms.storage.files import exists, read_bytes
@@ -121,7 +122,7 @@ def begun_from_hub(folder: Folder, sources: Sequence[Source]) -> dict[int, list[
             return {
                 number: [file for file in planned if file.source == number]
                 for number, inputs in enumerate(given)
-                if is_on_hub(inputs)
+                if all(map(hub_name, inputs))
             }
     return {}
 

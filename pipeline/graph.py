@@ -12,8 +12,7 @@ import apache_beam as beam
 from pipeline.config import Options
 from pipeline.job import Job
 from pipeline.plan import Plan
-from pipeline.recipe import options_for
-from transforms.base.options import values_of
+from transforms.base.options import field_types, values_of
 from transforms.chat.config import ParityOptions, RenderConfig, RenderOptions, TokenizeOptions
 from transforms.corpus.buckets import unshuffled, with_buckets
 from transforms.corpus.index import SendExamples
@@ -186,8 +185,8 @@ def _options_of_sources(job: Job, folder: Folder) -> tuple[list[dict[str, Any]],
         own = dict(source.options)
         if "formatter" in own:
             own["formatter"] = folder.stored_formatter(own["formatter"], source.formatter)
-        parsing.append(options_for(ParseOptions, own))
-        rendering.append(options_for(RenderOptions, own))
+        parsing.append({name: own[name] for name in own if name in field_types(ParseOptions)})
+        rendering.append({name: own[name] for name in own if name in field_types(RenderOptions)})
     return parsing if any(parsing) else [], rendering if any(rendering) else []
 
 

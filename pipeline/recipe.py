@@ -7,7 +7,7 @@ import itertools
 import os
 import posixpath
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -17,10 +17,10 @@ import yaml
 from pipeline.cli.console import as_typed, error_text, parameter_text, shortened
 from pipeline.config import Options, check_options, option_name, read_value
 from transforms.base.errors import ParameterError, StoreError, UserError
-from transforms.base.options import Flag, Values, check_match, field_types, options_in, read_text
+from transforms.base.options import Flag, Values, field_types, options_in, that
 from transforms.base.phrases import did_you_mean
 from transforms.dataset.layout import PARTS, Folder
-from transforms.inputs.hub.names import hub_name, in_full
+from transforms.inputs.hub.names import in_full
 from transforms.inputs.hub.repository import Commits
 from transforms.inputs.listing import Accepts, InputFile, files_of_sources, list_arriving, list_inputs, shared_files
 from transforms.storage.files import check_reachable, exists, join, kind_of, read_bytes
@@ -32,22 +32,15 @@ _PATHS = ("tokenizer", "chat_template", "output")
 # The options that a source may have of its own.
 SOURCE_OPTIONS = ("input", *(field.name for field in options_in(Options) if field.metadata["of_source"]))
 # Keys of Axolotl's `datasets:`, and what to write here.
+_COLUMNS = ("messages", "system", "tools", "instruction", "input", "output")
 _AXOLOTL = {
-    "path": "input",
-    "data_files": "input",
+    **dict.fromkeys(("path", "data_files"), "input"),
+    **dict.fromkeys(("message_property_mappings", "message_field_role", "message_field_content"), "message_fields"),
+    **{f"field_{column}": f"columns: {{{column}: YOURS}}" for column in _COLUMNS},
+    "field": "columns: {text: YOURS}",
+    "message_field_training": "train_field",
     "ds_type": "input_format",
     "type": "schema",
-    "field": "columns: {text: YOURS}",
-    "field_messages": "columns: {messages: YOURS}",
-    "field_system": "columns: {system: YOURS}",
-    "field_tools": "columns: {tools: YOURS}",
-    "field_instruction": "columns: {instruction: YOURS}",
-    "field_input": "columns: {input: YOURS}",
-    "field_output": "columns: {output: YOURS}",
-    "message_property_mappings": "message_fields",
-    "message_field_role": "message_fields",
-    "message_field_content": "message_fields",
-    "message_field_training": "train_field",
     "roles_to_train": "loss_on",
     "train_on_inputs": "loss_on: all",
     "chat_template": "--chat_template, for all sources",
@@ -55,7 +48,7 @@ _AXOLOTL = {
 _MAY_REPEAT = "may_repeat"
 _Name = Annotated[
     str,
-    Values("a name of letters, digits, spaces and . : + - _", None, read_text, check=check_match(r"\w[\w .:+-]*")),
+    Values("a name of letters, digits, spaces and . : + - _", check=that(re.compile(r"\w[\w .:+-]*").fullmatch)),
 ]
 
 
@@ -72,7 +65,7 @@ def read_recipe(url: str) -> tuple[dict[str, Any], list[str]]:
         UserError: if the file cannot be read, or an option has a wrong value.
         Unavailable: if its store does not answer.
     """
-    content = read_yaml(url)
+    content = _read_yaml(url)
     if not isinstance(content, dict) or not content:
         raise UserError(
             f"{url}: expected a mapping of options, such as `input: chats/`; found {shortened(repr(content))}."
@@ -98,14 +91,14 @@ def _located(recipe: str, values: Mapping[str, Any]) -> dict[str, Any]:
         located["input"] = tuple(_located_input(recipe, path) for path in values["input"])
     if values.get("formatter"):
         module, _, function = values["formatter"].rpartition(":")
-        located["formatter"] = f"{from_folder_of(recipe, module) if module.endswith('.py') else module}:{function}"
+        located["formatter"] = f"{_from_folder(recipe, module) if module.endswith('.py') else module}:{function}"
     for name in _PATHS:
         if values.get(name, "").startswith(("./", "../")):
-            located[name] = from_folder_of(recipe, values[name])
+            located[name] = _from_folder(recipe, values[name])
     return located
 
 
-def from_folder_of(recipe: str, path: str) -> str:
+def _from_folder(recipe: str, path: str) -> str:
     """Return a path that a recipe has; a relative one begins at the folder of the recipe."""
     if "://" in path or os.path.isabs(os.path.expanduser(path)):
         return path
@@ -116,7 +109,7 @@ def from_folder_of(recipe: str, path: str) -> str:
 
 def _located_input(recipe: str, path: str) -> str:
     """An input that a recipe has: a relative path begins at its folder, unless it names a dataset on the Hub."""
-    located = from_folder_of(recipe, path)
+    located = _from_folder(recipe, path)
     full = in_full(path, lambda _: exists(located))
     return located if full == path else full
 
@@ -156,19 +149,6 @@ class Source:
             yield
         except ParameterError as error:
             raise UserError(parameter_text(error, self.place)) from None
-
-    def list_files(self, commits: Commits, accepts: Callable[[str, str], bool] | None = None) -> list[InputFile]:
-        """List the input files. Raises UserError or Unavailable, as list_inputs and list_arriving do.
-
-        Args:
-            commits: that revisions on the Hub stand for, of all sources.
-            accepts: as of list_arriving; None to list all files.
-        """
-        options = self.options
-        with self.named_in_errors():
-            if accepts is None:
-                return list_inputs(options.input, options.input_format, "input", options.split, commits)
-            return list_arriving(options.input, accepts, options.input_format, "input", options.split, commits)
 
 
 def read_sources(options: Options) -> list[Source]:
@@ -250,13 +230,9 @@ def _stem(pattern: str) -> str:
     return re.split("[.:@]", named.lstrip("."))[0] or "input"
 
 
-def options_for(step: type, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a source's options that are options of a step. step: its configuration."""
-    return {field.name: options[field.name] for field in options_in(step) if field.name in options}
-
-
 def files_of(
     sources: Sequence[Source],
+    folder: Folder | None = None,
     known: Mapping[int, list[InputFile]] | None = None,
     accepts: Accepts | None = None,
 ) -> list[InputFile]:
@@ -264,19 +240,25 @@ def files_of(
 
     Args:
         sources: of the build.
+        folder: of the dataset, of which no input may be a part.
         known: the files of sources that are not to be listed again, by the number of the source.
         accepts: which files are listed, if some may be still to come; None if all are there.
 
     Raises:
-        UserError: if a source has none, or lists a file of an earlier source although it may not.
+        UserError: if a source has none, lists a file of an earlier source although it may not, or one of the dataset.
         Unavailable: if a store does not answer.
     """
-    commits, known = Commits(), known or {}
+    commits = Commits()
 
     def list_files(number: int, source: Source) -> list[InputFile]:
-        if accepts is None:
-            return known.get(number) or source.list_files(commits)
-        return source.list_files(commits, lambda url, version: accepts((number, without_commit(url)), version))
+        options = source.options
+        how: Any = {"format": options.input_format, "parameter": "input", "splits": options.split, "commits": commits}
+        with source.named_in_errors():
+            if accepts is None:
+                return (known or {}).get(number) or list_inputs(options.input, **how)
+            return list_arriving(
+                options.input, lambda url, version: accepts((number, without_commit(url)), version), **how
+            )
 
     files = files_of_sources([*itertools.starmap(list_files, enumerate(sources))])
     for first, again in shared_files(files):
@@ -286,39 +268,12 @@ def files_of(
                 f"{source.option('input')} {again.url}: the source {sources[first.source].name} lists this file, too. "
                 f"To read it twice, write {_MAY_REPEAT}: true in the source {source.name}."
             )
+    if folder:
+        dataset = Places([join(folder.output, part) for part in PARTS])
+        for file in filter(lambda file: dataset.have(file.url), files):
+            option = sources[file.source].option("input")
+            raise UserError(f"{option} {file.url}: it is part of the dataset in --output. Give another --output.")
     return files
-
-
-def inputs_of(
-    sources: Sequence[Source],
-    folder: Folder,
-    known: Mapping[int, list[InputFile]] | None = None,
-    accepts: Accepts | None = None,
-) -> list[InputFile]:
-    """List the input files of all sources, which must not be a part of the dataset that is built.
-
-    Args:
-        sources: of the build.
-        folder: of the dataset.
-        known, accepts: as of files_of.
-
-    Raises:
-        UserError, Unavailable: as for files_of, and if a file is one of the dataset.
-    """
-    files = files_of(sources, known, accepts)
-    dataset = Places([join(folder.output, part) for part in PARTS])
-    for file in files:
-        if dataset.have(file.url):
-            raise UserError(
-                f"{sources[file.source].option('input')} {file.url}: it is part of the dataset in --output. Give "
-                "another --output."
-            )
-    return files
-
-
-def is_on_hub(inputs: Sequence[str]) -> bool:
-    """Return whether all inputs of a source are datasets on the Hub. inputs: of a Source."""
-    return all(map(hub_name, inputs))
 
 
 class _Loader(yaml.SafeLoader):
@@ -343,16 +298,8 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def read_yaml(url: str) -> Any:
-    """Read a YAML file; JSON is YAML, too.
-
-    Args:
-        url: of the file.
-
-    Raises:
-        UserError: if there is no such file, or it is not YAML.
-        Unavailable: if its store does not answer.
-    """
+def _read_yaml(url: str) -> Any:
+    """Read a YAML file; JSON is YAML, too. Raises UserError or Unavailable."""
     try:
         check_reachable(url)
         if kind_of(url) != "file":

@@ -49,7 +49,10 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
         ],
         argument_default=argparse.SUPPRESS,
     )
-    _add_options(parser, shows_all=("--help", "all") in pairwise(arguments))
+    groups = {title: parser.add_argument_group(title) for title in GROUPS}
+    shows_all = ("--help", "all") in pairwise(arguments)
+    for field in command_line_fields():
+        add_option(groups[field.metadata["group"]], field, is_shown=shows_all or field.metadata["common"])
     if arguments and not arguments[0].startswith("-"):
         if not arguments[0].endswith(_OF_RECIPES):
             raise UserError(
@@ -71,12 +74,9 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
         given = values | given
         options_given = {word.partition("=")[0] for word in rest}
         of_recipe = [word for word in of_recipe if word.partition("=")[0] not in options_given]
-    options, names = Options(**given), [*map(option_name, vars(Options()))]
-    try:
-        check_beam_flags("build", of_recipe, names, options.runner)
-    except UserError as error:
-        raise UserError(f"{options.recipe}: {error}") from None
-    check_beam_flags("build", rest, names, options.runner)
+    options = Options(**given)
+    _check_beam_flags(of_recipe, options.runner, f"{options.recipe}: ")
+    _check_beam_flags(rest, options.runner)
     options = for_consumer(options)
     check_options(options)
     return options, [*of_recipe, *rest]
@@ -96,21 +96,8 @@ def command_line_fields() -> list[dataclasses.Field[Any]]:
     return sorted(fields, key=lambda field: (GROUPS.index(field.metadata["group"]), not field.metadata["common"]))
 
 
-def _add_options(parser: CommandParser, shows_all: bool) -> None:
-    """Add the options of a build to those of a command. shows_all: whether --help shows those that few people need."""
-    groups = {title: parser.add_argument_group(title) for title in GROUPS}
-    for field in command_line_fields():
-        add_option(groups[field.metadata["group"]], field, is_shown=shows_all or field.metadata["common"])
-
-
 def add_option(group: Any, field: dataclasses.Field[Any], is_shown: bool = True) -> None:
-    """Add an option to a group of a command's options, or to its parser.
-
-    Args:
-        group: of argparse.
-        field: of Options.
-        is_shown: whether --help shows it.
-    """
+    """Add a field of Options to a group of argparse, or to a parser. is_shown: whether --help shows it."""
     name, type = option_name(field.name), field_types(Options)[field.name]
     settings: dict[str, Any] = {"nargs": "?", "const": True} if type == Flag else {}
     if field.name == "input":
@@ -138,30 +125,23 @@ def help_text(field: dataclasses.Field[Any]) -> str:
     return f"{field.metadata['help']} (default: {default_help or as_typed(field.default)})"
 
 
-def check_beam_flags(command: str, rest: Sequence[str], names: Sequence[str], runner: str) -> None:
-    """Raise UserError for an argument that is neither an option of a command nor of Beam.
-
-    Args:
-        command: its name.
-        rest: the arguments that are not options of the command.
-        names: of its options.
-        runner: Beam's, which may have options that Beam's Python SDK does not know.
-    """
+def _check_beam_flags(arguments: Sequence[str], runner: str, place: str = "") -> None:
+    """Raise UserError for an argument that is no option of Beam. place: what errors begin with."""
     beam_names = _beam_option_names()
     after_option = False
-    for word in rest:
+    for word in arguments:
         if not word.startswith("--"):
             if not after_option:
-                raise UserError(f"unexpected argument {word}. Each input needs its option: --input {word}")
+                raise UserError(f"{place}unexpected argument {word}. Each input needs its option: --input {word}")
             after_option = False
             continue
         name, _, value = word.removeprefix("--").partition("=")
         after_option = not value
         if name not in beam_names:
-            error = unknown_option(command, name, [*names, *sorted(beam_names)])
+            error = unknown_option("build", name, [*map(option_name, field_types(Options)), *sorted(beam_names)])
             # The job server of a portable runner has options that Beam's Python SDK does not know.
             if "Did you mean" in str(error) or runner_of(runner).options_are_known:
-                raise error
+                raise UserError(f"{place}{error}")
 
 
 def _beam_option_names() -> set[str]:

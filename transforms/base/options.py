@@ -11,6 +11,7 @@ import functools
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, get_args, get_type_hints
@@ -21,6 +22,10 @@ from transforms.base.errors import ParameterError
 from transforms.base.phrases import did_you_mean
 
 # ---- checks
+
+
+class Wrong(ValueError):
+    """What is wrong with a value: what was expected, as a sentence."""
 
 
 def checked(parameter: str, value: Any, type: Any, is_written: bool = False) -> Any:
@@ -42,23 +47,11 @@ def checked(parameter: str, value: Any, type: Any, is_written: bool = False) -> 
 
 
 def check_choice(parameter: str, value: Any, names: Collection[str]) -> None:
-    """Check that a value is one of some names.
-
-    Raises:
-        ParameterError: if it is not.
-    """
-    if value not in names:
-        raise ParameterError(parameter, value, _expected(value, names))
-
-
-def check_type(parameter: str, value: Any, type: type) -> None:
-    """Check that a value is of a class.
-
-    Raises:
-        ParameterError: if it is not.
-    """
-    if not isinstance(value, type):
-        raise ParameterError(parameter, value, f"expected a value of type {type.__name__}.")
+    """Check that a value is one of some names. Raises ParameterError if it is not."""
+    try:
+        _chosen(value, names)
+    except Wrong as error:
+        raise ParameterError(parameter, value, str(error)) from None
 
 
 @functools.cache
@@ -68,23 +61,16 @@ def _validator(type: Any) -> Any:
     return TypeAdapter(type, config={"strict": True})
 
 
-_FOUND = {list: "a list", tuple: "a list", dict: "a mapping"}
-
-
 def _problem(error: Any, type: Any) -> str:
     """What was expected, after the part of the value that is wrong."""
     found = error.errors(include_url=False)[0]
-    part = "".join(f"{each}: " for each in found["loc"])
-    if found["type"] == "value_error" and (problem := str(found["ctx"]["error"])):
-        return part + problem
+    part = "".join(f"{each}: " for each in found["loc"] if each != "[key]")
+    if isinstance(problem := found.get("ctx", {}).get("error"), Wrong):
+        return f"{part}{problem}"
     if found["type"] == "string_type":
-        given = found["input"].__class__
-        return f"{part}expected text, found {_FOUND.get(given, given.__name__)}."
+        given = {list: "a list", tuple: "a list", dict: "a mapping"}.get(found["input"].__class__)
+        return f"{part}expected text, found {given or found['input'].__class__.__name__}."
     return f"{part}expected {values_in(type).expected}."
-
-
-def _expected(name: Any, names: Collection[str]) -> str:
-    return f"expected {', '.join(names)}.{did_you_mean(name, names)}"
 
 
 # ---- types
@@ -94,14 +80,14 @@ def _expected(name: Any, names: Collection[str]) -> str:
 class Values(GroupedMetadata):
     """What the values of a type are: the metadata of an Annotated type.
 
-    expected: for errors. metavar: what --help calls a value. read: makes a value of what a command line or a recipe
-    has. It returns what it cannot read, or raises ValueError with what was expected. bounds: of annotated_types. check:
-    returns a value of the type, or raises ValueError; without a text if `expected` says it.
+    expected: for errors. metavar: what --help calls a value. read: makes a value of the text that a command line or a
+    recipe has; a TypeError leaves what is no text to the type. bounds: of annotated_types. check: returns a value of
+    the type. Both raise Wrong, or another ValueError if `expected` says what is wrong.
     """
 
     expected: str
-    metavar: str | None
-    read: Callable[[Any], Any]
+    metavar: str | None = None
+    read: Callable[[Any], Any] = lambda text: text
     bounds: tuple[Any, ...] = ()
     check: Callable[[Any], Any] | None = None
 
@@ -109,7 +95,10 @@ class Values(GroupedMetadata):
         from pydantic import AfterValidator, BeforeValidator
 
         def prepare(value: Any, info: Any) -> Any:
-            value = self.read(value) if info.context else value
+            if info.context:
+                is_scalar = isinstance(value, (bool, int, float))  # of YAML: the text that it is on a command line
+                with suppress(TypeError):
+                    value = self.read(json.dumps(value) if is_scalar else value)
             return tuple(value) if isinstance(value, list) else value
 
         yield from self.bounds
@@ -119,51 +108,23 @@ class Values(GroupedMetadata):
 
 
 def values_in(type: Any) -> Values:
-    """Return what the values of a type are."""
-    return next(_all_values(type))
-
-
-def _all_values(type: Any) -> Iterator[Values]:
-    if isinstance(type, Values):
-        yield type
-    for part in reversed(get_args(type)):  # the metadata are after what they are of
-        yield from _all_values(part)
+    """Return what the values of a type are, besides None."""
+    annotated = type if hasattr(type, "__metadata__") else get_args(type)[0]
+    return annotated.__metadata__[-1]
 
 
 def one_of(names: Collection[str]) -> Values:
     """One of some names."""
-
-    def check(name: str) -> str:
-        if name not in names:
-            raise ValueError(_expected(name, names))
-        return name
-
-    return Values(", ".join(names), "|".join(names), read_text, check=check)
+    return Values(", ".join(names), "|".join(names), check=lambda name: _chosen(name, names))
 
 
 def some_of(names: Collection[str]) -> Values:
     """Some of some names, each once."""
 
     def check(chosen: tuple[str, ...]) -> tuple[str, ...]:
-        for name in chosen:
-            if name not in names:
-                raise ValueError(f"{name}: {_expected(name, names)}")
-        return _check_each_once(chosen)
+        return _EACH_ONCE(tuple(_chosen(name, names, f"{name}: ") for name in chosen))
 
     return Values(f"a list of {', '.join(names)}, each once", "NAME,..", _read_list, (MinLen(1),), check)
-
-
-def map_of(names: Collection[str] = (), others: Collection[str] = ()) -> Values:
-    """Pairs of a name and another one. names, others: what the left and the right sides may be; anything if empty."""
-
-    def check(pairs: Mapping[str, str]) -> Mapping[str, str]:
-        for name, other in pairs.items():
-            for side, choices in ((name, names), (other, others)):
-                if choices and side not in choices:
-                    raise ValueError(f"{name}: {_expected(side, choices)}")
-        return pairs
-
-    return Values("a mapping, such as {name: other}", "NAME=YOURS,..", _read_pairs, check=check)
 
 
 def json_object(reserved: Collection[str]) -> Values:
@@ -171,136 +132,88 @@ def json_object(reserved: Collection[str]) -> Values:
 
     def check(found: Mapping[str, Any]) -> Mapping[str, Any]:
         if taken := sorted(found.keys() & reserved):
-            raise ValueError(f"{', '.join(taken)} cannot be set here: Chatmill sets it for each record.")
+            raise Wrong(f"{', '.join(taken)} cannot be set here: Chatmill sets it for each record.")
         return found
 
     return Values('a JSON object, such as {"enable_thinking": false}', "JSON", _read_json, check=check)
 
 
-def read_text(value: Any) -> Any:
-    """Return what a command line or a recipe has for a text: numbers and flags of YAML are text, too."""
-    return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, (int, float)) else value
+def that(holds: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Make the check of a condition."""
 
-
-def _reader(read: Callable[[str], Any]) -> Callable[[Any], Any]:
-    """Make a function that reads text. read: raises ValueError or KeyError if it cannot."""
-
-    def read_or_return(value: Any) -> Any:
-        try:
-            return read(value) if isinstance(value, str) else value
-        except (ValueError, KeyError):
-            return value
-
-    return read_or_return
-
-
-def _read_list(value: Any) -> Any:
-    """A text has commas between the values of a list, and a backslash before a comma that is part of a value."""
-    if isinstance(value, list):
-        return [*map(read_text, value)]
-    if not isinstance(text := read_text(value), str):
-        return value
-    parts = [part.strip().replace("\\,", ",") for part in re.split(r"(?<!\\),", text)]
-    if not any(parts):
-        raise ValueError("expected at least one value; several are separated by commas.")
-    return [part for part in parts if part]
-
-
-def _read_pairs(value: Any) -> Any:
-    """A text has the form name=other, with commas between pairs."""
-    if isinstance(value, dict):
-        return {read_text(name): read_text(other) for name, other in value.items()}
-    if not isinstance(value, str):
-        return value
-    pairs = [[side.strip() for side in part.split("=", 1)] for part in value.split(",")]
-    if not all(len(pair) == 2 and all(pair) for pair in pairs):
-        raise ValueError("expected the form name=other,name=other.")
-    names = [name for name, _ in pairs]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"{twice[0]} is given twice.")
-    return dict(pairs)
-
-
-def _read_json(value: Any) -> Any:
-    try:
-        found = json.loads(value) if isinstance(value, str) else value
-        return json.loads(json.dumps(found, allow_nan=False))  # json.loads takes numbers that JSON does not have
-    except ValueError as error:
-        raise ValueError(f"this is not valid JSON ({error}).") from None
-    except TypeError as error:
-        raise ValueError(f"expected values that JSON has ({error}).") from None
-
-
-def _read_seconds(text: str) -> int:
-    if not re.fullmatch("[0-9]+[smhd]", text):
-        raise ValueError
-    return int(text[:-1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[text[-1]]
-
-
-def _check_not_empty(text: str) -> str:
-    if not text:
-        raise ValueError
-    return text
-
-
-def _check_each_once(names: tuple[str, ...]) -> tuple[str, ...]:
-    if len({*names}) < len(names):
-        raise ValueError
-    return names
-
-
-def _check_moment(moment: str) -> str:
-    if not re.match(r"\d{4}-\d\d-\d\d", moment):  # later Pythons read other forms, too
-        raise ValueError
-    try:
-        return datetime.fromisoformat(moment).isoformat()
-    except ValueError:
-        raise ValueError from None
-
-
-def check_match(regex: str) -> Callable[[str], str]:
-    """Make a check that a text matches a regular expression."""
-
-    def check(text: str) -> str:
-        if not re.fullmatch(regex, text):
+    def check(value: Any) -> Any:
+        if not holds(value):
             raise ValueError
-        return text
+        return value
 
     return check
 
 
-_POSITIVE = "a whole number above 0 and at most 10**18 - 1 (18 digits)"  # for calculations in 64 bits
-_read_int, _read_float = _reader(int), _reader(float)
+def _chosen(name: Any, names: Collection[str], part: str = "") -> Any:
+    if name not in names:
+        raise Wrong(f"{part}expected {', '.join(names)}.{did_you_mean(name, names)}")
+    return name
 
-Flag = Annotated[bool, Values("True or False", "true|false", _reader({"true": True, "false": False}.__getitem__))]
-Integer = Annotated[int, Values("a whole number", "INT", _read_int)]
-PositiveInt = Annotated[int, Values(_POSITIVE, "INT", _read_int, (Gt(0), Lt(10**18)))]
+
+def _read_list(text: str) -> list[str]:
+    """Commas are between the values; before one that is part of a value is a backslash."""
+    parts = [part.strip().replace("\\,", ",") for part in re.split(r"(?<!\\),", text)]
+    if not any(parts):
+        raise Wrong("expected at least one value; several are separated by commas.")
+    return [part for part in parts if part]
+
+
+def _read_pairs(text: str) -> dict[str, str]:
+    pairs = [[side.strip() for side in part.split("=", 1)] for part in str.split(text, ",")]
+    if not all(len(pair) == 2 and all(pair) for pair in pairs):
+        raise Wrong("expected the form name=other,name=other.")
+    names = [name for name, _ in pairs]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise Wrong(f"{twice[0]} is given twice.")
+    return dict(pairs)
+
+
+def _read_json(written: Any) -> Any:
+    try:
+        found = json.loads(written) if isinstance(written, str) else written
+        return json.loads(json.dumps(found, allow_nan=False))  # json.loads takes numbers that JSON does not have
+    except ValueError as error:
+        raise Wrong(f"this is not valid JSON ({error}).") from None
+    except TypeError as error:
+        raise Wrong(f"expected values that JSON has ({error}).") from None
+
+
+def _read_seconds(text: str) -> int:
+    [(number, unit)] = re.findall(r"\A([0-9]+)([smhd])\Z", text)
+    return int(number) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[unit]
+
+
+def _in_full(moment: str) -> str:
+    if not re.match(r"\d{4}-\d\d-\d\d", moment):  # later Pythons read other forms, too
+        raise ValueError
+    return datetime.fromisoformat(moment).isoformat()
+
+
+_EACH_ONCE = that(lambda names: len({*names}) == len(names))
+_POSITIVE = "a whole number above 0 and at most 10**18 - 1 (18 digits)"  # for calculations in 64 bits
+
+Flag = Annotated[bool, Values("True or False", "true|false", lambda text: bool(("false", "true").index(text)))]
+Integer = Annotated[int, Values("a whole number", "INT", int)]
+PositiveInt = Annotated[int, Values(_POSITIVE, "INT", int, (Gt(0), Lt(10**18)))]
 Length = Annotated[
-    PositiveInt | None,
-    Values(f"{_POSITIVE}, or None", "INT|none", lambda value: None if value == "none" else _read_int(value)),
+    PositiveInt | None, Values(f"{_POSITIVE}, or None", "INT|none", lambda text: None if text == "none" else text)
 ]
-Fraction = Annotated[float, Values("a number from 0 to 1", "FRACTION", _read_float, (Ge(0), Le(1)))]
-Weight = Annotated[float, Values("a number from 0.000001 to 1000000", "WEIGHT", _read_float, (Ge(1e-6), Le(1e6)))]
-String = Annotated[str, Values("a string that is not empty", None, read_text, check=_check_not_empty)]
-Moment = Annotated[
-    str,
-    Values("a date and time, such as 2026-11-20T12:00:00", "YYYY-MM-DDTHH:MM:SS", read_text, check=_check_moment),
-]
-Duration = Annotated[  # in seconds
-    int, Values("a duration, such as 30s, 10m, 6h or 7d", "DURATION", _reader(_read_seconds), (Ge(0),))
-]
-Function = Annotated[
-    str,
-    Values(
-        "module:function or file.py:function",
-        "MODULE:FUNCTION|FILE.py:FUNCTION",
-        read_text,
-        check=check_match(".+:.+"),
-    ),
-]
-Names = Annotated[tuple[str, ...], Values("a list of names, each once", "NAME,..", _read_list, check=_check_each_once)]
-Urls = Annotated[tuple[str, ...], Values("a list of at least one value", "URL,..", _read_list, (MinLen(1),))]
-Elements = Annotated[tuple[Any, ...], Values("a list of at least one element", None, lambda value: value, (MinLen(1),))]
+Fraction = Annotated[float, Values("a number from 0 to 1", "FRACTION", float, (Ge(0), Le(1)))]
+Weight = Annotated[float, Values("a number from 0.000001 to 1000000", "WEIGHT", float, (Ge(1e-6), Le(1e6)))]
+Duration = Annotated[int, Values("a duration, such as 30s, 10m, 6h or 7d", "DURATION", _read_seconds)]  # in seconds
+String = Annotated[str, Values("a string that is not empty", check=that(bool))]
+Function = Annotated[str, Values("module:function or file.py:function", check=that(re.compile(".+:.+").fullmatch))]
+Moment = Annotated[str, Values("a date and time, such as 2026-11-20T12:00:00", "YYYY-MM-DDTHH:MM:SS", check=_in_full)]
+Word = Annotated[str, Values("text")]
+Names = Annotated[tuple[Word, ...], Values("a list of names, each once", "NAME,..", _read_list, check=_EACH_ONCE)]
+Urls = Annotated[tuple[Word, ...], Values("a list of at least one value", "URL,..", _read_list, (MinLen(1),))]
+PAIRS = Values("a mapping, such as {name: other}", "NAME=YOURS,..", _read_pairs)
+Elements = Annotated[tuple[Any, ...], Values("a list of at least one element", bounds=(MinLen(1),))]
 
 
 # ---- declarations
@@ -329,16 +242,8 @@ def option(
         common: whether --help without `all` shows it.
         of_source: whether each source may have another value.
     """
-    metadata = {
-        "group": group,
-        "help": help,
-        "metavar": metavar,
-        "default_help": default_help,
-        "name": name,
-        "common": common,
-        "of_source": of_source,
-    }
-    return dataclasses.field(default=default, metadata=metadata)
+    metadata = {"group": group, "help": help, "metavar": metavar, "default_help": default_help, "name": name}
+    return dataclasses.field(default=default, metadata=metadata | {"common": common, "of_source": of_source})
 
 
 @functools.cache
@@ -349,16 +254,11 @@ def field_types(configuration: Any) -> Mapping[str, Any]:
 
 def options_in(configuration: Any) -> list[dataclasses.Field[Any]]:
     """Return the fields of a configuration that are options."""
-    return [field for field in dataclasses.fields(configuration) if "group" in field.metadata]
+    return [field for field in dataclasses.fields(configuration) if field.metadata]
 
 
 def values_of(configuration: Any, source: Any) -> dict[str, Any]:
-    """Return the values of the options of a configuration.
-
-    Args:
-        configuration: a Configuration, or its class.
-        source: an object that has its options, and maybe others.
-    """
+    """Return the values that an object has for the options of a configuration."""
     return {field.name: getattr(source, field.name) for field in options_in(configuration)}
 
 
@@ -377,18 +277,13 @@ class Configuration:
                 object.__setattr__(self, name, checked(name, value, types[name]))
 
 
-def check_sources(
-    configuration: Any, sources: Sequence[Mapping[str, Any]], names: Collection[str] | None = None
-) -> None:
-    """Check what is different for each source.
+def check_sources(configuration: Any, sources: Sequence[Mapping[str, Any]], names: Collection[str] = ()) -> None:
+    """Check what is different for each source. Raises ParameterError.
 
     Args:
         configuration: of all sources.
         sources: for each source the fields that have another value.
-        names: those that may; None for the options that are declared so.
-
-    Raises:
-        ParameterError: if a value is not one that its field takes.
+        names: those that may; by default the options that are declared so.
     """
     if not isinstance(sources, (list, tuple)) or not all(isinstance(source, Mapping) for source in sources):
         raise ParameterError("sources", sources, "expected a list with a mapping for each source.")

@@ -14,7 +14,6 @@ from transforms.base.options import (
     Names,
     String,
     check_sources,
-    check_type,
     json_object,
     one_of,
     option,
@@ -160,7 +159,8 @@ def check_rendering(config: RenderConfig, sources: Sequence[Mapping[str, Any]]) 
         config: of all sources.
         sources: for each source the fields that have another value; all but tokenizer and engine.
     """
-    check_type("config", config, RenderConfig)
+    if not isinstance(config, RenderConfig):
+        raise ParameterError("config", config, "expected a value of type RenderConfig.")
     check_sources(
         config, sources, [field.name for field in fields(config) if field.name not in ("tokenizer", "engine")]
     )

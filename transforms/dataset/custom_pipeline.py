@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from transforms.base.errors import CommittedMeanwhile, ParameterError, UserError
-from transforms.base.options import Flag, Length, Names, String, check_choice, check_type, checked, values_of
+from transforms.base.options import Flag, Length, Names, String, check_choice, checked, values_of
 from transforms.dataset import REPORTS
 from transforms.dataset.budgets import Budgets
 from transforms.dataset.commit import CommitDataset, commit_increment
@@ -133,7 +133,8 @@ class WriteDataset(beam.PTransform):
 
 
 def _as_json(job: Any) -> dict[str, Any]:
-    check_type("job", job, Mapping)
+    if not isinstance(job, Mapping):
+        raise ParameterError("job", job, "expected a value of type Mapping.")
     try:
         return msgspec.json.decode(msgspec.json.encode(dict(job)), type=dict[str, Any])
     except (TypeError, ValueError, msgspec.MsgspecError) as error:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from transforms.base.errors import ParameterError
 from transforms.base.options import (
+    PAIRS,
     Configuration,
     Flag,
     Fraction,
@@ -16,7 +17,7 @@ from transforms.base.options import (
     Names,
     PositiveInt,
     String,
-    map_of,
+    Word,
     one_of,
     option,
 )
@@ -79,20 +80,20 @@ class ParseOptions(Configuration):
         False,
         of_source=True,
     )
-    columns: Annotated[Mapping[str, str], map_of(names=INPUT_COLUMNS)] | None = option(
+    columns: Annotated[Mapping[Annotated[str, one_of(INPUT_COLUMNS)], Word], PAIRS] | None = option(
         "Input",
         "columns that have other names in your data, such as messages=dialog,tools=functions",
         common=True,
         of_source=True,
     )
-    roles: Annotated[Mapping[str, str], map_of(others=ROLES)] | None = option(
+    roles: Annotated[Mapping[Word, Annotated[str, one_of(ROLES)]], PAIRS] | None = option(
         "Input",
         "roles that have other names in your data, such as agent=assistant; human=user, gpt=assistant and "
         "observation=tool are known",
         metavar="YOURS=ROLE,..",
         of_source=True,
     )
-    message_fields: Annotated[Mapping[str, str], map_of()] | None = option(
+    message_fields: Annotated[Mapping[Word, Word], PAIRS] | None = option(
         "Input",
         "fields of messages that have other names in your data, such as role=speaker,content=utterance; from and value "
         "are known",
@@ -116,6 +117,7 @@ class ParseOptions(Configuration):
         "Input",
         "a Python function that turns each record (a dict) into a record of a known schema or a text, into a list of "
         "them, or into None, which drops the record",
+        metavar="MODULE:FUNCTION|FILE.py:FUNCTION",
         common=True,
         of_source=True,
     )

@@ -7,13 +7,11 @@ from typing import Annotated, Any
 
 from annotated_types import MinLen
 
-from transforms.base.options import Values
+from transforms.base.options import Values, Wrong
 
 
-def _read(written: Any) -> Any:
-    if not isinstance(text := written, str):
-        return written
-    if not text.lstrip().startswith("["):
+def _read(text: str) -> Any:
+    if not str.lstrip(text).startswith("["):
         # It imports fsspec, which --help needs not.
         from transforms.base.errors import StoreError
         from transforms.storage.files import read_bytes
@@ -21,15 +19,15 @@ def _read(written: Any) -> Any:
         try:
             text = read_bytes(text).decode()
         except UnicodeDecodeError:
-            raise ValueError("the file is not UTF-8 text.") from None
+            raise Wrong("the file is not UTF-8 text.") from None
         except StoreError as error:
-            raise ValueError(f"it cannot be read ({error.reason}).") from None
+            raise Wrong(f"it cannot be read ({error.reason}).") from None
         except OSError:
-            raise ValueError("expected a JSON list of tool definitions, or a file that has one.") from None
+            raise Wrong("expected a JSON list of tool definitions, or a file that has one.") from None
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"this is not valid JSON ({error}).") from None
+        raise Wrong(f"this is not valid JSON ({error}).") from None
 
 
 def _as_functions(tools: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
@@ -44,11 +42,5 @@ def _as_function(tool: dict[str, Any]) -> dict[str, Any]:
 
 ToolDefinitions = Annotated[
     tuple[dict[str, Any], ...],
-    Values(
-        "a list of tool definitions, of at least one",
-        "URL|JSON",
-        _read,
-        (MinLen(1),),
-        _as_functions,
-    ),
+    Values("a list of tool definitions, of at least one", "URL|JSON", _read, (MinLen(1),), _as_functions),
 ]
