@@ -25,14 +25,10 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("name", metavar="ORG/NAME", help="the repository; it is made if it does not exist")
     parser.add_argument("--revision", metavar="BRANCH", help="the branch to push to (default: main)")
     parser.add_argument(
-        "--private",
-        action="store_true",
-        help="make a new repository private; refuse an existing one that is public",
+        "--private", action="store_true", help="make a new repository private; refuse an existing one that is public"
     )
     parser.add_argument(
-        "--with_rejects",
-        action="store_true",
-        help="also upload records/, which has the rejected records",
+        "--with_rejects", action="store_true", help="also upload records/, which has the rejected records"
     )
     parser.add_argument(
         "--overwrite",
