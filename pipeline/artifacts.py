@@ -1,21 +1,19 @@
-"""Artifacts: the tokenizer, the template and the evaluation sets of a job, read to be stored next to the output."""
+"""Artifacts: the tokenizer, the formatters and the evaluation sets of a job, read to be stored next to the output."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from posixpath import commonprefix, dirname
 from typing import Any, NamedTuple
 
 import msgspec
-from jinja2 import TemplateSyntaxError
 
 from pipeline.cli.console import show, show_phase
-from pipeline.config import Options, is_template
+from pipeline.config import Options
 from pipeline.recipe import Source
-from transforms.base.errors import ParameterError, StoreError, Unavailable, UserError
-from transforms.chat.rendering.transformers_jinja import compile_template
+from pipeline.tokenizer import read_tokenizer_files
+from transforms.base.errors import StoreError, UserError
 from transforms.contamination.texts import encode_evaluations, evaluation_of
 from transforms.dataset.layout import Folder
 from transforms.inputs.formats import input_format
@@ -23,11 +21,10 @@ from transforms.inputs.formatter import load_formatter
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.tasks import tasks_of
 from transforms.model.batches import Task
-from transforms.storage.files import join, kind_of, read_bytes
-from transforms.storage.retries import is_transient
+from transforms.storage.files import join, read_bytes
 from transforms.storage.walking import names_below
 from transforms.storage.writing import remove, write_atomically
-from transforms.tokens.tokenizer_files import TOKENIZER_FILES, fingerprint, read_tokenizer_folder
+from transforms.tokens.tokenizer_files import fingerprint
 
 # Printed of a stored file.
 DAMAGED = "warning: {} was damaged, and is written again"
@@ -113,163 +110,6 @@ def store(artifacts: Artifacts, folder: Folder) -> None:
         except FileNotFoundError:
             pass
         write_atomically(url, content)
-
-
-def read_tokenizer_files(name: str) -> dict[str, bytes]:
-    """Read the files of a tokenizer.
-
-    Args:
-        name: a folder, a url, or the name of a repository on the Hugging Face hub.
-
-    Returns:
-        The content of each file by its name.
-
-    Raises:
-        UserError: if there is no tokenizer, or its store refuses to give it.
-        Unavailable: if its store or the hub does not answer.
-    """
-    if "://" in name or os.path.exists(name) or name.startswith((".", "/", "~")):
-        folder = os.path.expanduser(name)
-    else:
-        folder = _downloaded(name)
-    try:
-        return read_tokenizer_folder(folder)
-    except UserError:
-        raise
-    except StoreError as error:
-        raise error.as_user_error(f"--tokenizer {error}") from None
-    except (OSError, ValueError, ImportError) as error:
-        raise UserError(f"--tokenizer {name}: {error}.") from None
-
-
-def check_tokenizer(folder: str, name: str) -> Any:
-    """Load the tokenizer from a folder, as workers will. Raises UserError, with its option's name, if that fails."""
-    from transforms.tokens.tokenizer import load_tokenizer
-
-    try:
-        return load_tokenizer(folder)
-    except StoreError as error:
-        raise error.as_user_error(f"--tokenizer {error}") from None
-    except Exception as error:  # transformers raises any type for files that it does not understand
-        raise UserError(f"--tokenizer {name}: it cannot be loaded ({_first_line(error)}).") from None
-
-
-def check_stop_tokens(texts: Sequence[str], tokenizer: Any) -> None:
-    """Check that a vocabulary can express stop tokens.
-
-    Args:
-        texts: the value of --eot_tokens.
-        tokenizer: the tokenizer, as transformers loads it.
-
-    Raises:
-        UserError: if it has no tokens for one of them.
-    """
-    for text in texts:
-        ids = tokenizer.encode(text, add_special_tokens=False)
-        if not ids or tokenizer.unk_token_id in ids:
-            raise UserError(f"--eot_tokens {text}: the tokenizer has no tokens for this text.")
-
-
-def check_configured_stop_tokens(folder: str, name: str) -> None:
-    """Check that workers can read the stop tokens of a tokenizer, if --eot_tokens does not give them.
-
-    Args:
-        folder: of the tokenizer.
-        name: the value of --tokenizer.
-
-    Raises:
-        UserError: if its generation_config.json is not valid.
-    """
-    from transforms.chat.spans.stop_tokens import configured_stop_tokens
-
-    try:
-        configured_stop_tokens(folder)
-    except ParameterError as error:
-        raise UserError(f"--tokenizer {name}: {error.problem}") from None
-
-
-def unknown_stop_tokens(texts: Sequence[str], tokenizer: Any, template: str | None) -> list[str]:
-    """Find stop tokens that may be mistyped: those that have no added token in them and are not in the template's text.
-
-    Args:
-        texts: the value of --eot_tokens.
-        tokenizer: the tokenizer, as transformers loads it.
-        template: the text of the template, None for the tokenizer's own.
-    """
-    printed, added = str(template or tokenizer.chat_template), tokenizer.get_added_vocab()
-    return [text for text in texts if text not in printed and not any(token in text for token in added)]
-
-
-def resolve_template(value: str | None, tokenizer: Any) -> str | None:
-    """Find the text of the chat template.
-
-    Args:
-        value: the value of --chat_template: a template, its url, or the name of one of the tokenizer's; or None.
-        tokenizer: the tokenizer, as transformers loads it.
-
-    Returns:
-        The text of the template, None for the tokenizer's own.
-
-    Raises:
-        UserError: if there is no such template, or its syntax is wrong.
-        Unavailable: if its store does not answer.
-    """
-    if value is None:
-        return None
-    own = tokenizer.chat_template
-    named = {name: text for name, text in (own if isinstance(own, dict) else {"default": own}).items() if text}
-    if is_template(value):
-        template = value
-    elif value in named:
-        template = named[value]
-    else:
-        template = _read_template(value, list(named))
-    _check_syntax(template, value if template is not value else "TEMPLATE")
-    return template
-
-
-def _read_template(url: str, names: list[str]) -> str:
-    """Read a template from a file or url. names: those of the tokenizer's own templates, for the error."""
-    try:
-        if kind_of(url):
-            return read_bytes(url).decode()
-    except StoreError as error:
-        raise error.as_user_error(f"--chat_template {error}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"--chat_template {url}: the file is not UTF-8 text.") from None
-    except (OSError, ValueError, ImportError) as error:
-        raise UserError(f"--chat_template {url}: {error}.") from None
-    known = f"only {', '.join(names)}" if names else "none at all"
-    raise UserError(
-        f"--chat_template {url}: there is no such file, and the tokenizer has no template of that name ({known})."
-    )
-
-
-def _check_syntax(template: str, name: str) -> None:
-    try:
-        compile_template(template)
-    except TemplateSyntaxError as error:
-        raise UserError(f"--chat_template {name}: line {error.lineno}: {error.message}.") from None
-    except (RecursionError, MemoryError, SyntaxError):  # SyntaxError is of the Python that Jinja makes of it
-        raise UserError(f"--chat_template {name}: its blocks or expressions are nested too deeply.") from None
-
-
-def _downloaded(name: str) -> str:
-    """The folder in the hub's cache with a repository's tokenizer files, which are downloaded if they are not there."""
-    from huggingface_hub import constants, snapshot_download
-
-    try:
-        return snapshot_download(name, allow_patterns=list(TOKENIZER_FILES))
-    except Exception as error:  # of the hub's client, of its HTTP library, or of the system
-        raise (Unavailable if is_transient(error) and not constants.HF_HUB_OFFLINE else UserError)(
-            f"--tokenizer {name}: there is no such folder, and it cannot be downloaded from the Hugging Face hub "
-            f"({_first_line(error)})."
-        ) from None
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
 
 
 def read_evaluation_sets(patterns: Sequence[str]) -> bytes:

@@ -5,29 +5,20 @@ They are read, parsed and rendered as workers do it, one by one and by the refer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from datetime import datetime
-from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 
-from pipeline.artifacts import (
-    check_configured_stop_tokens,
-    check_stop_tokens,
-    check_tokenizer,
-    resolve_template,
-)
 from pipeline.cli.console import shortened
-from pipeline.config import PREFERENCE_ADVICE, Options
+from pipeline.config import PREFERENCE_ADVICE
 from pipeline.recipe import Source
-from transforms.base.errors import RecordDropped, RecordError, StoreError, UserError
+from pipeline.tokenizer import CheckedTokenizer
+from transforms.base.errors import RecordDropped, RecordError, StoreError
 from transforms.base.options import values_of
-from transforms.chat.config import RenderConfig, RenderOptions
 from transforms.chat.rendering.adapting import adapted
-from transforms.chat.rendering.template import NO_TEMPLATE, ChatTemplate
+from transforms.chat.rendering.template import ChatTemplate
 from transforms.inputs.formats import input_format
 from transforms.inputs.input_options import ParseOptions
 from transforms.inputs.listing import InputFile
@@ -38,65 +29,8 @@ from transforms.model.outcomes import Reject
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_task
 from transforms.steps.render import Omitted, Renderer
-from transforms.storage.files import join
-from transforms.storage.writing import write_atomically
 
 _LOOKED_AT = 1 << 16  # bytes of the first file of a source
-
-
-@dataclass(frozen=True)
-class CheckedTokenizer:
-    """A tokenizer and a chat template that workers can load.
-
-    Attributes:
-        folder: a temporary one, with the files of the tokenizer.
-        tokenizer: as transformers loads it.
-        template: the text of the chat template; None for the tokenizer's own.
-    """
-
-    folder: str
-    tokenizer: Any
-    template: str | None
-
-    @property
-    def has_template(self) -> bool:
-        """Whether there is a chat template."""
-        return (self.template or self.tokenizer.chat_template) is not None
-
-    def renderer(self, options: Options) -> Renderer:
-        """Return what renders as a build with some options does."""
-        now = options.now or datetime.now().isoformat()
-        rendering = values_of(RenderOptions, options)
-        return Renderer(
-            RenderConfig(tokenizer=self.folder, chat_template=self.template, now=now, engine="reference", **rendering)
-        )
-
-
-@contextmanager
-def checked_tokenizer(options: Options, files: Mapping[str, bytes]) -> Iterator[CheckedTokenizer]:
-    """Check the tokenizer, the stop tokens and the chat template of a build.
-
-    Args:
-        options: of the build.
-        files: the content of the tokenizer's files, by name.
-
-    Raises:
-        UserError: if workers cannot use one of them.
-        Unavailable: if the store of the template does not answer.
-    """
-    with TemporaryDirectory() as folder:
-        for name, content in files.items():
-            write_atomically(join(folder, name), content)
-        tokenizer = check_tokenizer(folder, options.tokenizer)
-        if not options.eot_tokens:
-            check_configured_stop_tokens(folder, options.tokenizer)
-        check_stop_tokens(options.eot_tokens, tokenizer)
-        yield CheckedTokenizer(folder, tokenizer, resolve_template(options.chat_template, tokenizer))
-
-
-def no_template(options: Options) -> UserError:
-    """The error for conversations without a chat template."""
-    return UserError(f"--tokenizer {options.tokenizer}: {NO_TEMPLATE}: give it with --chat_template.")
 
 
 class FirstRecord(NamedTuple):
@@ -200,7 +134,7 @@ def check_first_records(source: Source, file: InputFile, checked: CheckedTokeniz
         if not isinstance(found.content, Conversation):
             return
         if not checked.has_template:
-            raise no_template(options)
+            raise checked.no_template()
         renderer = checked.renderer(options)
         with suppress(RecordError):
             yield from _forms_of_contents(renderer.template, found.content)

@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from pipeline.artifacts import read_tokenizer_files
 from pipeline.cli.console import as_typed, shortened, show
 from pipeline.config import Options, RowOptions, is_template, option_name
 from pipeline.recipe import Source
 from pipeline.runners import runner_of
 from pipeline.runners.runner import Runner
+from pipeline.tokenizer import read_tokenizer_files
 from transforms.base.errors import UserError
 from transforms.base.options import options_in, values_of
 from transforms.base.version import __version__

@@ -6,11 +6,12 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from pipeline.artifacts import Artifacts, unknown_stop_tokens
+from pipeline.artifacts import Artifacts
 from pipeline.config import Options
-from pipeline.first_records import check_first_records, checked_tokenizer
+from pipeline.first_records import check_first_records
 from pipeline.job import Job, JobEvaluations, job_sources, recipe_of, row_options_of, tokenizer_name
 from pipeline.recipe import Source
+from pipeline.tokenizer import checked_tokenizer
 from transforms.base.phrases import counted
 from transforms.chat.rendering.template import reads_clock
 from transforms.contamination.index import MOST_RECORDS, EvaluationIndex
@@ -39,24 +40,13 @@ def prepare(
         Unavailable: if a store does not answer.
     """
     with checked_tokenizer(options, artifacts.tokenizer) as checked:
-        tokenizer, template = checked.tokenizer, checked.template
-        warnings = [
-            f"warning: --eot_tokens {text}: neither the chat template nor the added tokens of the tokenizer have this "
-            "text. If no answer is followed by it, it changes nothing."
-            for text in unknown_stop_tokens(options.eot_tokens, tokenizer, template)
-        ]
-        if getattr(tokenizer.backend_tokenizer, "fix_mistral_regex", None) is False:
-            warnings.append(
-                f"warning: --tokenizer {options.tokenizer} cuts texts by a regular expression of which transformers "
-                'says that it is not that of the model. "fix_mistral_regex": true in its tokenizer_config.json '
-                "replaces it."
-            )
+        warnings = [*checked.warnings()]
         for number, source in enumerate(sources):
             if first := next((file for file in files if file.source == number), None):
                 with source.named_in_errors():
                     warnings += check_first_records(source, first, checked)
     now = options.now
-    if now is None and reads_clock(template or tokenizer.chat_template):
+    if now is None and reads_clock(checked.template or checked.tokenizer.chat_template):
         now = datetime.now().replace(microsecond=0).isoformat()
     evaluations = None
     if artifacts.evaluations is not None:
@@ -68,7 +58,7 @@ def prepare(
         now=now,
         tokenizer=fingerprint(artifacts.tokenizer),
         tokenizer_name=tokenizer_name(options.tokenizer),
-        chat_template=template,
+        chat_template=checked.template,
         formatter=formatters.get(None),
         versions=library_versions(),
         sources=job_sources(sources, formatters),

@@ -67,9 +67,8 @@ def run(arguments: Sequence[str]) -> int:
     """
     options = _parse(arguments)
 
-    from pipeline.artifacts import read_tokenizer_files
-    from pipeline.first_records import checked_tokenizer, no_template
     from pipeline.show.masks import print_conversations, print_template
+    from pipeline.tokenizer import checked_tokenizer, read_tokenizer_files
     from transforms.model.outcomes import Reject
 
     with checked_tokenizer(options, read_tokenizer_files(options.tokenizer)) as checked:
@@ -82,7 +81,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         renderer.template.source(first.content)
     except RecordError:
-        raise no_template(options) from None
+        raise checked.no_template() from None
     print_template(renderer, tokenizer, first.content)
     return int(print_conversations(renderer, tokenizer, found, options.train_parts) > 0)
 
