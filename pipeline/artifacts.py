@@ -27,7 +27,7 @@ from transforms.storage.writing import remove, write_atomically
 from transforms.tokens.tokenizer_files import fingerprint
 
 # Printed of a stored file.
-DAMAGED = "warning: {} was damaged, and is written again"
+DAMAGED = "warning: {} was corrupted; rewritten"
 
 
 class Artifacts(NamedTuple):

@@ -16,10 +16,9 @@ from typing import NoReturn
 
 import psutil
 
-from pipeline.cli.console import raise_terminated, shortened, show
+from pipeline.cli.console import RESUME, raise_terminated, shortened, show
 from transforms.base.errors import Unavailable
 
-_ADVICE = "Run the same command again, without --overwrite, to go on from here."
 _EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 # For so long a process that was stopped waits for a cluster that is to cancel the job: longer than for one answer.
 _SECONDS_TO_CANCEL = 12.0
@@ -68,7 +67,7 @@ def _stop(code: int, cancel: Callable[[], None] | None, continuing: str | None, 
         with suppress(psutil.NoSuchProcess):
             process.kill()
     _remove_temporary_folder()
-    show(f"stopped. {f'Only this launcher: {continuing}' if continuing else _ADVICE}")
+    show(f"stopped. {f'Only this launcher: {continuing}' if continuing else RESUME}")
     os._exit(code)
 
 

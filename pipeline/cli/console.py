@@ -34,6 +34,8 @@ from transforms.base.errors import (
 from transforms.base.phrases import did_you_mean
 from transforms.base.version import __version__
 
+# What to do after a build that was stopped.
+RESUME = "Run the same command again, without --overwrite, to resume."
 _DOCUMENTATION = "documentation: README.md and the docs/ folder of Chatmill's repository"
 _HELP_WIDTH = 110
 _SHOWN_CHARACTERS = 200
@@ -100,12 +102,12 @@ def shortened(text: str) -> str:
     return line if len(line) <= _SHOWN_CHARACTERS else f"{line[: _SHOWN_CHARACTERS - 3]}..."
 
 
-def run_command(command: Callable[[], int], advice: str = "") -> int:
+def run_command(command: Callable[[], int], hint: str = "") -> int:
     """Run a command, and show what it raises on standard error.
 
     Args:
         command: does the work and returns the exit code.
-        advice: what to do after an unexpected error, as a sentence.
+        hint: what to do after an unexpected error, as a sentence.
 
     Returns:
         The exit code: that of the command; 2 after a user error, 3 if another run committed first, 1 after any other,
@@ -123,7 +125,7 @@ def run_command(command: Callable[[], int], advice: str = "") -> int:
         print(f"chatmill: {error_text(error)}", file=sys.stderr)
         return 3 if isinstance(error, CommittedMeanwhile) else 1
     except KeyboardInterrupt as stop:
-        print(f"chatmill: stopped. {advice}".rstrip(), file=sys.stderr)
+        print(f"chatmill: stopped. {hint}".rstrip(), file=sys.stderr)
         return 143 if isinstance(stop, Terminated) else 130
     except BrokenPipeError:  # the reader of the output, such as head, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -137,7 +139,7 @@ def run_command(command: Callable[[], int], advice: str = "") -> int:
             )
             return 2
         traceback.print_exc()  # a defect of ours or of a library
-        print(f"chatmill: unexpected error; the traceback is above. {advice}".rstrip(), file=sys.stderr)
+        print(f"chatmill: unexpected error; the traceback is above. {hint}".rstrip(), file=sys.stderr)
         return 1
     finally:
         gc.enable()

@@ -13,11 +13,10 @@ from pkgutil import iter_modules
 from typing import Any
 
 from pipeline import commands
-from pipeline.cli.console import run_command
+from pipeline.cli.console import RESUME, run_command
 from transforms.base.phrases import did_you_mean
 
 _DEFAULT = "build"
-_ADVICE = "Run the same command again, without --overwrite, to go on from here."  # of a build that is stopped
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     arguments = sys.argv[1:] if arguments is None else arguments
     is_build = not arguments or arguments[0] == _DEFAULT or arguments[0].startswith("-")
-    return run_command(lambda: _run(arguments), _ADVICE if is_build else "")
+    return run_command(lambda: _run(arguments), RESUME if is_build else "")
 
 
 def _run(arguments: Sequence[str]) -> int:

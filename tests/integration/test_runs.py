@@ -90,7 +90,7 @@ def test_a_stopped_run_leaves_no_process_and_no_temporary_file_and_shows_how_to_
         build.send_signal(stop)
     _, err = build.communicate(timeout=30)
     assert build.returncode == code
-    assert err == "chatmill: stopped. Run the same command again, without --overwrite, to go on from here.\n"
+    assert err == "chatmill: stopped. Run the same command again, without --overwrite, to resume.\n"
     _, alive = psutil.wait_procs(workers, timeout=10)
     assert not alive and not list(temporary.iterdir())
 
@@ -142,7 +142,7 @@ def of_another_increment(output: Path) -> None:
 
 
 TASK = "task 0 is built again: "
-STORED = "was damaged, and is written again"
+STORED = "was corrupted; rewritten"
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_tokenizer_that_is_replaced_after_the_job_was_planned_is_refused(build, 
     monkeypatch.undo()
     ended = build(*SMALL_JOB, f"--output={output}")
     assert (ended.code, ended.err.splitlines()[0]) == (
-        0, f"chatmill: warning: {stored} was damaged, and is written again"
+        0, f"chatmill: warning: {stored} was corrupted; rewritten"
     )  # fmt: skip
 
 

@@ -98,7 +98,7 @@ def test_stopped_run_cancels_its_job(cluster, corpus, tmp_path):
     os.killpg(build.pid, signal.SIGINT)  # as a terminal does: to the job server as well
     _, stderr = build.communicate(timeout=30)
     assert build.returncode == 130
-    assert stderr.endswith("chatmill: stopped. Run the same command again, without --overwrite, to go on from here.\n")
+    assert stderr.endswith("chatmill: stopped. Run the same command again, without --overwrite, to resume.\n")
     assert "Traceback" not in stderr
     wait_until(lambda: cluster.last_job()["state"] == "CANCELED", seconds=30)
     assert not (output / "manifest.json").exists()
