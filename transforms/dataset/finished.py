@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import apache_beam as beam
@@ -58,13 +59,9 @@ class _FindReceipts(beam.DoFn):
     def process(self, task: Task) -> Iterator[_Found]:
         if task.increment not in self._found:
             with self._failures:
-                self._found[task.increment] = self._find(task.increment)
+                names = names_below(join(work_of(self._output, task.increment), "receipts"))
+            self._found[task.increment] = Counter(numbers[0] for name in names if (numbers := numbers_of(name)))
         yield task, self._found[task.increment][task.number]
-
-    def _find(self, increment: str) -> Counter[int]:
-        """How many receipts each task has."""
-        names = names_below(join(work_of(self._output, increment), "receipts"))
-        return Counter(numbers[0] for name in names if (numbers := numbers_of(name)))
 
 
 class _CheckReceipts:
@@ -82,7 +79,9 @@ class _CheckReceipts:
                 with self._failures:
                     folder = join(work_of(self._output, task.increment), "receipts")
                     receipts = read_receipts(folder, task.number, shards, task.increment)
-                    _check_files(self._output, receipts)
+                    for file in chain.from_iterable(receipt.all_files() for receipt in receipts):
+                        if sha256_of(join(self._output, file.path)) != file.sha256:
+                            raise ValueError(f"{file.path} was changed after it was written")
             except (ValueError, FileNotFoundError) as error:
                 _LOGGER.warning("task %d is built again: %s", task.number, error)
                 receipts = []
@@ -90,11 +89,3 @@ class _CheckReceipts:
             yield task
         for receipt in receipts:
             yield beam.pvalue.TaggedOutput("finished", receipt)
-
-
-def _check_files(output: str, receipts: list[Receipt]) -> None:
-    """Raise ValueError if a file of a receipt is not as it was written, FileNotFoundError if it is missing."""
-    for receipt in receipts:
-        for file in receipt.all_files():
-            if sha256_of(join(output, file.path)) != file.sha256:
-                raise ValueError(f"{file.path} was changed after it was written")

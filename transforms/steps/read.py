@@ -24,7 +24,7 @@ from transforms.model.outcomes import Outcomes
 from transforms.steps.base import StepCall
 from transforms.steps.failures import FailureWriter
 from transforms.steps.metrics import record_task_bytes
-from transforms.steps.reports import PlaceWriter
+from transforms.steps.reports import ReportWriter
 from transforms.storage.files import open_input
 
 
@@ -98,27 +98,27 @@ class _ReadTask(beam.DoFn):
         self._chunk_bytes = chunk_bytes
         self._max_record_bytes = max_record_bytes
         self._failures = FailureWriter()
-        self._places = PlaceWriter()
+        self._reports = ReportWriter()
 
     def process(self, task: Task) -> Iterator[Chunks[Records]]:
         record_task_bytes(task.bytes)
-        arguments = (StepCall(self._failures), self._places, self._chunk_bytes, self._max_record_bytes)
+        arguments = (StepCall(self._failures), self._reports, self._chunk_bytes, self._max_record_bytes)
         yield Chunks(task, functools.partial(_read, *arguments))
 
 
 def _read(
-    call: StepCall, places: PlaceWriter, chunk_bytes: int, max_record_bytes: int, task: Task
+    call: StepCall, reports: ReportWriter, chunk_bytes: int, max_record_bytes: int, task: Task
 ) -> Iterator[Records]:
     """Read a task, and write down where this process is."""
     chunks = read_task(task, chunk_bytes, max_record_bytes)
-    places.write(task, f"{task.slices[0].url}, from byte {task.slices[0].start:,} on")
+    reports.write_place(task, f"{task.slices[0].url}, from byte {task.slices[0].start:,} on")
     with suppress(StopIteration):
         while True:
             chunk = call(next, chunks)
             if chunk.records:
                 piece, position = task.origin(chunk.records[0].position)
                 unit = input_format(piece.format).position_unit
-                places.write(task, f"{piece.url}, from {unit} {position:,} on")
+                reports.write_place(task, f"{piece.url}, from {unit} {position:,} on")
             yield chunk
 
 

@@ -49,7 +49,7 @@ def reports_written_to(folder: str | None) -> Iterator[None]:
 
 
 class ReportWriter:
-    """Reports the chunks that are done, each process to a file of its own.
+    """Reports the chunks that are done, and what is read, each process to files of its own.
 
     Make it while the pipeline is built, inside reports_written_to. It is pickled with the DoFn.
     """
@@ -69,18 +69,8 @@ class ReportWriter:
         with suppress(OSError), Path(self._folder, str(os.getpid())).open("a") as file:
             file.write(f"{stop - _bytes_before(task, chunk.chunk)} {records} {tokens}\n")
 
-
-class PlaceWriter:
-    """Writes down what this process reads, for the launcher to report if the process dies.
-
-    Make it as a ReportWriter.
-    """
-
-    def __init__(self) -> None:
-        self._folder = _folder.get()
-
-    def write(self, task: Task, place: str) -> None:
-        """Write that the process is at a place of a task: a file, and where in it."""
+    def write_place(self, task: Task, place: str) -> None:
+        """Write what this process reads, a file and where in it, for the launcher to report if the process dies."""
         if self._folder is not None:
             with suppress(OSError):
                 Path(self._folder, f"{os.getpid()}{_PLACE}").write_text(f"task {task.number}, {place}")

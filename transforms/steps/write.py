@@ -17,7 +17,8 @@ from transforms.base.options import String
 from transforms.model.batches import Rows, RowTable, Task
 from transforms.model.chunks import Chunks
 from transforms.model.counts import Statistics, Sums
-from transforms.model.receipts import Receipt, Sent, name_of, work_of, write_receipt
+from transforms.model.receipts import File, Receipt, Sent, name_of, work_of, write_receipt
+from transforms.outputs import output_format
 from transforms.rows.columns import PROVENANCE_COLUMNS, column_of, default_columns
 from transforms.rows.ragged import offsets_of
 from transforms.steps.base import Step, StepCall
@@ -25,11 +26,11 @@ from transforms.steps.exceptions_writer import ExceptionsWriter
 from transforms.steps.failures import FailureWriter
 from transforms.steps.metrics import CountReceipts
 from transforms.steps.reports import ReportWriter
-from transforms.steps.row_files import RowFiles
 from transforms.steps.row_options import WriteOptions
 from transforms.steps.sums import sums_of_rows
 from transforms.steps.workers import OnWorkers
 from transforms.storage.files import join
+from transforms.storage.writing import NewFile
 from transforms.tokens.decoding import TokenDecoder
 from transforms.tokens.span_ends import SpanEnds
 
@@ -81,7 +82,7 @@ class _OpenShard:
         self._options = options
         self._task = task
         self._number = number
-        self._rows: dict[tuple[str, str], RowFiles] = {}
+        self._rows: dict[tuple[str, str], _RowFiles] = {}
         self._exceptions = ExceptionsWriter(options.folder, join("records", f"{self._name('records')}.parquet"), task)
         self._sums = Sums()
         self._sent: Sent | None = None
@@ -96,10 +97,11 @@ class _OpenShard:
             if self._options.tokenizer is not None:
                 starts = offsets_of(table.segment_lengths)[:-1]
                 span_ends += _span_ends(self._options.tokenizer).count(table.labels, starts)
+            counts = {"tokens": len(table.ids), "trained_tokens": int(table.trained_tokens.sum())}
             for format in self._options.output_format:
                 if (split, format) not in self._rows:
-                    self._rows[split, format] = RowFiles(self._options.folder, self._name(split), split, format)
-                self._rows[split, format].write(columns, len(table.ids), int(table.trained_tokens.sum()))
+                    self._rows[split, format] = _RowFiles(self._options.folder, self._name(split), split, format)
+                self._rows[split, format].write(columns, counts)
             self.tokens += len(table.ids)
         self._exceptions.add(chunk)
         self._sums += sums.plus(statistics=Statistics(span_ends=span_ends))
@@ -149,6 +151,44 @@ class _OpenShard:
         about = self._options.about
         metadata = None if about is None else {"chatmill": msgspec.json.encode(about)}
         return pa.table(columns, pa.schema(fields, metadata))
+
+
+class _RowFiles:
+    """The files of a shard in one format. The first of them counts the rows.
+
+    Args:
+        output: the folder of the dataset.
+        stem: of their names, which a suffix follows; of name_of.
+        split: train or validation.
+        format: one of OUTPUT_FORMATS.
+    """
+
+    def __init__(self, output: str, stem: str, split: str, format: str):
+        self._output = output
+        self._stem = join(output_format(format).folder, stem)
+        self._split, self._format = split, format
+        self._counts = Counter[str]()
+        self._files: dict[str, NewFile] = {}
+        self._writer = output_format(format).writer(self._create)
+
+    def _create(self, suffix: str) -> NewFile:
+        self._files[self._stem + suffix] = file = NewFile(join(self._output, self._stem + suffix))
+        return file
+
+    def write(self, rows: pa.Table, counts: Mapping[str, int]) -> None:
+        """Write rows. counts: of their tokens."""
+        self._writer.write(rows)
+        self._counts.update(counts, rows=len(rows))
+
+    def complete(self) -> list[File]:
+        """Complete the files, and return what a receipt says of them."""
+        self._writer.close()
+        found = list[File]()
+        for path, file in self._files.items():
+            file.complete()
+            counts = {} if found else self._counts
+            found.append(File(path, file.bytes, file.sha256, self._format, self._split, **counts))
+        return found
 
 
 @functools.cache  # the folder has the name of its content
