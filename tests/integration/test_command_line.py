@@ -53,6 +53,14 @@ def test_a_content_that_the_template_does_not_print_is_a_warning_before_the_work
     assert "would be rejected: the chat template does not print the content of messages[" in ended.err.splitlines()[0]
 
 
+def test_prompt_and_completion_that_become_plain_text_are_noted_before_the_work(build, tmp_path):
+    corpus = write_jsonl(tmp_path / "pairs.jsonl", [{"prompt": "2 + 2 =", "completion": " 4"}] * 2)
+    ended = build(*with_options(tmp_path / "plain", input=corpus))
+    assert ended.code == 0, ended.err
+    assert ended.err.count("note: prompt and completion are strings, and are tokenized as plain text. --as_chat") == 1
+    assert "plain text" not in build(*with_options(tmp_path / "chat", input=corpus), "--as_chat=true").err
+
+
 def test_a_tokenizer_whose_regular_expression_transformers_warns_of_is_named(build, tmp_path):
     folder = tmp_path / "tokenizer"
     shutil.copytree(TOKENIZER, folder)
