@@ -20,7 +20,7 @@ from transforms.outputs import ShardEntry, stem_of
 from transforms.rows import IGNORED
 from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS
 from transforms.rows.parts import KINDS
-from transforms.tokens.decoding import TokenDecoder
+from transforms.tokens.decoding import Decoded, TokenDecoder
 
 # Tokens of an example that are shown unless all of them are asked for: of a row, around a text that was searched, and
 # at the end of a build.
@@ -187,10 +187,11 @@ def print_row(console: Console, row: Row, decoder: TokenDecoder, options: Namesp
         if shown.start:
             console.print(Text(f"… {counted(shown.start, 'token')} before this; inspect --full shows all", "yellow"))
         if options.tokens:
-            console.print(_token_list(example, decoder, shown))
+            console.print(_token_list(example, decoded, shown))
         else:
+            start = int(decoded.starts[shown.start]) if shown.start else 0
             stop = int(decoded.stops[shown.stop - 1]) if shown.stop else 0
-            text = as_text(_marked(example, decoder)[int(decoded.starts[shown.start]) if shown.start else 0 : stop])
+            text = as_text(_mark(example, decoded, decoder)[start:stop])
             if search:
                 text.highlight_words([visible(search)], "reverse")
             console.print(text)
@@ -199,9 +200,8 @@ def print_row(console: Console, row: Row, decoder: TokenDecoder, options: Namesp
     console.print()
 
 
-def _marked(example: Example, decoder: TokenDecoder) -> Marked:
-    """The text of an example. A character of several tokens is trained on if one of them is."""
-    decoded = decoder.decode(example.ids)
+def _mark(example: Example, decoded: Decoded, decoder: TokenDecoder) -> Marked:
+    """Mark the text of an example. A character of several tokens is trained on if one of them is."""
     spans = list(zip(decoded.starts.tolist(), decoded.stops.tolist(), strict=True))
     kinds = () if example.kinds is None else zip(spans, example.kinds.tolist(), strict=True)
     trained, special = (compress(spans, of.tolist()) for of in (example.trained, decoder.is_added(example.ids)))
@@ -218,7 +218,8 @@ def print_preview(console: Console, dataset: Dataset) -> None:
         return
     shown = shown_tokens(example.trained, _TOKENS_OF_PREVIEW)
     example = replace(example, ids=example.ids[shown], labels=example.labels[shown], kinds=None)
-    marked = _marked(example, TokenDecoder.load(dataset.tokenizer_folder))
+    decoder = TokenDecoder.load(dataset.tokenizer_folder)
+    marked = _mark(example, decoder.decode(example.ids), decoder)
     # Line breaks would take most of the lines: a template prints several for each turn.
     text = as_text(replace(marked, text=marked.text.replace("\n", "↵")))
     lines = text.wrap(console, console.width)
@@ -228,12 +229,12 @@ def print_preview(console: Console, dataset: Dataset) -> None:
     console.print()
 
 
-def _token_list(example: Example, decoder: TokenDecoder, shown: slice) -> Text:
+def _token_list(example: Example, decoded: Decoded, shown: slice) -> Text:
     """A line for each token: its id, its label and its text, of a part of a character the bytes."""
     ids, labels, trained = example.ids[shown], example.labels[shown], example.trained[shown]
     lines = Text(f"{'id':>8} {'label':>8}  token\n", "bold")
     for id, label, text, is_trained in zip(
-        ids.tolist(), labels.tolist(), _texts(example.ids, decoder)[shown], trained.tolist(), strict=True
+        ids.tolist(), labels.tolist(), _texts(decoded)[shown], trained.tolist(), strict=True
     ):
         in_line = visible(text).replace("\n", "\\n").replace("\t", "\\t")
         lines.append(f"{id:8} {label:8}  ", "not bold dim")
@@ -242,8 +243,7 @@ def _token_list(example: Example, decoder: TokenDecoder, shown: slice) -> Text:
     return lines
 
 
-def _texts(ids: np.ndarray, decoder: TokenDecoder) -> list[str]:
-    decoded = decoder.decode(ids)
+def _texts(decoded: Decoded) -> list[str]:
     return [decoded.text[start:stop] for start, stop in zip(decoded.starts, decoded.stops, strict=True)]
 
 
@@ -259,10 +259,11 @@ def row_as_json(row: Row, decoder: TokenDecoder, tokens: bool = False) -> dict[s
         if example.lost[0]:
             described |= zip(("tokens_lost", "trained_tokens_lost"), example.lost, strict=True)
         described |= {"tokens": len(example.ids), "trained_tokens": int(example.trained.sum())}
-        described["text"] = _pieces(_marked(example, decoder))
+        decoded = decoder.decode(example.ids)
+        described["text"] = _pieces(_mark(example, decoded, decoder))
         if tokens:
             described |= {"input_ids": example.ids.tolist(), "labels": example.labels.tolist()}
-            described["token_texts"] = _texts(example.ids, decoder)
+            described["token_texts"] = _texts(decoded)
         examples.append(described)
     place = {"split": row.split, "row": row.number, "shard": row.shard, "row_in_shard": row.in_shard}
     return {**place, "examples": examples, **({"note": row.note} if row.note else {})}
