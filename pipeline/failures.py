@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from transforms.base.errors import CommittedMeanwhile, InputError, RejectsError, StoreError, Unavailable, UserError
+from transforms.base.errors import InputError, StoreError, Unavailable, UserError
 from transforms.dataset.commit import is_committed
 from transforms.dataset.layout import Folder
 from transforms.steps.failures import last_failure
 from transforms.storage.files import exists
 
-# One of our errors in a worker's traceback: up to where Beam names the step, or Python the next exception. The class is
-# the one that is raised for it: the arguments of the others are not in the text.
-_RAISED_AS: dict[str, type[Exception]] = {
-    "CommittedMeanwhile": CommittedMeanwhile,
-    "InputError": InputError,
-    "RejectsError": RejectsError,
-    "StoreError": InputError,
-    "Unavailable": Unavailable,
-    "UserError": UserError,
-    "ParameterError": UserError,
-}
-_OUR_ERROR = re.compile(rf"\b({'|'.join(_RAISED_AS)}): (.*?)(?=\s*\[while running|\n\n|\Z)", re.DOTALL)
+# The errors that are meant for the user, and what Beam adds to their texts.
+_OURS = (InputError, StoreError, Unavailable, UserError)
+_STEP_OF_BEAM = " [while running '"
 
 
 @contextmanager
@@ -46,18 +36,25 @@ def noticing_removal(folder: Folder) -> Iterator[None]:
 def raising_failures(failures: str) -> Iterator[None]:
     """Inside, an error of a worker that is meant for the user is raised in place of the runner's error.
 
+    On this machine it is what the runner's error was raised for. A runner elsewhere has at most its text.
+
     Args:
         failures: the url of the folder of failures of the run.
     """
     try:
         yield
     except Exception as error:
-        text = f"{type(error).__name__}: {error}"
-        found = _OUR_ERROR.search(text)
-        # A traceback without such an error: the run failed because of another one, and the file is of an earlier
-        # attempt.
-        if (found or "Traceback" not in text) and (failure := last_failure(failures)):
+        if found := _find_error(error):
+            raise found from None
+        failure, text = last_failure(failures), str(error)
+        # A traceback without it: the run failed because of another error, and this one is of an earlier attempt.
+        if failure and ("Traceback" not in text or type(failure).__name__ in text):
             raise failure from None
-        if found:
-            raise _RAISED_AS[found[1]](found[2].strip()) from None
         raise
+
+
+def _find_error(error: BaseException | None) -> BaseException | None:
+    """The error of ours for which another one was raised, without what Beam adds to its text; None if there is none."""
+    while error and not (isinstance(error, _OURS) and _STEP_OF_BEAM not in str(error)):
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return error

@@ -81,7 +81,7 @@ sys.exit(main(sys.argv[1:]))
 
 @pytest.fixture
 def corrupt_file(tmp_path) -> Path:
-    """A stream that is cut short. A regular expression could take its name for the end of a traceback."""
+    """A stream that is cut short, with a name like the end of a traceback."""
     folder = tmp_path / "corpus"
     folder.mkdir()
     shutil.copy(CHATS / "arithmetic.jsonl", folder / "a.jsonl")  # the launcher itself reads the first file's beginning
@@ -97,7 +97,7 @@ def options_for(corrupt_file: Path) -> list[str]:
     return [inputs, f"--tokenizer={TOKENIZER}", output, "--as_chat=true", "--direct_num_workers=2"]
 
 
-def test_error_of_a_worker_is_read_from_its_file_and_shown_once(corrupt_file):
+def test_error_of_a_worker_is_shown_once_and_is_in_a_file_for_launchers_elsewhere(corrupt_file):
     done = build_in_process(*options_for(corrupt_file))
     assert done.returncode == 1
     assert done.stderr.startswith(f"chatmill: {corrupt_file}: the gzip stream is corrupt or cut short")
@@ -117,7 +117,7 @@ def test_next_run_removes_the_failures_of_the_previous_run(corrupt_file):
     assert later.name != "earlier.json"
 
 
-def test_error_of_a_worker_is_found_in_the_traceback_if_there_is_no_file(corrupt_file):
+def test_error_of_a_worker_on_this_machine_needs_no_file(corrupt_file):
     plain = corrupt_file.rename(corrupt_file.with_name("cut-short.jsonl.gz"))
     command = [sys.executable, "-c", NO_FAILURE_FILES, *options_for(plain)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
