@@ -35,10 +35,6 @@ from transforms.rows.layout import RowLayout
 from transforms.steps.row_options import CorpusOptions, PackOptions, WriteOptions
 
 ON_CHANGED_FILE = ("error", "append")
-PREFERENCE_ADVICE = (
-    "--schema chosen --overwrite trains on the chosen ones; for DPO and reward models, trainers tokenize pairs "
-    "themselves"
-)
 REQUIRED = "required"
 GROUPS = ("Input", "Tokenizer and template", "Rows", "Output", "Running")
 

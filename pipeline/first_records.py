@@ -12,8 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from pipeline.cli.console import shortened
-from pipeline.config import PREFERENCE_ADVICE
 from pipeline.recipe import Source
+from pipeline.show.hints import HINTS
 from pipeline.tokenizer import CheckedTokenizer
 from transforms.base.errors import RecordDropped, RecordError, StoreError
 from transforms.base.options import values_of
@@ -120,10 +120,8 @@ def check_first_records(source: Source, file: InputFile, checked: CheckedTokeniz
         if not isinstance(found, Example):
             if isinstance(found, Reject) and found.reason == "preference_data" and not is_warned:
                 is_warned = True
-                yield (
-                    f"warning: a chosen and a rejected answer ({url}, {place}) are rejected as preference_data. "
-                    f"{PREFERENCE_ADVICE}."
-                )
+                pair = f"a chosen and a rejected answer ({url}, {place})"
+                yield f"warning: {pair} are rejected as preference_data. {HINTS[found.reason]}."
             continue
         if isinstance(found.content, PromptCompletion) and checked.has_template:
             of_source = f" of the source {source.name}" if source.place else ""
