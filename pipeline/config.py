@@ -246,7 +246,7 @@ def read_value(option: str, value: Any, type: Any, place: str = "") -> Any:
 
 
 def check_options(options: Options) -> None:
-    """Raise UserError if an option is missing, or if two do not go together."""
+    """Raise UserError if an option is missing, or if some do not go together."""
     if options.sources and options.input:
         raise UserError(
             f"{options.recipe} has sources, which name their inputs, so that input does not go with it: add a source."
@@ -256,7 +256,11 @@ def check_options(options: Options) -> None:
             raise UserError(
                 f"--{name} is missing: give one, such as --{name} {example}. chatmill build --help lists the options."
             )
-    check_not_on_hub(options.output)
+    if options.output.startswith("hf://"):
+        raise UserError(
+            f"--output {options.output}: a build needs a disk or a bucket, where files are created one by one. Give "
+            "one, and upload the dataset with `chatmill push OUT ORG/NAME`."
+        )
     if options.append and options.overwrite:
         raise UserError("--append adds to a dataset, and --overwrite replaces it. Leave one of the two out.")
     if options.expire_replaced and not options.overwrite:
@@ -264,22 +268,8 @@ def check_options(options: Options) -> None:
     for name in ("every", "on_changed_file"):
         if getattr(options, name) != Options.__dataclass_fields__[name].default and not options.append:
             raise UserError(f"--{name} {getattr(options, name)} needs --append.")
-    check_row_options(options)
-
-
-def check_not_on_hub(output: str) -> None:
-    """Raise UserError if a dataset is to be written to the Hub."""
-    if output.startswith("hf://"):
-        raise UserError(
-            f"--output {output}: a build needs a disk or a bucket, where files are created one by one. Give "
-            "one, and upload the dataset with `chatmill push OUT ORG/NAME`."
-        )
-
-
-def check_row_options(options: RowOptions) -> None:
-    """Raise ParameterError if an option of rows has a wrong value, or two do not go together."""
     for step in STEPS:
-        step(**values_of(step, options))  # which checks them
+        step(**values_of(step, options))  # checks what does not go together
     check_kept_columns(options.keep_columns, options.write_columns, options.provenance)
 
 

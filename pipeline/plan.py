@@ -12,8 +12,8 @@ from pipeline.artifacts import DAMAGED
 from pipeline.cli.console import show, show_phase
 from pipeline.config import Options
 from pipeline.existing import begun_from_hub, output_errors, planned_files
+from pipeline.inputs import list_sources
 from pipeline.job import Job, Request, differences, encode_job, read_job, with_clock
-from pipeline.recipe import files_of
 from transforms.base.errors import StoreError, UserError
 from transforms.base.phrases import in_bytes
 from transforms.corpus.buckets import MOST_RECORDS, MOST_TASK_BYTES, bucket_count, shards_needed
@@ -189,7 +189,7 @@ def list_files(request: Request, version: Version | None, accepts: Accepts | Non
         accepts: which files are listed, if they are new, if some may be still to come; None if all are there.
 
     Raises:
-        UserError, Unavailable: as for files_of.
+        UserError, Unavailable: as for list_sources.
     """
     options, sources, folder = request.options, request.sources, request.folder
     known: dict[int, list[InputFile]] = {}
@@ -204,6 +204,6 @@ def list_files(request: Request, version: Version | None, accepts: Accepts | Non
         return accepts is not None and accepts(key, now) and now not in taken.get(key, ())
 
     try:
-        return files_of(sources, folder, known, accepts and is_to_add)
+        return list_sources(sources, folder, known, accepts and is_to_add)
     except StoreError as error:
         raise error.as_user_error(str(error)) from None

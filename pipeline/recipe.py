@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
 import posixpath
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -19,13 +18,8 @@ from pipeline.config import Options, check_options, option_name, read_value
 from transforms.base.errors import ParameterError, StoreError, UserError
 from transforms.base.options import Flag, Values, field_types, options_in, that
 from transforms.base.phrases import did_you_mean
-from transforms.dataset.layout import PARTS, Folder
 from transforms.inputs.hub.names import in_full
-from transforms.inputs.hub.repository import Commits
-from transforms.inputs.listing import Accepts, InputFile, files_of_sources, list_arriving, list_inputs, shared_files
-from transforms.storage.files import check_reachable, exists, join, kind_of, read_bytes
-from transforms.storage.hub.urls import without_commit
-from transforms.storage.same_files import Places
+from transforms.storage.files import check_reachable, exists, kind_of, read_bytes
 
 # Options whose paths begin at the folder of the recipe if they begin with ./ or ../: other texts may be names.
 _PATHS = ("tokenizer", "chat_template", "output")
@@ -228,52 +222,6 @@ def _stem(pattern: str) -> str:
     parts = [part for part in pattern.rpartition("://")[2].split("/") if part not in ("", ".", "..")]
     named = next((part for part in reversed(parts) if not any(sign in part for sign in "*?[")), "")
     return re.split("[.:@]", named.lstrip("."))[0] or "input"
-
-
-def files_of(
-    sources: Sequence[Source],
-    folder: Folder | None = None,
-    known: Mapping[int, list[InputFile]] | None = None,
-    accepts: Accepts | None = None,
-) -> list[InputFile]:
-    """List the input files of all sources, each with the number of its source.
-
-    Args:
-        sources: of the build.
-        folder: of the dataset, of which no input may be a part.
-        known: the files of sources that are not to be listed again, by the number of the source.
-        accepts: which files are listed, if some may be still to come; None if all are there.
-
-    Raises:
-        UserError: if a source has none, lists a file of an earlier source although it may not, or one of the dataset.
-        Unavailable: if a store does not answer.
-    """
-    commits = Commits()
-
-    def list_files(number: int, source: Source) -> list[InputFile]:
-        options = source.options
-        how: Any = {"format": options.input_format, "parameter": "input", "splits": options.split, "commits": commits}
-        with source.named_in_errors():
-            if accepts is None:
-                return (known or {}).get(number) or list_inputs(options.input, **how)
-            return list_arriving(
-                options.input, lambda url, version: accepts((number, without_commit(url)), version), **how
-            )
-
-    files = files_of_sources([*itertools.starmap(list_files, enumerate(sources))])
-    for first, again in shared_files(files):
-        source = sources[again.source]
-        if not source.may_repeat:
-            raise UserError(
-                f"{source.option('input')} {again.url}: the source {sources[first.source].name} lists this file, too. "
-                f"To read it twice, write {_MAY_REPEAT}: true in the source {source.name}."
-            )
-    if folder:
-        dataset = Places([join(folder.output, part) for part in PARTS])
-        for file in filter(lambda file: dataset.have(file.url), files):
-            option = sources[file.source].option("input")
-            raise UserError(f"{option} {file.url}: it is part of the dataset in --output. Give another --output.")
-    return files
 
 
 class _Loader(yaml.SafeLoader):

@@ -43,6 +43,7 @@ LAYERS = [
     {"pipeline.runners"},
     {"pipeline.config"},
     {"pipeline.recipe"},
+    {"pipeline.inputs"},
     {"pipeline.cli"},
     {"pipeline.tokenizer"},
     {"pipeline.artifacts", "pipeline.first_records"},

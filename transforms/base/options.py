@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -275,20 +275,3 @@ class Configuration:
         for name, value in vars(self).items():
             if value is not self.__dataclass_fields__[name].default:
                 object.__setattr__(self, name, checked(name, value, types[name]))
-
-
-def check_sources(configuration: Any, sources: Sequence[Mapping[str, Any]], names: Collection[str] = ()) -> None:
-    """Check what is different for each source. Raises ParameterError.
-
-    Args:
-        configuration: of all sources.
-        sources: for each source the fields that have another value.
-        names: those that may; by default the options that are declared so.
-    """
-    if not isinstance(sources, (list, tuple)) or not all(isinstance(source, Mapping) for source in sources):
-        raise ParameterError("sources", sources, "expected a list with a mapping for each source.")
-    names = names or [field.name for field in options_in(configuration) if field.metadata["of_source"]]
-    for source in sources:
-        for name in source:
-            check_choice("sources", name, names)
-        dataclasses.replace(configuration, **source)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from transforms.base.errors import ParameterError
@@ -13,7 +13,6 @@ from transforms.base.options import (
     Moment,
     Names,
     String,
-    check_sources,
     json_object,
     one_of,
     option,
@@ -23,13 +22,14 @@ from transforms.model.examples import RESERVED_TEMPLATE_KWARGS
 from transforms.rows.parts import PARTS
 
 ENGINES = ("auto", "reference")
-TemplateKwargs = Annotated[Mapping[str, Any], json_object(RESERVED_TEMPLATE_KWARGS)]
-Engine = Annotated[str, one_of(ENGINES)]
 LOSSES = ("auto", "assistant", "last_assistant", "completion", "all")
 AFTER_END = ("train", "mask")
 UNPRINTED = ("reject", "report")
 SPECIAL_TOKENS_IN_CONTENT = ("report", "plain", "allow", "reject")
 PARITIES = ("report", "expand", "reject", "off")
+
+Engine = Annotated[str, one_of(ENGINES)]
+TemplateKwargs = Annotated[Mapping[str, Any], json_object(RESERVED_TEMPLATE_KWARGS)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,17 +150,3 @@ class RenderConfig(RenderOptions):
     def trained_parts(self) -> tuple[str, ...] | None:
         """Those of PARTS that are trained on; None if the parts of turns need not be known."""
         return self.train_parts or (PARTS if self.part_columns else None)
-
-
-def check_rendering(config: RenderConfig, sources: Sequence[Mapping[str, Any]]) -> None:
-    """Check how the conversations of each source are rendered. Raises ParameterError.
-
-    Args:
-        config: of all sources.
-        sources: for each source the fields that have another value; all but tokenizer and engine.
-    """
-    if not isinstance(config, RenderConfig):
-        raise ParameterError("config", config, "expected a value of type RenderConfig.")
-    check_sources(
-        config, sources, [field.name for field in fields(config) if field.name not in ("tokenizer", "engine")]
-    )

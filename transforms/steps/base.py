@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import apache_beam as beam
 from apache_beam.transforms.display import DisplayDataItem
 
+from transforms.base.errors import ParameterError
+from transforms.base.options import check_choice, options_in
 from transforms.model.chunks import Chunks
 from transforms.steps.failures import FailureWriter
 from transforms.steps.metrics import seconds_recorder
@@ -71,6 +74,23 @@ class BySource:
         if number not in self._functions:  # a worker may never see some of many sources
             self._functions[number] = self._make(**self._options[number])
         return self._functions[number](batch)
+
+
+def check_sources(configuration: Any, sources: Sequence[Mapping[str, Any]], names: Collection[str] = ()) -> None:
+    """Check what is different for each source. Raises ParameterError.
+
+    Args:
+        configuration: of all sources.
+        sources: for each source the fields that have another value.
+        names: those that may; by default the options that are declared so.
+    """
+    if not isinstance(sources, (list, tuple)) or not all(isinstance(source, Mapping) for source in sources):
+        raise ParameterError("sources", sources, "expected a list with a mapping for each source.")
+    names = names or [field.name for field in options_in(configuration) if field.metadata["of_source"]]
+    for source in sources:
+        for name in source:
+            check_choice("sources", name, names)
+        dataclasses.replace(configuration, **source)
 
 
 class _MapChunks(beam.DoFn):

@@ -17,7 +17,7 @@ import msgspec
 
 from transforms.base.errors import RecordError
 from transforms.base.options import check_choice, values_of
-from transforms.chat.config import PARITIES, ParityOptions, RenderConfig, check_rendering
+from transforms.chat.config import PARITIES, ParityOptions, RenderConfig
 from transforms.chat.fast.fast_template import FastTemplate
 from transforms.chat.fast.identity import NotFollowed
 from transforms.chat.parity.compiled_beginnings import ComparisonCache, CompiledBeginnings, NotCompiled
@@ -41,6 +41,7 @@ from transforms.model.batches import Texts
 from transforms.model.examples import Conversation, Text
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.steps.base import Step
+from transforms.steps.render import check_rendering
 
 # The sample of those conversations of a batch that are not compared by signature: the first ones, and one in this many.
 _FIRST, _ONE_OF = 4, 256

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from transforms.base.errors import RecordDropped, RecordError, call_user_function
-from transforms.base.options import check_choice, check_sources, values_of
+from transforms.base.options import check_choice, values_of
 from transforms.chat.config import ENGINES
 from transforms.inputs.formatter import load_formatter
 from transforms.inputs.input_options import ParseOptions
@@ -41,7 +41,7 @@ from transforms.model.examples import (
 )
 from transforms.model.outcomes import Drop
 from transforms.model.statistics import sum_of_events, sum_of_unread
-from transforms.steps.base import Step
+from transforms.steps.base import Step, check_sources
 
 # The sample of records that is searched for duplicate keys: the first ones of a batch, and one in this many.
 _FIRST, _ONE_OF = 16, 512

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
-from transforms.base.errors import RecordError
-from transforms.chat.config import RenderConfig, check_rendering
+from transforms.base.errors import ParameterError, RecordError
+from transforms.chat.config import RenderConfig
 from transforms.chat.fast.fast_template import FastTemplate
 from transforms.chat.fast.identity import NotFollowed
 from transforms.chat.rendering.adapting import adapted
@@ -36,7 +36,7 @@ from transforms.model.examples import (
     encodable,
 )
 from transforms.model.outcomes import Outcomes, Reject
-from transforms.steps.base import Step
+from transforms.steps.base import Step, check_sources
 from transforms.steps.counting import of_contents
 from transforms.steps.unread_keys import check_keys, unread_keys
 from transforms.tokens.tokenizer import load_tokenizer
@@ -362,6 +362,17 @@ def _runs(trained: np.ndarray) -> list[Span]:
     """trained: bool (tokens,). Returns the (start, stop) of each run of True."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], trained, [False]))))
     return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]
+
+
+def check_rendering(config: RenderConfig, sources: Sequence[Mapping[str, Any]]) -> None:
+    """Check a configuration, and what is different for each source: all but tokenizer and engine may be.
+
+    Raises:
+        ParameterError: if one is not as expected.
+    """
+    if not isinstance(config, RenderConfig):
+        raise ParameterError("config", config, "expected a value of type RenderConfig.")
+    check_sources(config, sources, [name for name in vars(config) if name not in ("tokenizer", "engine")])
 
 
 class ApplyChatTemplate(Step):
