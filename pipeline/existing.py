@@ -15,7 +15,7 @@ from pipeline.recipe import Source
 from transforms.base.errors import ParameterError, StoreError, UserError
 from transforms.dataset.derived import finish_commit, is_stale
 from transforms.dataset.layout import Folder, check_format, check_free, check_no_links, is_alive, last_written
-from transforms.dataset.versions import Version, newest
+from transforms.dataset.versions import Version, check_not_lost, newest
 from transforms.inputs.hub.names import hub_name
 from transforms.inputs.listing import InputFile
 from transforms.inputs.plan_file import decode_plan
@@ -40,7 +40,7 @@ def read_base(request: Request) -> Version | None:
 
     Raises:
         UserError: if what is in the folder cannot be changed by these options.
-        InputError: if the version is damaged.
+        InputError: if the version is damaged, or a later one was lost.
         StoreError: if the store fails.
     """
     options, folder = request.options, request.folder
@@ -61,6 +61,8 @@ def read_base(request: Request) -> Version | None:
         check_format(folder)
         if exists(folder.manifest):
             raise UserError(f"{folder.output}: the dataset has no versions. Copy its folder _chatmill, too.")
+    if version and not options.overwrite:
+        check_not_lost(folder, version)
     if version and options.append:
         job = job_of(folder, version)
         check_same(folder, job, with_options(job, options, request.sources))
@@ -149,15 +151,7 @@ def discard_unfinished(folder: Folder, begun: Iterable[str]) -> None:
 
 
 def is_unclean(folder: Folder, version: Version | None) -> bool:
-    """Return whether a process that was killed left something that is to be removed or written again.
-
-    Args:
-        folder: of the dataset.
-        version: the newest one; None if there is none.
-
-    Raises:
-        InputError: if the file of a later version was lost.
-    """
-    if (version and is_stale(folder, version)) or exists(folder.lock):  # in this order: it may be one that was lost
+    """Return whether a process that was killed left something that is to be removed or written again."""
+    if exists(folder.lock) or (version and is_stale(folder, version)):
         return True
     return any((version and version.has(id)) or not is_alive(Folder(folder.output, id)) for id in folder.begun())

@@ -13,7 +13,7 @@ import msgspec
 
 from transforms.base.errors import InputError
 from transforms.dataset.layout import FORMAT, Folder, derived_manifest
-from transforms.dataset.versions import Version, check_not_lost, named_versions, newest
+from transforms.dataset.versions import Version, named_versions, newest
 from transforms.report.card import dataset_card
 from transforms.report.page import report_of
 from transforms.report.rebuilding import stored_recipe
@@ -37,7 +37,7 @@ def finish_commit(folder: Folder, version: Version, report: str | None = None) -
         report: one of REPORTS; None for a report if there is one.
     """
     folder = Folder(folder.output)
-    if any(True for _ in outdated(folder, version)):
+    if is_stale(folder, version):
         _derive(folder, version, report or ("html" if exists(folder.report) else "none"))
     for id in filter(version.has, folder.begun()):
         remove(Folder(folder.output, id).work)
@@ -79,10 +79,7 @@ def _remove_earlier(folder: Folder) -> None:
 
 
 def is_stale(folder: Folder, version: Version) -> bool:
-    """Return whether what is there is not derived from the newest version: a process was killed before it was. Raises
-    InputError as check_not_lost does.
-    """
-    check_not_lost(folder, version)
+    """Return whether what is there is not derived from the newest version: a process was killed before it was."""
     return any(True for _ in outdated(folder, version))
 
 
