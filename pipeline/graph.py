@@ -27,7 +27,6 @@ from transforms.inputs.plan_file import decode_plan
 from transforms.inputs.tasks import largest_first, tasks_of
 from transforms.model.batches import Task
 from transforms.rows.layout import RowLayout
-from transforms.steps.base import Step
 from transforms.steps.decontaminate import Decontaminate
 from transforms.steps.failures import FailureWriter
 from transforms.steps.label import BuildLabels
@@ -52,46 +51,65 @@ def build_graph(pipeline: beam.Pipeline, plan: Plan, options: Options, change: C
         change: what the commit of the increment does.
     """
     folder, job = plan.folder, plan.job
-    budgets = Budgets(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Budgets)})
-    tasks = pipeline | "plan" >> ReadPlan(folder, job)
-    receipts = build_tasks(tasks, job, folder, options.engine)
+    # A worker reads the plan, so that it is not in the graph.
+    read = beam.FlatMap(_read_plan, PlanReader(folder, job), FailureWriter()).with_output_types(Task)
+    receipts = _build_tasks(pipeline | beam.Impulse() | "plan" >> read, job, folder, options.engine)
     if job.options.is_exchanged:
         receipts |= "exchange" >> _Exchange(job, folder)
+    budgets = Budgets(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Budgets)})
     commit = functools.partial(commit_increment, folder=folder, budgets=budgets, report=options.report, change=change)
     receipts | "commit" >> CommitDataset(folder, commit)
 
 
-def build_tasks(
-    tasks: beam.PCollection,
-    job: Job,
-    folder: Folder,
-    engine: str,
-) -> beam.PCollection:
-    """Build shards of the tasks of an increment.
-
-    Args:
-        tasks: PCollection[Task].
-        job: what decides the rows.
-        folder: of the increment.
-        engine: one of ENGINES.
-
-    Returns:
-        PCollection[Receipt], also of tasks that were finished before.
-    """
-    options = job.options
+def _build_tasks(tasks: beam.PCollection, job: Job, folder: Folder, engine: str) -> beam.PCollection:
+    """Build shards of tasks. Returns PCollection[Receipt], also of tasks that were finished before."""
+    options, tokenizer = job.options, folder.tokenizer(job.tokenizer)
+    parsing, rendering = _options_of_sources(job, folder)
+    formatter = folder.stored_formatter(options.formatter, job.formatter)
+    config = RenderConfig(
+        tokenizer=tokenizer,
+        chat_template=job.chat_template,
+        now=job.now,
+        engine=engine,
+        part_columns="part_lengths" in (options.write_columns or ()),
+        **values_of(RenderOptions, options),
+    )
     skipped = tasks | "skip" >> SkipFinished(folder.output)
-    steps = steps_of(job, folder, engine)
-    chunks = skipped.unfinished | "read" >> ReadTasks(max_record_bytes=options.max_record_bytes)
-    label, pack = steps.pop("label"), steps.pop("pack")
-    for name, step in steps.items():
-        chunks |= name >> step
-    chunks |= "label" >> label
+    chunks = (
+        skipped.unfinished
+        | "read" >> ReadTasks(max_record_bytes=options.max_record_bytes)
+        | "parse"
+        >> ParseConversations(
+            engine=engine, sources=parsing, **values_of(ParseOptions, options) | {"formatter": formatter}
+        )
+    )
+    if job.evaluations:
+        evaluations = folder.evaluations(job.evaluations.sha256)
+        chunks |= "decontaminate" >> Decontaminate(
+            evaluations, words=options.decontaminate_words, contaminated=options.contaminated
+        )
+    chunks |= "render" >> ApplyChatTemplate(config, sources=rendering)
+    chunks |= "parity" >> CheckParity(config, **values_of(ParityOptions, options), sources=rendering)
+    chunks |= "tokenize" >> Tokenize(tokenizer, engine=engine, **values_of(TokenizeOptions, options))
+    chunks |= "label" >> BuildLabels()
     if options.is_exchanged:
         dedup = options.dedup != "none"
         chunks |= "send" >> SendExamples(folder.output, seed=options.seed, packing=options.packing, dedup=dedup)
     else:
-        chunks |= "pack" >> pack
+        chunks |= "pack" >> TruncateOrPack(**values_of(PackOptions, options))
     return (chunks | "write" >> _write(job, folder), skipped.finished) | "all" >> beam.Flatten()
+
+
+def _options_of_sources(job: Job, folder: Folder) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The options of each source that parsing and rendering have other values for; none if no source has any."""
+    parsing, rendering = list[dict[str, Any]](), list[dict[str, Any]]()
+    for source in job.sources:
+        own = dict(source.options)
+        if "formatter" in own:
+            own["formatter"] = folder.stored_formatter(own["formatter"], source.formatter)
+        parsing.append({name: own[name] for name in own if name in field_types(ParseOptions)})
+        rendering.append({name: own[name] for name in own if name in field_types(RenderOptions)})
+    return parsing if any(parsing) else [], rendering if any(rendering) else []
 
 
 def _write(job: Job, folder: Folder) -> WriteShards:
@@ -114,86 +132,26 @@ class _Exchange(beam.PTransform):
         self._job, self._folder = job, folder
 
     def expand(self, sent: beam.PCollection) -> beam.PCollection:
-        options, output = self._job.options, self._folder.output
-        is_shuffled = options.shuffle != "none"
-        select = SelectRecords(
-            output,
-            plan_reader(self._folder, self._job),
-            seed=options.seed,
-            dedup=options.dedup != "none",
-            mix=self._job.mix,
-        )
+        job, options, output = self._job, self._job.options, self._folder.output
+        is_shuffled, dedup = options.shuffle != "none", options.dedup != "none"
+        reader = PlanReader(self._folder, job)
+        select = SelectRecords(output, reader, seed=options.seed, dedup=dedup, mix=job.mix)
         skipped = sent | "select" >> select | "skip" >> SkipFinished(output)
         chunks = skipped.unfinished | "receive" >> ReadBuckets(output, options.seed if is_shuffled else None)
         chunks |= "pack" >> TruncateOrPack(**values_of(PackOptions, options))
         if is_shuffled and options.packing != "none":
             chunks |= "shuffle rows" >> ShuffleRows(options.seed)
-        receipts = chunks | "write" >> _write(self._job, self._folder)
+        receipts = chunks | "write" >> _write(job, self._folder)
         return (sent, receipts, skipped.finished) | "all" >> beam.Flatten()
 
 
-def steps_of(job: Job, folder: Folder, engine: str) -> dict[str, Step]:
-    """Return the steps from records to rows, by their names in the graph, in order.
-
-    Args:
-        job: what decides the rows.
-        folder: of the dataset, which has the tokenizer and the formatters.
-        engine: one of ENGINES.
-    """
-    options = job.options
-    formatter, tokenizer = folder.stored_formatter(options.formatter, job.formatter), folder.tokenizer(job.tokenizer)
-    config = _render_config_of(job, folder, engine)
-    parsing, rendering = _options_of_sources(job, folder)
-    parse = ParseConversations(
-        engine=engine,
-        sources=parsing,
-        **values_of(ParseOptions, options) | {"formatter": formatter},
-    )
-    compared: dict[str, Step] = {}
-    if job.evaluations:
-        evaluations = folder.evaluations(job.evaluations.sha256)
-        compared["decontaminate"] = Decontaminate(
-            evaluations, words=options.decontaminate_words, contaminated=options.contaminated
-        )
-    return {
-        "parse": parse,
-        **compared,
-        "render": ApplyChatTemplate(config, sources=rendering),
-        "parity": CheckParity(config, **values_of(ParityOptions, options), sources=rendering),
-        "tokenize": Tokenize(tokenizer, engine=engine, **values_of(TokenizeOptions, options)),
-        "label": BuildLabels(),
-        "pack": TruncateOrPack(**values_of(PackOptions, options)),
-    }
+def _read_plan(_impulse: bytes, read: PlanReader, failures: FailureWriter) -> list[Task]:
+    with failures:
+        return largest_first(read())
 
 
-def _render_config_of(job: Job, folder: Folder, engine: str) -> RenderConfig:
-    """How conversations are rendered, if their source has no options of its own."""
-    return RenderConfig(
-        tokenizer=folder.tokenizer(job.tokenizer),
-        chat_template=job.chat_template,
-        now=job.now,
-        engine=engine,
-        part_columns="part_lengths" in (job.options.write_columns or ()),
-        **values_of(RenderOptions, job.options),
-    )
-
-
-def _options_of_sources(job: Job, folder: Folder) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The options of each source that parsing and rendering have other values for; none if no source has any."""
-    parsing, rendering = list[dict[str, Any]](), list[dict[str, Any]]()
-    for source in job.sources:
-        own = dict(source.options)
-        if "formatter" in own:
-            own["formatter"] = folder.stored_formatter(own["formatter"], source.formatter)
-        parsing.append({name: own[name] for name in own if name in field_types(ParseOptions)})
-        rendering.append({name: own[name] for name in own if name in field_types(RenderOptions)})
-    return parsing if any(parsing) else [], rendering if any(rendering) else []
-
-
-class ReadPlan(beam.PTransform):
-    """Read the tasks of a plan file on a worker, so that they are not in the job graph.
-
-    Pipeline -> PCollection[Task].
+class PlanReader:
+    """Reads the tasks of a plan file, with the buckets that they send to, if they do.
 
     Args:
         folder: of the increment that is built.
@@ -201,45 +159,19 @@ class ReadPlan(beam.PTransform):
     """
 
     def __init__(self, folder: Folder, job: Job):
-        super().__init__()
-        self._read = plan_reader(folder, job)
+        self._folder, self._split_bytes = folder, job.split_bytes
+        options = job.options
+        self._with_buckets: Callable[[list[Task]], list[Task]] = unshuffled if options.is_exchanged else list
+        if options.shuffle != "none":
+            self._with_buckets = functools.partial(
+                with_buckets, shards=options.shards, seed=options.seed, copies=job.copies
+            )
 
-    def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
-        return (
-            pipeline
-            | beam.Impulse()
-            | beam.FlatMap(_largest_first, self._read, FailureWriter()).with_output_types(Task)
-        )
-
-
-def _largest_first(_impulse: bytes, read: Callable[[], list[Task]], failures: FailureWriter) -> list[Task]:
-    with failures:
-        return largest_first(read())
-
-
-def plan_reader(folder: Folder, job: Job) -> Callable[[], list[Task]]:
-    """Return a function that reads the tasks of a plan file, with the buckets that they send to, if they do.
-
-    Args:
-        folder: of the increment that is built.
-        job: of the same.
-    """
-    options = job.options
-    with_own_buckets: Callable[[list[Task]], list[Task]] = list
-    if options.shuffle != "none":
-        with_own_buckets = functools.partial(with_buckets, shards=options.shards, seed=options.seed, copies=job.copies)
-    elif options.is_exchanged:
-        with_own_buckets = unshuffled
-    return functools.partial(_planned_tasks, folder, job.split_bytes, with_own_buckets)
-
-
-def _planned_tasks(
-    folder: Folder, split_bytes: int, with_own_buckets: Callable[[list[Task]], list[Task]]
-) -> list[Task]:
-    try:
-        files = decode_plan(read_bytes(folder.plan))
-    except FileNotFoundError:
-        if is_committed(folder):  # by an earlier run of the same pipeline, which removed it
-            return []
-        raise
-    return with_own_buckets(list(tasks_of(files, split_bytes, folder.increment)))
+    def __call__(self) -> list[Task]:
+        try:
+            files = decode_plan(read_bytes(self._folder.plan))
+        except FileNotFoundError:
+            if is_committed(self._folder):  # by an earlier run of the same pipeline, which removed it
+                return []
+            raise
+        return self._with_buckets(list(tasks_of(files, self._split_bytes, self._folder.increment)))
