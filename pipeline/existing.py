@@ -10,7 +10,7 @@ import msgspec
 
 from pipeline.cli.console import show
 from pipeline.config import Options
-from pipeline.job import Job, Request, differences, job_of, job_sources, mix_of, read_job, with_options
+from pipeline.job import Job, Outcome, Request, differences, job_of, job_sources, mix_of, read_job, with_options
 from pipeline.recipe import Source
 from transforms.base.errors import ParameterError, StoreError, UserError
 from transforms.dataset.derived import finish_commit, is_stale
@@ -78,7 +78,7 @@ def check_same(folder: Folder, before: Job, now: Job) -> None:
         )
 
 
-def finish(request: Request, version: Version) -> None:
+def finish(request: Request, version: Version) -> Outcome:
     """Say that a dataset is finished, and do what a build that was killed after its commit has left.
 
     Raises:
@@ -102,6 +102,7 @@ def finish(request: Request, version: Version) -> None:
             lock.take()
             remove_attempts(folder.output)
             finish_commit(folder, version, options.report)
+    return Outcome("done_before", version)
 
 
 def planned_files(folder: Folder) -> list[InputFile]:

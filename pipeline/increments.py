@@ -19,10 +19,10 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions
 from pipeline.append import left_out, select_new
 from pipeline.artifacts import Artifacts, read_artifacts, store
 from pipeline.cli.console import as_typed, show, show_owner
-from pipeline.existing import begun_since_commit, check_same, discard_unfinished, output_errors, read_base
+from pipeline.existing import begun_since_commit, check_same, discard_unfinished, finish, output_errors, read_base
 from pipeline.failures import noticing_removal, raising_failures
 from pipeline.graph import build_graph
-from pipeline.job import Job, Request, job_of, with_clock
+from pipeline.job import Job, Outcome, Request, job_of, with_clock
 from pipeline.plan import (
     Plan,
     begin,
@@ -35,7 +35,6 @@ from pipeline.plan import (
 )
 from pipeline.prepare import prepare
 from pipeline.progress import ReportProgress, show_plan
-from pipeline.runners import parse_beam_options
 from pipeline.runners.runner import is_dry_run
 from pipeline.stopping import stopping_all_processes
 from transforms.base.errors import StoreError
@@ -57,7 +56,7 @@ def build_increments(
     files: list[InputFile],
     new: list[InputFile],
     accepts: Accepts | None = None,
-) -> tuple[str, Version | None, Version | None]:
+) -> Outcome:
     """Build what a dataset does not have yet: all of it, or with --append one increment after the other.
 
     Args:
@@ -66,13 +65,9 @@ def build_increments(
         files: the inputs, if they were listed.
         new: those of them that are to be added.
         accepts: as of `change`.
-
-    Returns:
-        The status of the Outcome; the version that was there when the folder was locked; and the newest one, or None
-        if the job does not end in this process.
     """
     options, folder = request.options, request.folder
-    parse_beam_options(request)  # checks them
+    request.runner.beam_options(request)  # checks them
     if not options.append:
         files = new = list_files(request, version)
     prepared = _prepare(request, version, new) if new else None
@@ -90,17 +85,17 @@ def build_increments(
             prepared = prepared or _prepare(request, version, new)
             with output_errors(options):
                 plan = _begin(request, version, prepared, new)
-            if plan is None:
-                status = "done_before"
-                break
+            if isinstance(plan, Outcome):
+                return plan
             status = _run(request, plan, version)
             if status != "done":
-                return status, base, None
+                return Outcome(status)
             version = newest(folder)
             if accepts or not options.append:
                 break
         discard_unfinished(folder, folder.begun())
-    return status, base, version
+    added = [each for each in version.increments if not (base and base.has(each.id))] if version else []
+    return Outcome(status, version, tuple(added))
 
 
 class _Prepared(NamedTuple):
@@ -138,8 +133,8 @@ def _prepare(request: Request, version: Version | None, files: Sequence[InputFil
     return _Prepared(job, files, artifacts, [*warnings, *more, *warn_of_much_input(job)])
 
 
-def _begin(request: Request, version: Version | None, prepared: _Prepared, files: list[InputFile]) -> Plan | None:
-    """Begin an increment of some files, or find one that was begun. Returns None if the dataset is finished."""
+def _begin(request: Request, version: Version | None, prepared: _Prepared, files: list[InputFile]) -> Plan | Outcome:
+    """Begin an increment of some files, or find one that was begun; another run may have finished the dataset."""
     options, folder = request.options, request.folder
     job, warnings = prepared.job, [*prepared.warnings]
     if options.append and version:
@@ -157,7 +152,7 @@ def _begin(request: Request, version: Version | None, prepared: _Prepared, files
     plan = None if options.overwrite else find_begun(folder, begun, job, files, taken, options)
     if plan is None:
         if version and not (options.append or options.overwrite):
-            return None
+            return finish(request, version)
         plan = Plan(Folder(folder.output, increment_id(job, taken)), job, files)
         if not (version or options.overwrite):
             check_not_begun(folder, begun, plan, options)
@@ -188,7 +183,7 @@ def _run(request: Request, plan: Plan, version: Version | None) -> str:
     """
     folder, job, runner = plan.folder, plan.job, request.runner
     change = Change(version.number, "append" if request.options.append else "build") if version else Change()
-    beam_options = parse_beam_options(request)  # a runner may set what depends on the job
+    beam_options = runner.beam_options(request)  # the runner may set what depends on the job
     show_plan(job)
     remove(folder.failures)  # of an earlier run
     template = beam_options.view_as(GoogleCloudOptions).template_location

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -24,7 +24,7 @@ from transforms.base.version import __version__
 from transforms.corpus import mix
 from transforms.corpus.mix import Mix
 from transforms.dataset.layout import Folder
-from transforms.dataset.versions import Version
+from transforms.dataset.versions import Increment, Version
 from transforms.inputs.hub.names import hub_name, in_full
 from transforms.inputs.listing import InputFile
 from transforms.storage.files import full_url, read_bytes
@@ -76,6 +76,19 @@ class Request:
     def urls(self) -> list[tuple[str, str]]:
         """Return the urls that the job reads or writes, each after the name of its option."""
         return dataclasses.replace(self.options, input=self.inputs).urls()
+
+
+class Outcome(NamedTuple):
+    """What became of a change to a dataset.
+
+    status: done, done_before, nothing_new, or, if the job does not end in this process, submitted or dry_run.
+    version: the newest one; None if there is none, or if the job does not end in this process.
+    added: the increments that an append added.
+    """
+
+    status: str
+    version: Version | None = None
+    added: tuple[Increment, ...] = ()
 
 
 class JobSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -17,14 +17,14 @@ from pipeline.append import append_every, select_new
 from pipeline.cli.console import error_text, import_beam, show
 from pipeline.config import Options
 from pipeline.existing import begun_since_commit, finish, is_unclean, output_errors, read_base
-from pipeline.job import Request
+from pipeline.job import Outcome, Request
 from pipeline.plan import list_files
 from pipeline.runners.runner import is_dry_run, parse_flags
 from pipeline.show.summary import print_summary
 from pipeline.stopping import temporary_folder
 from transforms.base.errors import StoreError, UserError
 from transforms.base.phrases import counted
-from transforms.dataset.versions import Increment, Version
+from transforms.dataset.versions import Increment
 from transforms.inputs.listing import Accepts, InputFile
 from transforms.storage.files import check_reachable
 from transforms.tokens.tokenizer import ONLY_TOKENIZERS
@@ -42,19 +42,6 @@ _SUMS = (
     "version",
     "increments",
 )
-
-
-class Outcome(NamedTuple):
-    """What became of a change to a dataset.
-
-    status: done, done_before, nothing_new, or, if the job does not end in this process, submitted or dry_run.
-    version: the newest one; None if there is none, or if the job does not end in this process.
-    added: the increments that an append added.
-    """
-
-    status: str
-    version: Version | None = None
-    added: tuple[Increment, ...] = ()
 
 
 def run(request: Request) -> None:
@@ -202,8 +189,7 @@ def change(request: Request, accepts: Accepts | None = None) -> Outcome:
         if not (new or is_unclean(folder, version)):
             return Outcome("nothing_new", version)
     elif version and not options.overwrite and all(map(version.has, begun_since_commit(folder, version))):
-        finish(request, version)
-        return Outcome("done_before", version)
+        return finish(request, version)
     import_beam()
     from pipeline.increments import build_increments
 
@@ -212,8 +198,4 @@ def change(request: Request, accepts: Accepts | None = None) -> Outcome:
             return Outcome("nothing_new", version)
         show(f"a dry run: {counted(len(new), 'file')} would be added, the first of them {new[0].url}")
         return Outcome("dry_run")
-    status, base, version = build_increments(request, version, files, new, accepts)
-    if status == "done_before" and version:
-        finish(request, version)
-    added = [each for each in version.increments if not (base and base.has(each.id))] if version else []
-    return Outcome(status, version, tuple(added))
+    return build_increments(request, version, files, new, accepts)

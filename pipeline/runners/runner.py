@@ -52,11 +52,13 @@ class Runner:
             Beam's options, and its runner, which is created only to check that it can be.
 
         Raises:
-            UserError: if Beam refuses an option, or does not have the runner.
+            UserError: if Beam refuses an option, does not have the runner, or this has no dry runs.
         """
         from apache_beam.runners.runner import create_runner
 
         beam_options = parse_flags([*flags, f"--runner={self.name}"])
+        if is_dry_run(beam_options) and not self.has_dry_run:
+            raise UserError(f"--dry_run: {self.name} has no dry runs: it would run the job. --append has them.")
         try:
             return beam_options, create_runner(self.name)
         except (ValueError, ImportError, AttributeError) as error:  # the runner is Beam's, or module.Class
