@@ -36,16 +36,9 @@ _TOKEN_COLUMNS = ("input_ids", "seq_lengths", "position_ids")
 
 
 def find(dataset: Dataset | FailedBuild, decoder: TokenDecoder, options: Namespace) -> Iterator[Found]:
-    """Return what the options of `chatmill inspect` ask for.
+    """Return what the options of `chatmill inspect` ask for: of a build that failed, rejects.
 
-    Args:
-        dataset: a build that failed if rejects are asked for.
-        decoder: of its tokens.
-        options: of the command.
-
-    Raises:
-        UserError: if there is no such row, reject or record.
-        InputError, StoreError: if the dataset cannot be read.
+    Raises UserError if there is no such row, reject or record.
     """
     if options.reject is not None:
         return _reject(dataset, options.reject)
@@ -66,7 +59,7 @@ def find(dataset: Dataset | FailedBuild, decoder: TokenDecoder, options: Namespa
 
 
 def print_found(console: Console, item: Found, decoder: TokenDecoder, options: Namespace) -> None:
-    """Print one of what was found. decoder, options: as of find."""
+    """Print a row, a reject, a line or a note. options: of `chatmill inspect`."""
     if isinstance(item, Row):
         print_row(console, item, decoder, options)
     elif isinstance(item, Rejected):

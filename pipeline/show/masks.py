@@ -29,13 +29,7 @@ _OTHER_ENDS = {
 
 
 def print_template(renderer: Renderer, tokenizer: Any, conversation: Conversation) -> None:
-    """Print what a chat template does for conversations such as one.
-
-    Args:
-        renderer: has the template.
-        tokenizer: of transformers.
-        conversation: the first one.
-    """
+    """Print what the template of a renderer does for conversations such as one."""
     console, finder, rules = new_console(), renderer.turns, renderer.rules
     if finder.follows_blocks(conversation):
         source = "marked by the template"
@@ -76,8 +70,6 @@ def print_conversations(
     """Print conversations with their trained parts marked, and how many have some.
 
     Args:
-        renderer: of the options.
-        tokenizer: of transformers.
         found: each with its title: an example, or why there is none.
         train_parts: the parts of turns that are trained on; None for all.
 

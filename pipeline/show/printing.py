@@ -13,11 +13,7 @@ from rich.table import Table
 
 
 def new_console(width: int | None = None) -> Console:
-    """Make a console that prints texts as they are: nothing in them is a colour, and no line is broken.
-
-    Args:
-        width: of what is printed, if it is not that of the terminal.
-    """
+    """Make a console that prints texts as they are: nothing in them is a colour, and no line is broken."""
     return Console(highlight=False, soft_wrap=True, emoji=False, markup=False, width=width)
 
 
@@ -38,7 +34,7 @@ def new_table(justify: str, titles: Sequence[str] = (), folds: bool = False) -> 
 
     Args:
         justify: l or r for each column.
-        titles: of the columns; none for no header.
+        titles: none for no header.
         folds: whether a cell that is too wide has several lines, and is not cut.
     """
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=bool(titles), header_style="bold")

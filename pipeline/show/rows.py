@@ -91,22 +91,12 @@ class Row:
 
 
 def read_row(dataset: Dataset, number: int, split: str) -> Row:
-    """Read a row of a dataset.
-
-    Args:
-        dataset: any.
-        number: of the row in the split, from 0.
-        split: train or validation.
-
-    Raises:
-        UserError: if there is no such row.
-        InputError, StoreError: if its shard cannot be read.
-    """
+    """Read a row. number: in the split, from 0. Raises UserError if there is no such row."""
     return read_row_of_shard(dataset, *dataset.locate(number, split))
 
 
 def read_row_of_shard(dataset: Dataset, shard: ShardEntry, in_shard: int) -> Row:
-    """Read a row of a shard. in_shard: its number there. Raises as read_row does."""
+    """Read a row of a shard. in_shard: its number there, from 0."""
     values = dataset.read_row(shard, in_shard)
     split = dataset.shards(shard["split"], shard["format"])
     number = sum(other["rows"] for other in split[: split.index(shard)]) + in_shard
@@ -159,13 +149,9 @@ def find_shard(dataset: Dataset, file: Mapping[str, Any], line: Mapping[str, Any
 
 
 def print_row(console: Console, row: Row, decoder: TokenDecoder, options: Namespace) -> None:
-    """Print a row: of each example the text or the tokens, from near the first that is trained on.
+    """Print the text or the tokens of each example, from near the first that is trained on.
 
-    Args:
-        console: where to.
-        row: what.
-        decoder: of its tokens.
-        options: of `chatmill inspect`. If a text is searched, the examples that have it are shown, from near the text.
+    options: of `chatmill inspect`. If a text is searched, the examples that have it are printed, from near the text.
     """
     search = options.search or ""
     limit = None if options.full else _TOKENS_FOUND if search else _TOKENS_SHOWN

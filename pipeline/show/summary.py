@@ -37,12 +37,9 @@ _SHOWN_ELSEWHERE = {
 
 
 def print_summary(folder: Folder, manifest: dict[str, Any], max_reject_fraction: float) -> None:
-    """Print a summary of the finished dataset to standard output, and warnings about it to standard error.
+    """Print a summary of a finished dataset to standard output, and warnings about it to standard error.
 
-    Args:
-        folder: of the dataset.
-        manifest: its manifest.
-        max_reject_fraction: sources with more rejects have a warning.
+    max_reject_fraction: sources with more rejects have a warning.
     """
     console = new_console()
     console.print(_verdict(manifest))

@@ -60,7 +60,6 @@ def marked_spans(
     """Mark the characters of a text.
 
     Args:
-        text: any.
         trained, special: (start, stop) of what is trained on, and of special tokens.
         kinds: the same of parts of turns, each with the number of its kind.
     """
@@ -75,12 +74,7 @@ def marked_spans(
 
 
 def shown_tokens(trained: np.ndarray, limit: int | None) -> slice:
-    """Choose the tokens of an example to show: from near the first one that is trained on.
-
-    Args:
-        trained: bool, shape (tokens,).
-        limit: how many tokens to show; None for all of them.
-    """
+    """Choose the tokens of an example to show: `limit` or all, from near the first one that is trained on."""
     if limit is None:
         return slice(0, len(trained))
     first = int(trained.argmax()) if trained.any() else 0
