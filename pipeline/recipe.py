@@ -146,13 +146,7 @@ class Source:
 
 
 def read_sources(options: Options) -> list[Source]:
-    """Read the sources of a build.
-
-    Args:
-        options: of the build.
-
-    Returns:
-        Those of `sources`, in order; or one, `input`, with the inputs of the options.
+    """Return the sources of a build: those of `sources`, in order, or one, `input`, with the inputs of the options.
 
     Raises:
         UserError: if a source has a wrong option.
@@ -161,10 +155,10 @@ def read_sources(options: Options) -> list[Source]:
     if url is None or not options.sources:
         return [Source("input", dataclasses.replace(options, input=tuple(map(in_full, options.input))))]
     sources = [_source(entry, number, url, options) for number, entry in enumerate(options.sources, start=1)]
-    first_named: dict[str, int] = {}
-    for number, source in enumerate(sources, start=1):
-        if (first := first_named.setdefault(source.name, number)) != number:
-            raise UserError(f"{url}: the sources {first} and {number} have the same name, {source.name}.")
+    names = [source.name for source in sources]
+    for number, name in enumerate(names, start=1):
+        if (first := names.index(name) + 1) != number:
+            raise UserError(f"{url}: the sources {first} and {number} have the same name, {name}.")
     weighed = [source.options.weight is not None for source in sources]
     if any(weighed) and not all(weighed):
         source = sources[weighed.index(False)]
@@ -186,8 +180,7 @@ def _source(entry: Any, number: int, url: str, options: Options) -> Source:
             continue
         if key not in SOURCE_OPTIONS:
             raise UserError(f"{place}: unknown key {key}.{_hint(key)}")
-        # null resets an option to that of no option at all.
-        is_reset = value is None and key != "input"
+        is_reset = value is None and key != "input"  # to what it is if nobody gives the option
         default = Options.__dataclass_fields__[key].default
         own[key] = default if is_reset else read_value(key, value, types[key], place)
     if "input" not in own:

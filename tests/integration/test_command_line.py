@@ -176,6 +176,8 @@ def test_help_shows_each_option_with_its_default_two_examples_and_the_place_of_t
     entries = [" ".join(entry.split()) for entry in re.split(r"\n\n|\n(?=  --)", options)]
     entries = [entry for entry in entries if entry.startswith("--") and not entry.startswith("--version ")]
     assert len(entries) > 60 and [entry for entry in entries if not re.search(DEFAULT, entry)] == []
+    named = [line for line in options.splitlines() if line.startswith("  --")]
+    assert [line for line in named if not re.match(r"  --\w+( \S+)?(  |$)", line)] == []  # a value is one word
     assert end.count("  chatmill build ") == 4
     assert "documentation: README.md and the docs/ folder" in end
     assert max(map(len, done.stdout.splitlines())) <= int(columns)
