@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +38,7 @@ class Rejected:
 
 def reject_as_json(reject: Rejected) -> dict[str, Any]:
     """Return a reject for JSON: the record as a value if it is JSON, otherwise as text."""
-    value = _value(reject.record)
+    value = _value(reject.record, lambda _: None)
     if value is None:
         value = reject.record.decode(errors="replace")
     described = {name: getattr(reject, name) for name in (*PROVENANCE_COLUMNS, "reason", "detail")}
@@ -66,10 +66,10 @@ def print_reject(console: Console, reject: Rejected, full: bool) -> None:
     console.print()
 
 
-def _value(record: bytes) -> Any:
-    """The JSON of a record, None if it is something else."""
+def _value(record: bytes, constant: Callable[[str], Any] | None = None) -> Any:
+    """The JSON of a record, None if it is something else. constant: what NaN and Infinity become, if it is not that."""
     try:
-        return json.loads(record)
+        return json.loads(record, parse_constant=constant)
     except (ValueError, RecursionError):
         return None
 

@@ -163,14 +163,15 @@ def test_rejects_are_shown_with_the_place_that_was_wrong(inspect, datasets):
     assert out.count("reject ") == 1 and out.endswith("1 of 2 records are shown; --limit shows more.\n")
 
 
-def test_json_has_a_reject_with_half_a_character(tmp_path, capfd):
+def test_json_has_a_reject_with_half_a_character_and_a_number_that_json_does_not_have(tmp_path, capfd):
     corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text('{"messages": "\\ud83d"}\n{"text": "one"}\n')
+    corpus.write_text('{"messages": "\\ud83d", "score": NaN}\n{"text": "one"}\n')
     options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=1", "--report=none"]
     assert chatmill("build", *options, f"--output={tmp_path / 'out'}") == 0
     capfd.readouterr()
     assert chatmill("inspect", tmp_path / "out", "--reject=0", "--json") == 0
-    assert json.loads(capfd.readouterr().out)["rejects"][0]["record"] == {"messages": "\ud83d"}
+    [reject] = json.loads(capfd.readouterr().out)["rejects"]
+    assert reject["record"] == {"messages": "\ud83d", "score": None}
 
 
 def test_rejects_are_numbered_through_all_files(tmp_path, capfd):
