@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -122,6 +124,21 @@ def test_no_module_imports_one_of_a_layer_above_it():
         (name, used) for name, all_used in IMPORTS.items() for used in all_used if layer_of(used) > layer_of(name)
     }
     assert upwards == set()
+
+
+def test_a_runner_is_one_file_which_is_found_by_itself(tmp_path: Path):
+    runners = {name for name in MODULES if name.startswith("pipeline.runners.")} - {"pipeline.runners.runner"}
+    assert {name for name, used in IMPORTS.items() if used & runners} == set()
+    (tmp_path / "mine.py").write_text(
+        "from pipeline.runners.runner import Runner\nRUNNERS = (Runner('MyRunner', has_dry_run=True),)\n"
+    )
+    program = f"""
+from pipeline import runners
+runners.__path__.append({str(tmp_path)!r})
+print(runners.runner_of("MyRunner").has_dry_run, runners.runner_of("Another").has_dry_run)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "True False\n"
 
 
 def test_public_names_are_defined_in_the_listed_modules():
