@@ -10,7 +10,7 @@ import msgspec
 
 from pipeline.cli.console import show
 from pipeline.config import Options
-from pipeline.job import Job, Outcome, Request, differences, job_of, job_sources, mix_of, read_job, with_options
+from pipeline.job import Job, Outcome, Request, differences, read_job, version_job, with_options
 from pipeline.recipe import Source
 from transforms.base.errors import ParameterError, StoreError, UserError
 from transforms.dataset.derived import finish_commit, is_stale
@@ -46,7 +46,7 @@ def read_base(request: Request) -> Version | None:
     options, folder = request.options, request.folder
     if options.append:
         check_no_links(folder)
-        if (mix := mix_of(options, job_sources(request.sources, {}))) and mix.shares_out:
+        if request.mix and request.mix.shares_out:
             raise UserError(
                 "weight, max_examples, max_tokens and mix_tokens count the records of one build, and an append does "
                 "not count those that are there. Build all inputs in one, or leave them out."
@@ -64,7 +64,7 @@ def read_base(request: Request) -> Version | None:
     if version and not options.overwrite:
         check_not_lost(folder, version)
     if version and options.append:
-        job = job_of(folder, version)
+        job = version_job(folder, version)
         check_same(folder, job, with_options(job, options, request.sources))
     return version
 
@@ -85,7 +85,7 @@ def finish(request: Request, version: Version) -> Outcome:
         UserError: if it was built with other options.
     """
     options, folder = request.options, request.folder
-    job = job_of(folder, version)
+    job = version_job(folder, version)
     if changed := differences(job, with_options(job, options, request.sources), with_inputs=True):
         raise UserError(
             f"{folder.output} holds a finished dataset that was built with other options: {'; '.join(changed)}. "

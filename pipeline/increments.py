@@ -22,7 +22,7 @@ from pipeline.cli.console import as_typed, show, show_owner
 from pipeline.existing import begun_since_commit, check_same, discard_unfinished, finish, output_errors, read_base
 from pipeline.failures import noticing_removal, raising_failures
 from pipeline.graph import build_graph
-from pipeline.job import Job, Outcome, Request, job_of, with_clock
+from pipeline.job import Job, Outcome, Request, version_job, with_clock
 from pipeline.plan import (
     Plan,
     begin,
@@ -138,7 +138,7 @@ def _begin(request: Request, version: Version | None, prepared: _Prepared, files
     options, folder = request.options, request.folder
     job, warnings = prepared.job, [*prepared.warnings]
     if options.append and version:
-        before = job_of(folder, version)
+        before = version_job(folder, version)
         check_same(folder, before, with_clock(job, before, options))
         job = with_plan(before, files)
         if options.dedup != "none":

@@ -15,14 +15,13 @@ import msgspec
 from pipeline.cli.console import as_typed, shortened, show
 from pipeline.config import Options, RowOptions, is_template, option_name
 from pipeline.recipe import Source
-from pipeline.runners import runner_of
+from pipeline.runners import find_runner
 from pipeline.runners.runner import Runner
 from pipeline.tokenizer import read_tokenizer_files
 from transforms.base.errors import UserError
 from transforms.base.options import options_in, values_of
 from transforms.base.version import __version__
-from transforms.corpus import mix
-from transforms.corpus.mix import Mix
+from transforms.corpus.mix import Mix, mix_of
 from transforms.dataset.layout import Folder
 from transforms.dataset.versions import Increment, Version
 from transforms.inputs.hub.names import hub_name, in_full
@@ -55,7 +54,7 @@ class Request:
     @cached_property
     def runner(self) -> Runner:
         """The runner of Beam."""
-        return runner_of(self.options.runner)
+        return find_runner(self.options.runner)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -66,6 +65,11 @@ class Request:
     def has_formatter(self) -> bool:
         """Whether records of a source go through a formatter."""
         return any(source.options.formatter for source in self.sources)
+
+    @property
+    def mix(self) -> Mix | None:
+        """How often each record of each source is there; None for once."""
+        return mix_of(values_of(RowOptions, self.options), [(source.name, source.own) for source in self.sources])
 
     def warn(self, text: str) -> None:
         """Print a warning or a note, once for all increments that the run adds."""
@@ -151,17 +155,12 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     @property
     def mix(self) -> Mix | None:
         """How often each record of each source is there; None for once."""
-        return mix_of(self.options, self.sources)
+        return mix_of(values_of(RowOptions, self.options), [(source.name, source.options) for source in self.sources])
 
     @property
     def copies(self) -> int:
         """How many copies a record has at most; 0 without a mix."""
         return self.mix.copies if self.mix else 0
-
-
-def mix_of(options: RowOptions, sources: Sequence[JobSource]) -> Mix | None:
-    """Return the mix of options and of sources with options of their own."""
-    return mix.mix_of(values_of(RowOptions, options), [(source.name, source.options) for source in sources])
 
 
 def job_sources(sources: Sequence[Source], formatters: Mapping[int | None, str | None]) -> tuple[JobSource, ...]:
@@ -183,7 +182,7 @@ def job_sources(sources: Sequence[Source], formatters: Mapping[int | None, str |
     )
 
 
-def recipe_of(
+def describe_recipe(
     options: Options, sources: Sequence[Source], now: str | None, files: Sequence[InputFile]
 ) -> dict[str, Any]:
     """Return the recipe that builds the same dataset, as a mapping: for people, and for recipe.yaml.
@@ -268,7 +267,7 @@ def read_job(folder: Folder) -> Job | None:
         return None
 
 
-def job_of(folder: Folder, version: Version) -> Job:
+def version_job(folder: Folder, version: Version) -> Job:
     """Return the job that a dataset has. Raises as read_job does.
 
     Args:
@@ -296,7 +295,7 @@ def _not_ours(url: str, error: msgspec.ValidationError) -> UserError:
     )
 
 
-def row_options_of(options: Options) -> RowOptions:
+def row_options(options: Options) -> RowOptions:
     """Return those of the options of a build that decide what the rows are."""
     return RowOptions(**values_of(RowOptions, options))
 
@@ -321,7 +320,7 @@ def with_options(job: Job, options: Options, sources: Sequence[Source]) -> Job:
     name, template = tokenizer_name(options.tokenizer), options.chat_template
     return msgspec.structs.replace(
         job,
-        options=row_options_of(options),
+        options=row_options(options),
         now=options.now or job.now,
         tokenizer=job.tokenizer if name == job.tokenizer_name else fingerprint(read_tokenizer_files(name)),
         tokenizer_name=name,

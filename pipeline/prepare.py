@@ -9,7 +9,7 @@ from datetime import datetime
 from pipeline.artifacts import Artifacts
 from pipeline.config import Options
 from pipeline.first_records import check_first_records
-from pipeline.job import Job, JobEvaluations, job_sources, recipe_of, row_options_of, tokenizer_name
+from pipeline.job import Job, JobEvaluations, describe_recipe, job_sources, row_options, tokenizer_name
 from pipeline.recipe import Source
 from pipeline.tokenizer import checked_tokenizer
 from transforms.base.phrases import counted
@@ -54,7 +54,7 @@ def prepare(
         warnings += _warn_of_evaluations(evaluations)
     formatters = artifacts.formatter_hashes()
     job = Job(
-        options=row_options_of(options),
+        options=row_options(options),
         now=now,
         tokenizer=fingerprint(artifacts.tokenizer),
         tokenizer_name=tokenizer_name(options.tokenizer),
@@ -62,7 +62,7 @@ def prepare(
         formatter=formatters.get(None),
         versions=library_versions(),
         sources=job_sources(sources, formatters),
-        recipe=recipe_of(options, sources, now, files),
+        recipe=describe_recipe(options, sources, now, files),
         evaluations=evaluations,
     )
     return job, warnings

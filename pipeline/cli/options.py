@@ -14,7 +14,7 @@ from typing import Any
 
 from pipeline.cli.console import CommandParser, as_typed, unknown_option
 from pipeline.config import GROUPS, REQUIRED, Options, check_options, for_consumer, option_name, read_value
-from pipeline.runners import runner_of
+from pipeline.runners import find_runner
 from transforms.base.errors import UserError
 from transforms.base.options import Flag, field_types, values_in
 
@@ -140,7 +140,7 @@ def _check_beam_flags(arguments: Sequence[str], runner: str, place: str = "") ->
         if name not in beam_names:
             error = unknown_option("build", name, [*map(option_name, field_types(Options)), *sorted(beam_names)])
             # The job server of a portable runner has options that Beam's Python SDK does not know.
-            if "Did you mean" in str(error) or runner_of(runner).options_are_known:
+            if "Did you mean" in str(error) or find_runner(runner).options_are_known:
                 raise UserError(f"{place}{error}")
 
 

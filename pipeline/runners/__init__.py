@@ -14,7 +14,7 @@ import pkgutil
 from pipeline.runners.runner import Runner
 
 
-def runner_of(name: str) -> Runner:
+def find_runner(name: str) -> Runner:
     """Find a runner by Beam's name of it. What is not known of one is as for any runner on a cluster."""
     return next((runner for runner in known_runners() if runner.name == name), Runner(name))
 

@@ -135,7 +135,7 @@ def test_a_runner_is_one_file_which_is_found_by_itself(tmp_path: Path):
     program = f"""
 from pipeline import runners
 runners.__path__.append({str(tmp_path)!r})
-print(runners.runner_of("MyRunner").has_dry_run, runners.runner_of("Another").has_dry_run)
+print(runners.find_runner("MyRunner").has_dry_run, runners.find_runner("Another").has_dry_run)
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "True False\n"
