@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from transforms.base.errors import CommittedMeanwhile, ParameterError, UserError
-from transforms.base.options import Flag, Length, Names, String, check_choice, checked, values_of
+from transforms.base.options import Names, String, check_choice, checked, values_of
 from transforms.dataset import REPORTS
 from transforms.dataset.budgets import Budgets
 from transforms.dataset.commit import CommitDataset, commit_increment
@@ -31,8 +31,7 @@ from transforms.model.receipts import Receipt
 from transforms.rows import IGNORED
 from transforms.rows.columns import check_kept_columns
 from transforms.rows.layout import RowLayout
-from transforms.rows.packing import PACKINGS
-from transforms.steps.row_options import WriteOptions
+from transforms.steps.row_options import PackOptions, WriteOptions
 from transforms.steps.write import WriteShards
 from transforms.storage.files import full_url, join, kind_of, read_bytes
 from transforms.storage.lock import Lock
@@ -90,23 +89,16 @@ class WriteDataset(beam.PTransform):
         super().__init__()
         checked("output", output, String)
         checked("tokenizer", tokenizer, String)
-        check_choice("packing", packing, PACKINGS)
-        checked("max_length", max_length, Length)
-        checked("shift_labels", shift_labels, Flag)
+        pack = PackOptions(packing=packing, max_length=max_length, shift_labels=shift_labels)
         checked("keep_columns", keep_columns, Names)
         checked("sources", sources, Names)
         check_choice("report", report, REPORTS)
         self._writing = values_of(WriteOptions, WriteOptions(**options))
         check_kept_columns(keep_columns, self._writing["write_columns"], self._writing["provenance"])
-        rows = {
-            "packing": packing,
-            "max_length": max_length,
-            "shift_labels": shift_labels,
-            "keep_columns": list(keep_columns),
-        }
+        rows = {name: getattr(pack, name) for name in ("packing", "max_length", "shift_labels")}
         self._job: dict[str, Any] = {
             "custom": _as_json(job),
-            "options": rows | self._writing,
+            "options": {**rows, "keep_columns": list(keep_columns), **self._writing},
             "sources": [{"name": name} for name in sources],
         }
         self._output, self._tokenizer, self._report = output, tokenizer, report

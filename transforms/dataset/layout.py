@@ -198,10 +198,9 @@ def check_free(folder: Folder, overwrite: bool = False) -> None:
 
 
 class DerivedManifest(msgspec.Struct):
-    """What manifest.json says of its version, and of its files if an earlier version of Chatmill wrote it."""
+    """What manifest.json says of its format, and of its files if an earlier version of Chatmill wrote it."""
 
     format: int
-    version: int = 0
     shards: list[dict[str, Any]] = []
     ledger: list[dict[str, Any]] = []
     rejects: list[str] = []

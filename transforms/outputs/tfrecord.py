@@ -82,20 +82,15 @@ def _computed_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _features(name: str, column: pa.Array) -> Iterator[tuple[bytes, bytes | memoryview]]:
     """Encode an entry of Features.feature for each row: what precedes its values, and its values."""
-    if pa.types.is_string(column.type):
+    is_list = pa.types.is_list(column.type)
+    if pa.types.is_string(column.type.value_type if is_list else column.type):
         start = _start_of_feature(name, _BYTES_LIST)
-        for text in column.to_pylist():
-            content = None if text is None else text.encode()
-            yield start(len(content or b""), content is not None), content or b""
-        return
-    if pa.types.is_list(column.type) and pa.types.is_string(column.type.value_type):
-        start = _start_of_feature(name, _BYTES_LIST)
-        for texts in column.to_pylist():
+        for texts in column.to_pylist() if is_list else ([] if text is None else [text] for text in column.to_pylist()):
             values = [(text or "").encode() for text in texts]  # a list of bytes has no nulls
-            content = b"".join([_start_of_field(1, len(value)) + value for value in values])
-            yield start(len(content), False), content
+            fields = b"".join([_start_of_field(1, len(value)) + value for value in values])
+            yield start(len(fields), False), fields
         return
-    if pa.types.is_list(column.type):
+    if is_list:
         values = column.values.to_numpy(zero_copy_only=False)
         offsets = column.offsets.to_numpy()
     else:
