@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -194,6 +195,23 @@ def test_a_list_is_taken_where_several_texts_are_expected_and_a_text_is_not():
     assert RenderConfig(tokenizer="t", eot_tokens=["a"]) == RenderConfig(tokenizer="t", eot_tokens=("a",))  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="eot_tokens='ab': expected a list of names"):
         transforms.render([user("Hi"), assistant("Hm.")], tokenizer=str(TOKENIZER), eot_tokens="ab")
+
+
+@pytest.mark.parametrize(
+    ("step", "required"),
+    [
+        (ParseConversations, {}),
+        (CheckParity, {"config": CONFIG}),
+        (Tokenize, {"tokenizer": "t"}),
+        (TruncateOrPack, {}),
+        (transforms.WriteDataset, {"output": "out", "job": {}, "tokenizer": "t"}),
+    ],
+)
+def test_a_step_checks_each_option_that_its_docstring_names(step, required):
+    named = re.search(r" options: .+, by name: ([\w, \n]+)\.", step.__doc__)
+    for name in re.findall(r"\w+", named[1]):
+        with pytest.raises(ParameterError, match=f"^{name}=<object"):
+            step(**required, **{name: object()})
 
 
 STEPS = {
