@@ -56,7 +56,7 @@ def first_records(source: Source, tasks: Iterable[Task], chunk_bytes: int) -> It
     Raises:
         UserError, Unavailable, InputError: if a file cannot be read.
     """
-    parser = Parser(**values_of(ParseOptions, source.options))
+    parser = Parser(ParseOptions(**values_of(ParseOptions, source.options)))
 
     def parse(record: Record) -> Example | RecordDropped:
         try:

@@ -31,6 +31,7 @@ from support.drawn import examples
 from support.paths import TOKENIZER
 from transforms import Conversation, Dataset, InputError, UserError
 from transforms.dataset.layout import Folder
+from transforms.inputs.input_options import ParseOptions
 from transforms.inputs.listing import list_inputs
 from transforms.inputs.tasks import tasks_of
 from transforms.model.receipts import File, Receipt, Sent, read_receipt, write_receipt
@@ -146,7 +147,7 @@ BINARY_FORMATS: dict[str, Callable[[list[dict[str, Any]]], bytes]] = {
 }
 
 
-PARSE = Parser()
+PARSE = Parser(ParseOptions())
 
 
 def outcomes_of(path: Path, tasks: int = 1, chunk_bytes: int = 1 << 20) -> Any:

@@ -22,7 +22,7 @@ from transforms.model.facts import RowFacts
 from transforms.model.outcomes import Outcomes
 from transforms.steps.read import CHUNK_BYTES
 from transforms.steps.reports import Done, read_reports, reports_written_to
-from transforms.steps.write import ShardWriter, _Write
+from transforms.steps.write import ShardWriter, WriteConfig, _Write
 
 INCREMENT = "0123456789abcdef"
 
@@ -65,7 +65,7 @@ class Writer:
         self._folder = folder
 
     def __call__(self) -> ShardWriter:
-        return ShardWriter(self._folder)
+        return ShardWriter(WriteConfig(folder=self._folder))
 
 
 def test_each_chunk_of_a_task_is_reported_when_it_is_written(tmp_path: Path):
@@ -111,7 +111,7 @@ def wait_for(line: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def finish_a_task(folder: Folder) -> None:
     task = Task(2, (Slice("a.jsonl", "jsonl", None, 0, 1),), increment=folder.increment)
-    ShardWriter(folder.output)(chunk_of(task, 0, True, rows=5))
+    ShardWriter(WriteConfig(folder=folder.output))(chunk_of(task, 0, True, rows=5))
 
 
 def test_a_log_has_the_bytes_that_all_workers_on_this_machine_have_done(job, tmp_path: Path, capsys):

@@ -6,16 +6,18 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import apache_beam as beam
 from apache_beam.transforms.display import DisplayDataItem
 
 from transforms.base.errors import ParameterError
-from transforms.base.options import check_choice, options_in
+from transforms.base.options import Configuration, check_choice, options_in
 from transforms.model.chunks import Chunks
 from transforms.steps.failures import FailureWriter
 from transforms.steps.metrics import seconds_recorder
+
+_Configuration = TypeVar("_Configuration", bound=Configuration)
 
 
 class Step(beam.PTransform):
@@ -27,7 +29,7 @@ class Step(beam.PTransform):
     Args:
         make: makes the function when a worker starts; it may load a tokenizer.
         sources: the arguments that are others for the batches of each source, by the number of the source.
-        options: the arguments of make, by name. They are shown as display data.
+        options: the arguments of make, by name. They, and the fields of configurations, are shown as display data.
     """
 
     input: ClassVar[type]
@@ -52,7 +54,13 @@ class Step(beam.PTransform):
         return chunks | beam.ParDo(_MapChunks(self._make)).with_output_types(Chunks[self.output])  # type: ignore[name-defined]
 
     def display_data(self) -> dict[str, Any]:
-        return {name: DisplayDataItem(str(value)) for name, value in self.options.items() if value is not None}
+        of_configurations = (vars(value) for value in self.options.values() if isinstance(value, Configuration))
+        shown = self.options | {name: value for fields in of_configurations for name, value in fields.items()}
+        return {
+            name: DisplayDataItem(str(value))
+            for name, value in shown.items()
+            if value is not None and not isinstance(value, Configuration)
+        }
 
 
 class BySource:
@@ -76,8 +84,10 @@ class BySource:
         return self._functions[number](batch)
 
 
-def check_sources(configuration: Any, sources: Sequence[Mapping[str, Any]], names: Collection[str] = ()) -> None:
-    """Check what is different for each source. Raises ParameterError.
+def of_sources(
+    configuration: _Configuration, sources: Sequence[Mapping[str, Any]], names: Collection[str] = ()
+) -> list[_Configuration]:
+    """Return the configuration of each source. Raises ParameterError.
 
     Args:
         configuration: of all sources.
@@ -87,10 +97,9 @@ def check_sources(configuration: Any, sources: Sequence[Mapping[str, Any]], name
     if not isinstance(sources, (list, tuple)) or not all(isinstance(source, Mapping) for source in sources):
         raise ParameterError("sources", sources, "expected a list with a mapping for each source.")
     names = names or [field.name for field in options_in(configuration) if field.metadata["of_source"]]
-    for source in sources:
-        for name in source:
-            check_choice("sources", name, names)
-        dataclasses.replace(configuration, **source)
+    for name in (name for source in sources for name in source):
+        check_choice("sources", name, names)
+    return [dataclasses.replace(configuration, **source) for source in sources]
 
 
 class _MapChunks(beam.DoFn):

@@ -12,6 +12,7 @@ import pyarrow as pa
 from transforms.base.errors import ParameterError, RecordDropped, RecordError
 from transforms.base.options import check_choice
 from transforms.chat.config import ENGINES
+from transforms.inputs.input_options import ParseOptions
 from transforms.model.batches import Labels, Records, Task
 from transforms.model.examples import Example, Record
 from transforms.model.facts import RowFacts
@@ -58,14 +59,18 @@ def parse(record: Mapping[str, Any] | bytes, **options: Any) -> list[Example]:
 def _parser_of(options: dict[str, Any]) -> Parser:
     """The parser of options; a new one if there is a formatter, whose file may have changed."""
     if options.get("formatter"):
-        return Parser(**options)
+        return _new_parser(**options)
     name = repr(sorted(options.items()))
     if name not in _PARSERS:
-        parser = Parser(**options)
+        parser = _new_parser(**options)
         if len(_PARSERS) == _MOST_PARSERS:
             _PARSERS.clear()
         _PARSERS[name] = parser
     return _PARSERS[name]
+
+
+def _new_parser(engine: str = "auto", **options: Any) -> Parser:
+    return Parser(ParseOptions(**options), engine)
 
 
 def tokenize(texts: Sequence[str], tokenizer: str, *, special_tokens: bool = False, engine: str = "auto") -> list[Any]:

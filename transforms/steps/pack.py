@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from transforms.base.options import values_of
 from transforms.model.batches import Labels, Rows, RowTable, Used
 from transforms.model.outcomes import Drop, Outcomes
 from transforms.rows import IGNORED
@@ -246,5 +245,8 @@ class TruncateOrPack(Step):
     input, output = Labels, Rows
 
     def __init__(self, **options: Any):
-        options = values_of(PackOptions, Packer(**options))  # checked here, not on a worker
-        super().__init__(Packer, **options)
+        super().__init__(_packer, packer=Packer(**options))  # checked here, not on a worker
+
+
+def _packer(packer: Packer) -> Packer:
+    return packer

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from transforms.base.errors import RecordError
-from transforms.base.options import check_choice, values_of
+from transforms.base.options import check_choice
 from transforms.chat.config import PARITIES, ParityOptions, RenderConfig
 from transforms.chat.fast.fast_template import FastTemplate
 from transforms.chat.fast.identity import NotFollowed
@@ -41,7 +41,7 @@ from transforms.model.batches import Texts
 from transforms.model.examples import Conversation, Text
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.steps.base import Step
-from transforms.steps.render import check_rendering
+from transforms.steps.render import rendering_of_sources
 
 # The sample of those conversations of a batch that are not compared by signature: the first ones, and one in this many.
 _FIRST, _ONE_OF = 4, 256
@@ -259,10 +259,5 @@ class CheckParity(Step):
     input, output = Texts, Texts
 
     def __init__(self, config: RenderConfig, *, sources: Sequence[Mapping[str, Any]] = (), **options: Any):
-        check_rendering(config, sources)  # here, not on a worker
-        options = values_of(ParityOptions, ParityOptions(**options))
-        super().__init__(_parity_checker, sources, config=config, **options)
-
-
-def _parity_checker(config: RenderConfig, parity: str, **of_source: Any) -> ParityChecker:
-    return ParityChecker(dataclasses.replace(config, **of_source), parity)
+        parity = ParityOptions(**options).parity
+        super().__init__(ParityChecker, rendering_of_sources(config, sources), config=config, parity=parity)

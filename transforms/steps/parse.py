@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from transforms.base.errors import RecordDropped, RecordError, call_user_function
-from transforms.base.options import check_choice, values_of
+from transforms.base.options import check_choice
 from transforms.chat.config import ENGINES
 from transforms.inputs.formatter import load_formatter
 from transforms.inputs.input_options import ParseOptions
@@ -41,7 +41,7 @@ from transforms.model.examples import (
 )
 from transforms.model.outcomes import Drop
 from transforms.model.statistics import sum_of_events, sum_of_unread
-from transforms.steps.base import Step, check_sources
+from transforms.steps.base import Step, of_sources
 
 # The sample of records that is searched for duplicate keys: the first ones of a batch, and one in this many.
 _FIRST, _ONE_OF = 16, 512
@@ -66,16 +66,16 @@ class Parser:
 
     Args:
         engine: one of ENGINES; `reference` uses no typed decoders.
-        named: as ParseOptions takes them.
+        options: how records are read.
 
     Raises:
         ParameterError: if one of them is not a possible value, or the formatter cannot be loaded.
     """
 
-    def __init__(self, *, engine: str = "auto", **named: Any):
+    def __init__(self, options: ParseOptions, engine: str = "auto"):
         check_choice("engine", engine, ENGINES)
         self._engine = engine
-        self._options = options = ParseOptions(**named)
+        self._options = options
         self._read_options = options.read_options()
         self._columns = options.columns or {}
         self._format = load_formatter(options.formatter) if options.formatter else None
@@ -387,6 +387,6 @@ class ParseConversations(Step):
         **options: Any,
     ):
         parsing = ParseOptions(**options)
-        check_sources(parsing, sources)
         check_choice("engine", engine, ENGINES)
-        super().__init__(Parser, sources, engine=engine, **values_of(ParseOptions, parsing))
+        sources = [{"options": each} for each in of_sources(parsing, sources)]
+        super().__init__(Parser, sources, options=parsing, engine=engine)

@@ -51,8 +51,8 @@ class WriteConfig(WriteOptions):
 class ShardWriter:
     """Writes the chunks of a task, one after the other, to a shard with a receipt; to several if they are very long."""
 
-    def __init__(self, folder: str, **options: Any):
-        self._options = WriteConfig(folder=folder, **options)
+    def __init__(self, options: WriteConfig):
+        self._options = options
         self._shard: _OpenShard | None = None
         self._shards = 0
 
@@ -232,9 +232,8 @@ class WriteShards(Step):
         tokenizer: str | None = None,
         **options: Any,
     ):
-        options |= {"folder": folder, "about": about, "tokenizer": tokenizer}
-        WriteConfig(**options)  # checks them here, not on a worker
-        super().__init__(ShardWriter, **options)
+        config = WriteConfig(folder=folder, about=about, tokenizer=tokenizer, **options)
+        super().__init__(ShardWriter, options=config)
         self.with_output_types(Receipt)
 
     def expand(self, chunks: beam.PCollection) -> beam.PCollection:
