@@ -84,7 +84,7 @@ class BySource:
         return self._functions[number](batch)
 
 
-def of_sources(
+def for_sources(
     configuration: _Configuration, sources: Sequence[Mapping[str, Any]], names: Collection[str] = ()
 ) -> list[_Configuration]:
     """Return the configuration of each source. Raises ParameterError.

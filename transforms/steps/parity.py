@@ -41,7 +41,7 @@ from transforms.model.batches import Texts
 from transforms.model.examples import Conversation, Text
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.steps.base import Step
-from transforms.steps.render import rendering_of_sources
+from transforms.steps.render import rendering_for_sources
 
 # The sample of those conversations of a batch that are not compared by signature: the first ones, and one in this many.
 _FIRST, _ONE_OF = 4, 256
@@ -260,4 +260,4 @@ class CheckParity(Step):
 
     def __init__(self, config: RenderConfig, *, sources: Sequence[Mapping[str, Any]] = (), **options: Any):
         parity = ParityOptions(**options).parity
-        super().__init__(ParityChecker, rendering_of_sources(config, sources), config=config, parity=parity)
+        super().__init__(ParityChecker, rendering_for_sources(config, sources), config=config, parity=parity)

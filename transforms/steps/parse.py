@@ -41,7 +41,7 @@ from transforms.model.examples import (
 )
 from transforms.model.outcomes import Drop
 from transforms.model.statistics import sum_of_events, sum_of_unread
-from transforms.steps.base import Step, of_sources
+from transforms.steps.base import Step, for_sources
 
 # The sample of records that is searched for duplicate keys: the first ones of a batch, and one in this many.
 _FIRST, _ONE_OF = 16, 512
@@ -388,5 +388,5 @@ class ParseConversations(Step):
     ):
         parsing = ParseOptions(**options)
         check_choice("engine", engine, ENGINES)
-        sources = [{"options": each} for each in of_sources(parsing, sources)]
+        sources = [{"options": each} for each in for_sources(parsing, sources)]
         super().__init__(Parser, sources, options=parsing, engine=engine)

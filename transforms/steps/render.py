@@ -36,7 +36,7 @@ from transforms.model.examples import (
     encodable,
 )
 from transforms.model.outcomes import Outcomes, Reject
-from transforms.steps.base import Step, of_sources
+from transforms.steps.base import Step, for_sources
 from transforms.steps.counting import of_contents
 from transforms.steps.unread_keys import check_keys, unread_keys
 from transforms.tokens.tokenizer import load_tokenizer
@@ -364,12 +364,12 @@ def _runs(trained: np.ndarray) -> list[Span]:
     return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]
 
 
-def rendering_of_sources(config: RenderConfig, sources: Sequence[Mapping[str, Any]]) -> list[dict[str, RenderConfig]]:
+def rendering_for_sources(config: RenderConfig, sources: Sequence[Mapping[str, Any]]) -> list[dict[str, RenderConfig]]:
     """Return the argument config of each source: all but tokenizer and engine may be others. Raises ParameterError."""
     if not isinstance(config, RenderConfig):
         raise ParameterError("config", config, "expected a value of type RenderConfig.")
     names = [name for name in vars(config) if name not in ("tokenizer", "engine")]
-    return [{"config": each} for each in of_sources(config, sources, names)]
+    return [{"config": each} for each in for_sources(config, sources, names)]
 
 
 class ApplyChatTemplate(Step):
@@ -389,4 +389,4 @@ class ApplyChatTemplate(Step):
     input, output = Examples, Texts
 
     def __init__(self, config: RenderConfig, *, sources: Sequence[Mapping[str, Any]] = ()):
-        super().__init__(Renderer, rendering_of_sources(config, sources), config=config)
+        super().__init__(Renderer, rendering_for_sources(config, sources), config=config)

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from transforms.base.errors import InputError, RecordError
-from transforms.base.options import String, check_choice, checked, values_of
+from transforms.base.options import String, check_choice, checked
 from transforms.chat.config import ENGINES, TokenizeOptions
 from transforms.chat.spans.untrained_parts import untrained_parts
 from transforms.inputs.formats import input_format
@@ -419,5 +419,5 @@ class Tokenize(Step):
     def __init__(self, tokenizer: str, *, engine: str = "auto", **options: Any):
         checked("tokenizer", tokenizer, String)
         check_choice("engine", engine, ENGINES)
-        options = values_of(TokenizeOptions, TokenizeOptions(**options))
-        super().__init__(Encoder, tokenizer=tokenizer, engine=engine, **options)
+        strip_bos = TokenizeOptions(**options).strip_bos
+        super().__init__(Encoder, tokenizer=tokenizer, engine=engine, strip_bos=strip_bos)
