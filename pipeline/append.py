@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 
 from pipeline.cli.console import show
 from pipeline.existing import planned_files
@@ -68,15 +68,14 @@ def left_out(version: Version, files: Iterable[InputFile], output: str) -> str |
     )
 
 
-def append_every(seconds: int, folder: Folder, append: Callable[[Accepts], bool]) -> None:
-    """Append what has settled since the look before, until SIGTERM, which ends it after the current increment.
+def looks(seconds: int, folder: Folder) -> Generator[Accepts, None, None]:
+    """Yield for each look at the inputs which files have settled since the one before, until SIGTERM.
 
     All that lasts is in the dataset: its versions, and an increment that was begun, which the next run finishes first.
 
     Args:
-        seconds: from one look at the inputs to the next.
+        seconds: from one look to the next.
         folder: of the dataset.
-        append: appends those files that a function accepts, and returns whether this goes on. What it raises ends this.
     """
     before: dict[Key, str] = {}
     now = {file.key: file.version for id in folder.begun() for file in planned_files(Folder(folder.output, id))}
@@ -93,13 +92,11 @@ def append_every(seconds: int, folder: Folder, append: Callable[[Accepts], bool]
 
     previous = signal.signal(signal.SIGTERM, stop)
     try:
-        while True:
+        while not signals:
             next_look, before, now = time.monotonic() + seconds, now, {}
-            goes_on = append(has_settled)
+            yield has_settled
             gc.collect()  # a graph is full of cycles, and holds what it read
             while not signals and time.monotonic() < next_look:
                 time.sleep(0.2)
-            if signals or not goes_on:
-                return
     finally:
         signal.signal(signal.SIGTERM, previous)

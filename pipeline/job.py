@@ -284,15 +284,11 @@ def _job(url: str, content: Any) -> Job:
         if unknown := content["options"].keys() - values_of(RowOptions, job.options).keys():
             raise msgspec.ValidationError(f"unknown options: {', '.join(sorted(unknown))}")
     except msgspec.ValidationError as error:
-        raise _not_ours(url, error) from None
+        raise UserError(
+            f"{url}: this job was not planned by chatmill build {__version__} ({shortened(str(error))}). Go on with "
+            "the version or the pipeline that began it, give another --output, or --overwrite to replace it."
+        ) from None
     return job
-
-
-def _not_ours(url: str, error: msgspec.ValidationError) -> UserError:
-    return UserError(
-        f"{url}: this job was not planned by chatmill build {__version__} ({shortened(str(error))}). Go on with the "
-        "version or the pipeline that began it, give another --output, or --overwrite to replace it."
-    )
 
 
 def row_options(options: Options) -> RowOptions:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from typing import Any
 
 import msgspec
 
-from pipeline.append import append_every, select_new
+from pipeline.append import looks, select_new
 from pipeline.cli.console import error_text, import_beam, show
 from pipeline.config import Options
 from pipeline.existing import begun_since_commit, finish, is_unclean, output_errors, read_base
@@ -103,7 +103,16 @@ def _run(request: Request) -> Outcome:
     check_output(options)
     check_stores(request)
     if options.every:
-        return _append_every(request, options.every)
+        outcome, added = Outcome("nothing_new"), list[Increment]()
+        with closing(looks(options.every, request.folder)) as each_look:
+            for accepts in each_look:
+                outcome = change(request, accepts)
+                added += outcome.added
+                if outcome.added:
+                    _print_added(outcome)
+                if outcome.status not in ("done", "nothing_new"):
+                    break
+        return outcome._replace(added=tuple(added))
     outcome = change(request)
     if outcome.version and (outcome.added or not options.append):
         if options.expire_replaced and outcome.status == "done":
@@ -114,23 +123,6 @@ def _run(request: Request) -> Outcome:
     if outcome.version and options.append:
         _print_added(outcome)
     return outcome
-
-
-def _append_every(request: Request, seconds: int) -> Outcome:
-    """Append again and again. Returns the last outcome, with the increments of all of them."""
-    added = list[Increment]()
-    outcome = Outcome("nothing_new")
-
-    def append(accepts: Accepts) -> bool:
-        nonlocal outcome
-        outcome = change(request, accepts)
-        added.extend(outcome.added)
-        if outcome.added:
-            _print_added(outcome)
-        return outcome.status in ("done", "nothing_new")
-
-    append_every(seconds, request.folder, append)
-    return outcome._replace(added=tuple(added))
 
 
 def _print_added(outcome: Outcome) -> None:

@@ -419,6 +419,8 @@ def test_a_template_that_prints_the_date_prints_the_same_in_a_resumed_run(build,
     assert (refused.code, f"now was {now} and is 2020-02-29T01:02:03" in refused.err) == (2, True), refused.err
     fixed = [*options_for(corpus, tmp_path / "fixed"), f"--chat_template={template}", "--max_reject_fraction=1"]
     assert build(*fixed, another).code == 0
+    refused = build(*fixed, "--now=2021-01-01T00:00:00")
+    assert (refused.code, "--now was 2020-02-29T01:02:03 and is 2021-01-01T00:00:00" in refused.err) == (2, True)
     from transformers import AutoTokenizer
 
     first = rows_of(tmp_path / "fixed")[0]["input_ids"]
