@@ -119,6 +119,11 @@ def flip_a_bit(path: Path) -> None:
     path.write_bytes(content)
 
 
+def flip_a_format(output: Path) -> None:
+    plan = work_in(output) / "plan.jsonl"
+    plan.write_bytes(plan.read_bytes().replace(b'"format":"json', b'"format":"nson'))
+
+
 def edit_receipt(output: Path, increment: str, change: Callable[[dict[str, Any]], Any]) -> None:
     """As an attacker may, who knows how checksums are made."""
     path = first_receipt(output)
@@ -160,6 +165,7 @@ STORED = "was corrupted; rewritten"
         (lambda output: (work_in(output) / "job.json").write_bytes(b""), f"job.json {STORED}", 0),
         (lambda output: (work_in(output) / "job.json").write_bytes(b"{\0"), f"job.json {STORED}", 0),
         (lambda output: flip_a_bit(work_in(output) / "plan.jsonl"), f"plan.jsonl {STORED}", 0),
+        (flip_a_format, f"plan.jsonl {STORED}", 0),
         (lambda output: (stored_tokenizer(output) / "tokenizer_config.json").write_text("{}"), STORED, 0),
         (lambda output: (stored_tokenizer(output) / "chat_template.jinja").write_text("x"), STORED, 0),
         (lambda output: (stored_tokenizer(output) / "vocab.json").write_text("{}"), f"vocab.json {STORED}", 0),
@@ -167,7 +173,8 @@ STORED = "was corrupted; rewritten"
     ids=[
         "flipped_shard", "deleted_shard", "flipped_exceptions", "deleted_exceptions",
         "empty_receipt", "zeros_receipt", "flipped_receipt", "file_outside",
-        "another_increment", "empty_job", "garbled_job", "flipped_plan", "tokenizer", "template", "added_vocabulary",
+        "another_increment", "empty_job", "garbled_job", "flipped_plan", "flipped_format", "tokenizer", "template",
+        "added_vocabulary",
     ],
 )  # fmt: skip
 def test_what_was_damaged_before_a_run_resumes_is_built_again(build, caplog, stopped, damage, warning, tasks):

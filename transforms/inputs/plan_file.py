@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from transforms.inputs.formats import INPUT_FORMATS
 from transforms.inputs.listing import InputFile
 
 _decode = msgspec.json.Decoder(InputFile).decode
@@ -17,5 +18,8 @@ def encode_plan(files: Sequence[InputFile]) -> bytes:
 
 
 def decode_plan(content: bytes) -> list[InputFile]:
-    """Return the input files that the content of a plan file lists."""
-    return [_decode(line) for line in content.splitlines()]
+    """Return the input files that the content of a plan file lists. Raises msgspec.MsgspecError if it is damaged."""
+    files = [_decode(line) for line in content.splitlines()]
+    if unknown := {file.format for file in files} - {*INPUT_FORMATS}:
+        raise msgspec.ValidationError(f"there is no input format {min(unknown)}")
+    return files
