@@ -60,7 +60,7 @@ def read_base(request: Request) -> Version | None:
     if version is None and not options.overwrite:
         check_format(folder)
         if exists(folder.manifest):
-            raise UserError(f"{folder.output}: the dataset has no versions. Copy its folder _chatmill, too.")
+            raise UserError(f"{folder.output}: its versions are missing. Copy its folder _chatmill, too.")
     if version and not options.overwrite:
         check_not_lost(folder, version)
     if version and options.append:
