@@ -9,17 +9,19 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from annotated_types import MinLen
+
 from pipeline.cli.console import as_typed, parameter_text
 from transforms.base.errors import ParameterError, UserError
 from transforms.base.options import (
     Configuration,
-    Elements,
     Flag,
     Fraction,
     Moment,
     PositiveInt,
     String,
     Urls,
+    Values,
     checked,
     one_of,
     option,
@@ -49,7 +51,7 @@ class _WhichInput(Configuration):
         default_help="none; one of input and sources is required",
         common=True,
     )
-    sources: Elements = option(
+    sources: Annotated[tuple[Any, ...], Values("a list of at least one element", bounds=(MinLen(1),))] = option(
         None,
         "the sources of a recipe, each with its input and options of its own, such as schema, columns and loss_on",
         (),

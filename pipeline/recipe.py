@@ -40,20 +40,12 @@ _AXOLOTL = {
     "chat_template": "--chat_template, for all sources",
 }
 _MAY_REPEAT = "may_repeat"
-_Name = Annotated[
-    str,
-    Values("a name of letters, digits, spaces and . : + - _", check=that(re.compile(r"\w[\w .:+-]*").fullmatch)),
-]
+_IS_NAME = that(re.compile(r"\w[\w .:+-]*").fullmatch)
+_Name = Annotated[str, Values("a name of letters, digits, spaces and . : + - _", check=_IS_NAME)]
 
 
 def read_recipe(url: str) -> tuple[dict[str, Any], list[str]]:
-    """Read a recipe.
-
-    Args:
-        url: of the file.
-
-    Returns:
-        The values of fields of Options, and the other keys as arguments, which may be options of Beam.
+    """Read a recipe: the values of fields of Options, and the other keys as arguments, which may be options of Beam.
 
     Raises:
         UserError: if the file cannot be read, or an option has a wrong value.
@@ -66,8 +58,7 @@ def read_recipe(url: str) -> tuple[dict[str, Any], list[str]]:
         )
     types = field_types(Options)
     fields = {option_name(name): name for name in types}
-    values: dict[str, Any] = {}
-    arguments: list[str] = []
+    values, arguments = dict[str, Any](), list[str]()
     for key, value in content.items():
         if key == "datasets":
             raise UserError(f"{url}: unknown option datasets. Did you mean sources?")
@@ -102,7 +93,7 @@ def _from_folder(recipe: str, path: str) -> str:
 
 
 def _located_input(recipe: str, path: str) -> str:
-    """An input that a recipe has: a relative path begins at its folder, unless it names a dataset on the Hub."""
+    """A relative path begins at the folder of the recipe, unless it names a dataset on the Hub."""
     located = _from_folder(recipe, path)
     full = in_full(path, lambda _: exists(located))
     return located if full == path else full
@@ -159,10 +150,9 @@ def read_sources(options: Options) -> list[Source]:
     for number, name in enumerate(names, start=1):
         if (first := names.index(name) + 1) != number:
             raise UserError(f"{url}: the sources {first} and {number} have the same name, {name}.")
-    weighed = [source.options.weight is not None for source in sources]
-    if any(weighed) and not all(weighed):
-        source = sources[weighed.index(False)]
-        raise UserError(f"{source.place}: weight is missing: it is a share, so that all sources have one or none has.")
+    without = [source.place for source in sources if source.options.weight is None]
+    if 0 < len(without) < len(sources):
+        raise UserError(f"{without[0]}: weight is missing: it is a share, so that all sources have one or none has.")
     return sources
 
 
@@ -184,18 +174,16 @@ def _source(entry: Any, number: int, url: str, options: Options) -> Source:
         default = Options.__dataclass_fields__[key].default
         own[key] = default if is_reset else read_value(key, value, types[key], place)
     if "input" not in own:
-        raise UserError(
-            f"{place}: input is missing: give files, folders, globs or urls, such as input: chats/, or a dataset on "
-            "the Hub, such as input: ORG/NAME."
-        )
+        what = "files, folders, globs or urls, such as input: chats/, or a dataset on the Hub, such as input: ORG/NAME"
+        raise UserError(f"{place}: input is missing: give {what}.")
     may_repeat = read_value(_MAY_REPEAT, entry.get(_MAY_REPEAT, False), Flag, place)
     of_source = dataclasses.replace(options, sources=(), **_located(url, own))
     try:
         check_options(of_source)
     except UserError as error:
         raise UserError(f"{place}: {error_text(error)}") from None
-    name = name or f"{number}-{_stem(own['input'][0])}"
-    return Source(name, of_source, {key: own[key] for key in own if key != "input"}, may_repeat, place)
+    inputs = own.pop("input")
+    return Source(name or f"{number}-{_stem(inputs[0])}", of_source, own, may_repeat, place)
 
 
 def _hint(key: Any) -> str:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
+from typing import Annotated
 
 from pipeline.cli.console import CommandParser, show_owner, show_phase
 from pipeline.config import read_value
-from transforms.base.options import Duration, PositiveInt
+from transforms.base.options import PositiveInt, Values
 from transforms.base.phrases import counted
 
 SUMMARY = "OUT --older_than DURATION", "drop old versions of a dataset, and their files"
+
+
+def _seconds(text: str) -> int:
+    [(number, unit)] = re.findall(r"\A([0-9]+)([smhd])\Z", text)
+    return int(number) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[unit]
+
+
+_Duration = Annotated[int, Values("a duration, such as 30s, 10m, 6h or 7d", read=_seconds)]
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -26,7 +36,7 @@ def run(arguments: Sequence[str]) -> int:
         "--older_than",
         metavar="DURATION",
         required=True,
-        type=functools.partial(read_value, "older_than", type=Duration),
+        type=functools.partial(read_value, "older_than", type=_Duration),
         help="drop versions that were replaced longer ago than this, such as 12h or 7d; give more than the longest "
         "training that reads one (required)",
     )

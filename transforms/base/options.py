@@ -21,8 +21,6 @@ from annotated_types import Ge, GroupedMetadata, Gt, Le, Lt, MinLen
 from transforms.base.errors import ParameterError
 from transforms.base.phrases import did_you_mean
 
-# ---- checks
-
 
 class Wrong(ValueError):
     """What is wrong with a value: what was expected, as a sentence."""
@@ -32,8 +30,7 @@ def checked(parameter: str, value: Any, type: Any, is_written: bool = False) -> 
     """Return the value of a parameter, as its type has it.
 
     Args:
-        parameter: its name.
-        value: what was given for it.
+        parameter, value: its name, and what was given for it.
         type: one of the types below, or made of them.
         is_written: whether the value is that of a command line or of a recipe, and not that of a program.
 
@@ -71,9 +68,6 @@ def _problem(error: Any, type: Any) -> str:
         given = {list: "a list", tuple: "a list", dict: "a mapping"}.get(found["input"].__class__)
         return f"{part}expected text, found {given or found['input'].__class__.__name__}."
     return f"{part}expected {values_in(type).expected}."
-
-
-# ---- types
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,11 +177,6 @@ def _read_json(written: Any) -> Any:
         raise Wrong(f"expected values that JSON has ({error}).") from None
 
 
-def _read_seconds(text: str) -> int:
-    [(number, unit)] = re.findall(r"\A([0-9]+)([smhd])\Z", text)
-    return int(number) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[unit]
-
-
 def _in_full(moment: str) -> str:
     if not re.match(r"\d{4}-\d\d-\d\d", moment):  # later Pythons read other forms, too
         raise ValueError
@@ -205,18 +194,12 @@ Length = Annotated[
 ]
 Fraction = Annotated[float, Values("a number from 0 to 1", "FRACTION", float, (Ge(0), Le(1)))]
 Weight = Annotated[float, Values("a number from 0.000001 to 1000000", "WEIGHT", float, (Ge(1e-6), Le(1e6)))]
-Duration = Annotated[int, Values("a duration, such as 30s, 10m, 6h or 7d", "DURATION", _read_seconds)]  # in seconds
 String = Annotated[str, Values("a string that is not empty", check=that(bool))]
-Function = Annotated[str, Values("module:function or file.py:function", check=that(re.compile(".+:.+").fullmatch))]
 Moment = Annotated[str, Values("a date and time, such as 2026-11-20T12:00:00", "YYYY-MM-DDTHH:MM:SS", check=_in_full)]
 Word = Annotated[str, Values("text")]
 Names = Annotated[tuple[Word, ...], Values("a list of names, each once", "NAME,..", _read_list, check=_EACH_ONCE)]
 Urls = Annotated[tuple[Word, ...], Values("a list of at least one value", "URL,..", _read_list, (MinLen(1),))]
 PAIRS = Values("a mapping, such as {name: other}", "NAME=YOURS,..", _read_pairs)
-Elements = Annotated[tuple[Any, ...], Values("a list of at least one element", bounds=(MinLen(1),))]
-
-
-# ---- declarations
 
 
 def option(
@@ -264,11 +247,7 @@ def values_of(configuration: Any, source: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """Values that are checked by the types of their fields when they are set; defaults are not.
-
-    Raises:
-        ParameterError: for a value that is not of the type of its field.
-    """
+    """Values that are checked by the types of their fields when they are set. Raises ParameterError."""
 
     def __post_init__(self) -> None:
         types = field_types(self.__class__)  # type: ignore[arg-type]

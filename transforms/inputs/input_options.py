@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
@@ -12,20 +13,23 @@ from transforms.base.options import (
     Configuration,
     Flag,
     Fraction,
-    Function,
     Integer,
     Names,
     PositiveInt,
     String,
+    Values,
     Word,
     one_of,
     option,
+    that,
 )
 from transforms.inputs.formats import INPUT_FORMATS, MAX_RECORD_BYTES
 from transforms.inputs.reading import ROLE_NAMES, ROLES, TOOL_ARGUMENTS, ReadOptions
 from transforms.inputs.schemas import INPUT_COLUMNS, SCHEMAS
 from transforms.inputs.traces import TRACE_BRANCHES
 from transforms.inputs.traces.tool_definitions import ToolDefinitions
+
+_IS_FUNCTION = that(re.compile(".+:.+").fullmatch)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +117,7 @@ class ParseOptions(Configuration):
         "parse",
         of_source=True,
     )
-    formatter: Function | None = option(
+    formatter: Annotated[str, Values("module:function or file.py:function", check=_IS_FUNCTION)] | None = option(
         "Input",
         "a Python function that turns each record (a dict) into a record of a known schema or a text, into a list of "
         "them, or into None, which drops the record",
