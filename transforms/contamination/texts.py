@@ -41,12 +41,7 @@ def decode_evaluations(content: bytes) -> list[Evaluation]:
 
 
 def evaluation_of(place: str, record: Any) -> Evaluation:
-    """Return what is looked for of a record of an evaluation set: all its strings, however deep, but no keys.
-
-    Args:
-        place: its file and its position there.
-        record: as JSON has it.
-    """
+    """Return what is looked for of a record of an evaluation set: all its strings, however deep, but no keys."""
     texts = (b" ".join(normalized(text).split()).decode() for text in _strings(record))
     return Evaluation(place, tuple(dict.fromkeys(filter(None, texts))))
 
@@ -60,11 +55,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def compared_texts(content: Content) -> Sequence[str]:
-    """Return the text of each message of an example, with its reasoning; empty if it is not compared.
-
-    Args:
-        content: of the example. Token ids have no text.
-    """
+    """Return the text of each message of an example, with its reasoning; none of token ids, which are not compared."""
     if isinstance(content, PlainText):
         return (content.text,)
     if isinstance(content, PromptCompletion):

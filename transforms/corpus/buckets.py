@@ -28,10 +28,9 @@ def unshuffled(tasks: Sequence[Task]) -> list[Task]:
 
 
 def bucket_count(tasks: int, shards: int | None, copies: int = 0) -> int:
-    """Return the number of buckets.
+    """Return the number of buckets of so many tasks.
 
     Args:
-        tasks: how many there are.
         shards: how many were asked for; None for as many as there are tasks.
         copies: with a mix, how many a record has at most, as far as that is known; 0 without a mix.
     """

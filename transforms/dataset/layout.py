@@ -101,16 +101,8 @@ class Folder:
         return found
 
     def files(self, *parts: str) -> list[str]:
-        """Find the files of the increment, whether or not something names them, in folders of PUBLISHED.
-
-        Args:
-            parts: the folders.
-
-        Returns:
-            Their paths, relative to the folder of the dataset, in order.
-
-        Raises:
-            StoreError: if a folder cannot be listed.
+        """Find the files of the increment in folders of PUBLISHED, whether or not something names them: their paths,
+        relative to the folder of the dataset, in order.
         """
         paths = [
             join(part, name)
@@ -143,10 +135,8 @@ def is_increment(id: str) -> bool:
 
 
 def increment_of(path: str) -> str | None:
-    """Return the id of the increment that a file belongs to; None if no build gives a file such a path.
-
-    Args:
-        path: of the file, relative to the folder of the dataset.
+    """Return the id of the increment that a file belongs to, by its path relative to the folder of the dataset; None if
+    no build gives a file such a path.
     """
     found = _PUBLISHED.fullmatch(path)
     return found["increment"] if found else None
@@ -174,11 +164,7 @@ def check_no_links(folder: Folder) -> None:
 
 
 def check_free(folder: Folder, overwrite: bool = False) -> None:
-    """Check that a folder is new or empty, or holds a dataset, finished or not.
-
-    Args:
-        folder: where a dataset is to be written.
-        overwrite: whether the dataset in it is to be replaced.
+    """Check that a folder is new or empty, or holds a dataset, finished or not, which may be replaced with overwrite.
 
     Raises:
         ParameterError: if it is a file, or holds something else.

@@ -57,13 +57,7 @@ def bins_of(name: str, histogram: Mapping[str, Any], most: int) -> list[tuple[in
 
 
 def at_most(name: str, histogram: Mapping[str, Any], percent: int) -> int:
-    """Return a number that a percentage of all do not exceed: the last one of a bucket.
-
-    Args:
-        name: of the histogram.
-        histogram: as the manifest has it.
-        percent: from 1 to 100.
-    """
+    """Return a number that a percentage of all do not exceed: the last one of a bucket. histogram: of the manifest."""
     bounds = bounds_of(name)
     below = accumulate(count for _, count in histogram["buckets"])
     reached = (100 * count >= percent * histogram["count"] for count in below)

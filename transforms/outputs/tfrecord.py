@@ -42,13 +42,8 @@ def encode_tfrecord(table: pa.Table) -> bytes:
 
 
 def encode_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Encode integers as protobuf's varints.
-
-    Args:
-        values: int64, or a narrower signed type, shape (values,).
-
-    Returns:
-        The bytes of all varints, uint8; and the offsets in them, int64, shape (values + 1,).
+    """Encode signed integers as protobuf's varints: the bytes of all, uint8; and the offsets in them, int64, shape
+    (values + 1,).
     """
     if len(values) and values.min() >= _FIRST_IN_TABLE and values.max() <= _LAST_IN_TABLE:
         # 10 ns for each value, and 90 to 180 without a table: -100, the label of most tokens, has ten bytes.

@@ -43,9 +43,6 @@ def stored_recipe(manifest: Mapping[str, Any]) -> bytes | None:
 
     It names the tokenizer and the formatters that are stored with the dataset, by their paths from its folder, and has
     the text of the chat template.
-
-    Args:
-        manifest: of the dataset.
     """
     job = manifest["job"]
     if not (recipe := job.get("recipe")):

@@ -46,9 +46,7 @@ def mix_of_source(manifest: Mapping[str, Any], number: int) -> dict[str, str]:
 def unread_text(manifest: Mapping[str, Any], most: int = 4) -> str:
     """Describe the text that was not read, such as `solution (800 records, 1.0 M characters)`; empty if there is none.
 
-    Args:
-        manifest: of the dataset. Those of earlier versions have no such count.
-        most: how many columns and keys are named; the ones with most characters are first.
+    most: how many columns and keys are named; the ones with most characters are first.
     """
     unread = manifest.get("statistics", {}).get("unread", {})
     names = sorted(unread, key=lambda name: (-unread[name]["characters"], name))
@@ -79,9 +77,7 @@ def contamination_text(manifest: Mapping[str, Any]) -> str:
 def unread_events_text(manifest: Mapping[str, Any], most: int = 4) -> str:
     """Describe the events of traces that were not read, such as `codex/turn_context (12 of 12)`; empty if all were.
 
-    Args:
-        manifest: of the dataset. Those of earlier versions have no such count.
-        most: how many kinds are named; the most frequent ones are first.
+    most: how many kinds are named; the most frequent ones are first.
     """
     events = manifest.get("statistics", {}).get("trace_events", {})
     kinds = sorted((kind for kind in events if events[kind]["not_read"]), key=lambda kind: -events[kind]["not_read"])

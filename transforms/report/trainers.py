@@ -64,13 +64,7 @@ class Trainer:
         return found
 
     def recipe(self, path: str, model: str, layout: RowLayout) -> str:
-        """Return the code with which it reads a dataset, as a block of Markdown.
-
-        Args:
-            path: of the dataset.
-            model: the name of a model.
-            layout: of the rows, with which there is no problem.
-        """
+        """Return the code with which it reads a dataset, as a block of Markdown. layout: one without problems."""
         text = (files("transforms.report") / "recipes" / self.recipe_file).read_text(encoding="utf-8").rstrip("\n")
         packing = "packing=True, " if layout.packed else ""
         return Template(text).substitute(path=path, model=model, max_length=layout.max_length, packing=packing)
