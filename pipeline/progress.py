@@ -5,7 +5,6 @@ It comes from what workers on this machine report of each chunk, or from the rec
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
-from pipeline.cli.console import show_phase
+from pipeline.cli.console import show, show_phase
 from pipeline.job import Job
 from transforms.dataset.layout import Folder
 from transforms.model.receipts import numbers_of, read_receipt
@@ -38,10 +37,7 @@ _WORTH_A_LINE = 8 << 20
 def show_plan(job: Job) -> None:
     """Print how large a job is, before it runs: in a terminal, and of a job that takes longer also elsewhere."""
     plan = f"{decimal(job.input_bytes)} of input in {job.tasks:,} task{'s' * (job.tasks != 1)}"
-    if job.input_bytes < _WORTH_A_LINE:
-        show_phase(plan)
-    else:
-        print(f"chatmill: {plan}", file=sys.stderr, flush=True)
+    (show_phase if job.input_bytes < _WORTH_A_LINE else show)(plan)
 
 
 class ReportProgress:
@@ -67,10 +63,7 @@ class ReportProgress:
     def __enter__(self) -> ReportProgress:
         self._before = set(names_below(self._folder.receipts))
         if begun := len({numbers[0] for name in self._before if (numbers := numbers_of(name))}):
-            print(
-                f"chatmill: resuming: {begun:,} of {self._tasks:,} tasks were finished or begun before.",
-                file=sys.stderr,
-            )
+            show(f"resuming: {begun:,} of {self._tasks:,} tasks were finished or begun before.")
             self._bytes -= self._bytes * begun // self._tasks  # reports are of what is done now
         self._began = time.monotonic()
         self._thread.start()
@@ -86,7 +79,7 @@ class ReportProgress:
             seconds = _SECONDS_TO_FIRST_LINE
             while not self._stop.wait(seconds):
                 seconds = max(_SECONDS_ELSEWHERE, self._read() / _SHARE_OF_TIME)
-                print(f"chatmill: {self._sums()}", file=sys.stderr, flush=True)
+                show(self._sums())
             return
         sums = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
         columns = (BarColumn(_BAR_WIDTH), TimeElapsedColumn(), TimeRemainingColumn(), sums)

@@ -20,17 +20,8 @@ _REQUIRED = {
 }
 
 
-def check_dataflow(request: Request, beam_options: PipelineOptions, runner: Any) -> None:
-    """Check the options of a job for Dataflow, and set defaults.
-
-    Args:
-        request: whose urls the workers must be able to read.
-        beam_options: those of Beam, in which defaults are set: the region, the job's name, one thread for each worker.
-        runner: Beam's DataflowRunner.
-
-    Raises:
-        UserError: if Dataflow would refuse the job, or its workers would fail.
-    """
+def _check(request: Request, beam_options: PipelineOptions, runner: Any) -> None:
+    """Raise UserError if Dataflow would refuse the job, or its workers would fail. Sets defaults. runner: Beam's."""
     from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOptions, SetupOptions, WorkerOptions
     from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 
@@ -73,7 +64,7 @@ def check_dataflow(request: Request, beam_options: PipelineOptions, runner: Any)
 class _DataflowRunner(Runner):
     def beam_options(self, request: Request) -> PipelineOptions:
         beam_options, beam_runner = self.parse(request.flags)
-        check_dataflow(request, beam_options, beam_runner)
+        _check(request, beam_options, beam_runner)
         return beam_options
 
     def continuing(self, result: Any) -> str:

@@ -28,21 +28,8 @@ _SECONDS_TO_ANSWER = 10
 _WORKERS_KEPT_MILLIS = 20_000
 
 
-def flink_defaults(options: PipelineOptions, flags: Sequence[str], output: str) -> list[str]:
-    """Find the options of Beam that a job needs, and that the user has not given.
-
-    Args:
-        options: Beam's options, as parsed from the flags.
-        flags: the flags that the user gave. They are to follow the defaults on the command line, and so override them.
-        output: the url of the dataset, from which the job's name follows.
-
-    Returns:
-        The defaults, as flags.
-
-    Raises:
-        Unavailable: if the cluster does not answer.
-        UserError: if Java or a job server is missing, which submit the job.
-    """
+def _defaults(options: PipelineOptions, flags: Sequence[str], output: str) -> list[str]:
+    """The options of Beam that a job needs and the user has not given, as flags. output: of the job, which it names."""
     from apache_beam.options.pipeline_options import FlinkRunnerOptions, JobServerOptions
 
     from transforms.tokens.tokenizer import ONLY_TOKENIZERS
@@ -129,7 +116,7 @@ def _ask(cluster: str, path: str, method: str = "GET") -> Any:
 class _FlinkRunner(Runner):
     def beam_options(self, request: Request) -> PipelineOptions:
         flags = request.flags
-        defaults = flink_defaults(self.parse(flags)[0], flags, request.options.output)
+        defaults = _defaults(self.parse(flags)[0], flags, request.options.output)
         return self.parse([*defaults, *flags])[0]
 
     def cancel(self, beam_options: PipelineOptions, result: Any) -> None:
