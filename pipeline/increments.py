@@ -19,17 +19,15 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions
 from pipeline.append import left_out, select_new
 from pipeline.artifacts import Artifacts, read_artifacts, store
 from pipeline.cli.console import as_typed, show, show_owner
-from pipeline.existing import begun_since_commit, check_same, discard_unfinished, finish, output_errors, read_base
+from pipeline.existing import check_same, discard_unfinished, output_errors, read_base
 from pipeline.failures import noticing_removal, raising_failures
 from pipeline.graph import build_graph
 from pipeline.job import Job, Outcome, Request, version_job, with_clock
 from pipeline.plan import (
     Plan,
     begin,
-    check_not_begun,
-    find_begun,
-    increment_id,
     list_files,
+    make_plan,
     warn_of_much_input,
     with_plan,
 )
@@ -39,7 +37,7 @@ from pipeline.runners.runner import is_dry_run
 from pipeline.stopping import stopping_all_processes
 from transforms.base.errors import StoreError
 from transforms.dataset.derived import finish_commit
-from transforms.dataset.layout import Folder, check_free
+from transforms.dataset.layout import check_free
 from transforms.dataset.versions import Change, Version, builds, newest
 from transforms.inputs.listing import Accepts, InputFile
 from transforms.report.trainers import layout_warnings
@@ -147,15 +145,9 @@ def _begin(request: Request, version: Version | None, prepared: _Prepared, files
     elif files != prepared.files:
         job = with_plan(job, files)
     taken = {increment.id for build in builds(folder, version) for increment in build.increments}
-    begun = folder.begun() if options.append else begun_since_commit(folder, version)
-    begun = [id for id in begun if id not in taken]
-    plan = None if options.overwrite else find_begun(folder, begun, job, files, taken, options)
-    if plan is None:
-        if version and not (options.append or options.overwrite):
-            return finish(request, version)
-        plan = Plan(Folder(folder.output, increment_id(job, taken)), job, files)
-        if not (version or options.overwrite):
-            check_not_begun(folder, begun, plan, options)
+    plan = make_plan(request, version, job, files, taken)
+    if isinstance(plan, Outcome):
+        return plan
     if version and not options.append and (lost := left_out(version, files, options.output)):
         warnings.append(lost)
     for warning in warnings:

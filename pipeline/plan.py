@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from pipeline.artifacts import DAMAGED
 from pipeline.cli.console import show, show_phase
-from pipeline.config import Options
-from pipeline.existing import begun_from_hub, output_errors, planned_files
+from pipeline.existing import begun_from_hub, begun_since_commit, finish, output_errors, planned_files
 from pipeline.inputs import list_sources
-from pipeline.job import Job, Request, differences, encode_job, read_job, with_clock
+from pipeline.job import Job, Outcome, Request, differences, encode_job, read_job, with_clock
 from transforms.base.errors import StoreError, UserError
 from transforms.base.phrases import in_bytes
 from transforms.corpus.buckets import MOST_RECORDS, MOST_TASK_BYTES, bucket_count, shards_needed
@@ -111,48 +110,50 @@ def warn_of_much_input(job: Job) -> Iterator[str]:
         )
 
 
-def find_begun(
-    folder: Folder, begun: Iterable[str], job: Job, files: list[InputFile], taken: Collection[str], options: Options
-) -> Plan | None:
-    """Find an increment that an earlier run of the same began, by its id. It goes on with its own time and files.
+def make_plan(
+    request: Request, version: Version | None, job: Job, files: list[InputFile], taken: Collection[str]
+) -> Plan | Outcome:
+    """Plan an increment, or find the plan of one that an earlier run began: it goes on with its own time and files.
 
     Args:
-        folder: of the dataset.
-        begun: the ids of increments that were begun.
+        request: of a run.
+        version: the newest one; None if there is none.
         job: with the plan of the files.
-        files: all that are to be built; with --append those of an increment may be some of them.
+        files: all that are to be built; with --append those of an increment that was begun may be some of them.
         taken: as of increment_id.
-        options: of the build.
+
+    Returns:
+        The plan, or what became of the run if another one has finished the dataset.
+
+    Raises:
+        UserError: if a dataset that has no version was begun with other options. An append may begin another increment
+            of the same, if files changed.
     """
-    for id in begun:
-        begun_folder = Folder(folder.output, id)
-        before, own = read_job(begun_folder), planned_files(begun_folder)
-        versions, own_versions = ({file.key: file.version for file in each} for each in (files, own))
+    options, folder = request.options, request.folder
+    new = Plan(Folder(folder.output, increment_id(job, taken)), job, files)
+    if options.overwrite:
+        return new
+    versions, changed = {file.key: file.version for file in files}, list[str]()
+    for id in folder.begun() if options.append else begun_since_commit(folder, version):
+        if id in taken:
+            continue
+        begun = Folder(folder.output, id)
+        before, own = read_job(begun), planned_files(begun)
+        own_versions = {file.key: file.version for file in own}
         is_ours = own_versions == versions or (options.append and own_versions.items() <= versions.items())
         for each in [own, files] if own and own != files and is_ours else [files]:
             found = with_clock(job if each is files else with_plan(job, each), before, options)
             if increment_id(found, taken) == id:
-                return Plan(begun_folder, found, each)
-    return None
-
-
-def check_not_begun(folder: Folder, begun: Iterable[str], plan: Plan, options: Options) -> None:
-    """Raise UserError if another build of a dataset that has no version was begun, and is not finished.
-
-    An append may begin another increment of the same dataset, if files changed.
-    """
-    for id in begun:
-        begun_folder = Folder(folder.output, id)
-        if before := read_job(begun_folder):
-            changed = differences(before, plan.job)
-            if not options.append:
-                changed += _changed_files(begun_folder, before, plan)
-            if changed:
-                raise UserError(
-                    f"{folder.output} holds an unfinished dataset that was begun with other options or inputs: "
-                    f"{'; '.join(changed)}. Use the earlier ones to resume it, give another --output, or --overwrite "
-                    "to replace it."
-                )
+                return Plan(begun, found, each)
+        if before and not (version or changed):
+            changed += [*differences(before, job), *([] if options.append else _changed_files(begun, before, new))]
+    if changed:
+        raise UserError(
+            f"{folder.output} holds an unfinished dataset that was begun with other options or inputs: "
+            f"{'; '.join(changed)}. Use the earlier ones to resume it, give another --output, or --overwrite to "
+            "replace it."
+        )
+    return finish(request, version) if version and not options.append else new
 
 
 def _changed_files(folder: Folder, before: Job, plan: Plan) -> Iterator[str]:
