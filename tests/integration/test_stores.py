@@ -112,6 +112,8 @@ def test_shards_in_a_bucket_are_the_same_as_on_a_disk(build, store, proxy, outpu
     versions = [Dataset(f"{store.url(output)}@{version}").shards() for version in (1, 2)]
     sha256 = [[shard["sha256"] for shard in shards] for shards in versions]
     assert sha256[0] == [*on_disk.values()] and {*sha256[0]}.isdisjoint(sha256[1])
+    store.files.pipe_file(f"{output}/manifest.json", b"")
+    assert Dataset(store.url(output)).version == 2
 
 
 def test_a_server_that_ignores_conditional_writes_is_refused(build, store, proxy, output):

@@ -12,14 +12,13 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Literal
 
 import msgspec
 
-from transforms.base.errors import CommittedMeanwhile, InputError, UserError
+from transforms.base.errors import CommittedMeanwhile, InputError, StoreError, UserError
 from transforms.dataset.budgets import Budgets
 from transforms.dataset.description import Description
 from transforms.dataset.layout import FORMAT, SPLITS, Folder, check_format, increment_of, is_increment
@@ -28,7 +27,7 @@ from transforms.model.counts import Sums, Totals
 from transforms.model.receipts import File
 from transforms.outputs import OUTPUT_FORMATS, stem_of
 from transforms.rows.layout import RowLayout
-from transforms.storage.files import join, open_file, read_bytes
+from transforms.storage.files import join, read_bytes, read_in_one_request
 from transforms.storage.retries import disk_errors
 from transforms.storage.walking import names_in
 from transforms.storage.writing import create, remove
@@ -214,12 +213,14 @@ def check_not_lost(folder: Folder, version: Version) -> None:
     Raises:
         InputError: if it is: the file of that version was lost.
     """
-    with suppress(FileNotFoundError), open_file(folder.manifest) as file:
-        found = _START_OF_MANIFEST.match(file.read(64))
-        # Another one may have been committed since.
-        if found and (lost := int(found[1])) > version.number and lost > max(numbers(folder), default=0):
-            problem = "it is missing, and manifest.json is of this version. Copy it again."
-            raise InputError(f"{_url(folder, lost)}: {problem}")
+    try:
+        found = _START_OF_MANIFEST.match(read_in_one_request(folder.manifest, 64))
+    except (FileNotFoundError, StoreError):  # all works without it; an empty one has no range in a store
+        return
+    # Another one may have been committed since.
+    if found and (lost := int(found[1])) > version.number and lost > max(numbers(folder), default=0):
+        problem = "it is missing, and manifest.json is of this version. Copy it again."
+        raise InputError(f"{_url(folder, lost)}: {problem}")
 
 
 def history(folder: Folder, version: Version | None) -> Iterator[Version]:

@@ -274,15 +274,19 @@ def read_range(url: str, start: int, stop: int) -> bytes:
 
 
 @with_retries("read")
-def read_in_one_request(url: str) -> bytes:
-    """Return the content of a small file that somebody may write again at any moment: the one before or after.
+def read_in_one_request(url: str, stop: int | None = None) -> bytes:
+    """Return the content of a file that somebody may write again at any moment: the one before or after.
+
+    Args:
+        url: of the file.
+        stop: how many of its first bytes are read; None for all.
 
     Raises:
         FileNotFoundError: if it does not exist.
         StoreError: if its store fails.
     """
     system, path = file_system(url)
-    return system.cat_file(path)
+    return system.cat_file(path, end=stop)
 
 
 @with_retries("reached")
