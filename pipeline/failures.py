@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -14,6 +15,8 @@ from transforms.storage.files import exists
 # The errors that are meant for the user, and what Beam adds to their texts.
 _OURS = (InputError, StoreError, Unavailable, UserError)
 _STEP_OF_BEAM = " [while running '"
+# One of them in the text of a runner's error, which has no more of it than its name and its text.
+_IN_TEXT = re.compile(rf"transforms\.base\.errors\.\w+: (.+?)(?:{re.escape(_STEP_OF_BEAM)}|\n|$)")
 
 
 @contextmanager
@@ -36,7 +39,8 @@ def noticing_removal(folder: Folder) -> Iterator[None]:
 def raising_failures(failures: str) -> Iterator[None]:
     """Inside, an error of a worker that is meant for the user is raised in place of the runner's error.
 
-    On this machine it is what the runner's error was raised for. A runner elsewhere has at most its text.
+    On this machine it is what the runner's error was raised for. A runner elsewhere has at most its text: the error is
+    read from its file, and from the text if the store of the output did not take the file.
 
     Args:
         failures: the url of the folder of failures of the run.
@@ -50,6 +54,8 @@ def raising_failures(failures: str) -> Iterator[None]:
         # A traceback without it: the run failed because of another error, and this one is of an earlier attempt.
         if failure and ("Traceback" not in text or type(failure).__name__ in text):
             raise failure from None
+        if shown := _IN_TEXT.search(text):
+            raise InputError(shown[1]) from None
         raise
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from support.datasets import build_in_process, manifest_of, work_in, write_jsonl
 from support.paths import CHATS, ROOT, TOKENIZER
+from support.programs import PRISM, go_program, why_no_program
 
 JOB = [f"--input={CHATS}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--split_bytes=200000"]
 
@@ -125,3 +126,17 @@ def test_error_of_a_worker_on_this_machine_needs_no_file(corrupt_file):
     assert done.stderr.startswith(f"chatmill: {plain}: the gzip stream is corrupt or cut short")
     assert done.stderr.count("\n") == 1
     assert not [*(work_in(plain.parents[1] / "out") / "failures").iterdir()]
+
+
+def test_error_of_a_worker_elsewhere_is_in_the_text_of_the_runner_if_there_is_no_file(corrupt_file):
+    program = go_program(PRISM)
+    if program is None:
+        pytest.skip(why_no_program(PRISM))
+    plain = corrupt_file.rename(corrupt_file.with_name("cut-short.jsonl.gz"))
+    *options, _ = options_for(plain)
+    runner = ["--runner=PrismRunner", f"--prism_location={program}"]
+    command = [sys.executable, "-c", NO_FAILURE_FILES, *options, *runner]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 1
+    *_, line = done.stderr.splitlines()  # before it is what Prism says itself
+    assert line.startswith(f"chatmill: {plain}: the gzip stream is corrupt or cut short") and "running" not in line
