@@ -3,16 +3,21 @@
 import gc
 import importlib
 import os
+import signal
 from contextlib import suppress
 
 import msgspec
 
 from pipeline.cli.console import quiet_libraries
-from pipeline.workers import PRELOADED, end_with, load
+from pipeline.fork_server import GIVEN
+from pipeline.workers import end_with, load
 
-end_with(os.getppid())
+launcher, path = msgspec.json.decode(os.environ[GIVEN])
+end_with(launcher)
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes
 quiet_libraries()
 importlib.import_module("pipeline.graph")
-with suppress(Exception):  # if the tokenizer cannot be loaded, the workers say so, as they load it again
-    load(*msgspec.json.decode(os.environ[PRELOADED]))
+# If the tokenizer cannot be loaded, the workers say so, as they load it again.
+with suppress(Exception), open(path, "rb") as pipe:
+    load(*msgspec.json.decode(pipe.readline()))
 gc.freeze()

@@ -7,12 +7,14 @@ build. A failed or stopped run can be resumed.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from typing import Any
 
 import msgspec
 
+from pipeline import fork_server
 from pipeline.append import looks, select_new
 from pipeline.cli.console import error_text, import_beam, show
 from pipeline.config import Options
@@ -182,6 +184,8 @@ def change(request: Request, accepts: Accepts | None = None) -> Outcome:
             return Outcome("nothing_new", version)
     elif version and not options.overwrite and all(map(version.has, begun_since_commit(folder, version))):
         return finish(request, version)
+    if request.has_formatter and request.runner.has_our_workers and sys.platform == "linux":
+        fork_server.start()  # while this process imports Beam, too
     import_beam()
     from pipeline.increments import build_increments
 

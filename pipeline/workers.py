@@ -22,13 +22,11 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
+from pipeline import fork_server
 from pipeline.cli.console import quiet_libraries, show_phase
 from transforms.base.cores import cores
 from transforms.base.errors import WorkerDied
@@ -48,8 +46,6 @@ if TYPE_CHECKING:
 _RUNNER = "FnApiRunner"
 # Bytes of input from which on several workers are worth the time that it takes to start them.
 _WORTH_PROCESSES = 8 << 20
-# The environment variable that tells pipeline.preloaded the arguments of `load`, as JSON.
-PRELOADED = "CHATMILL_PRELOADED"
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 _HINTS = {
     signal.SIGKILL: " (the system may be short of memory, try fewer --direct_num_workers)",
@@ -102,9 +98,8 @@ def _start_method(request: Request, plan: Plan) -> str:
     for name, content in read_tokenizer_folder(tokenizer).items():
         (local / name).parent.mkdir(exist_ok=True)
         (local / name).write_bytes(content)
-    os.environ[PRELOADED] = msgspec.json.encode((str(local), is_fast)).decode()
-    multiprocessing.set_forkserver_preload(["pipeline.preloaded"])
-    forkserver.ensure_running()
+    fork_server.start()
+    fork_server.tell(str(local), is_fast)
     return "forkserver"
 
 
