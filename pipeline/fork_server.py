@@ -17,6 +17,7 @@ import msgspec
 # The environment variable that gives the server the id of the launcher, and the path of the pipe from which it reads
 # the arguments of pipeline.workers.load, as JSON.
 GIVEN = "CHATMILL_FORK_SERVER"
+pid: int | None = None  # of the server, in it and in its workers
 _pipe: int | None = None  # open for both, so that neither side waits for the other to open it
 _is_told = False
 

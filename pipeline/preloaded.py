@@ -8,12 +8,13 @@ from contextlib import suppress
 
 import msgspec
 
+from pipeline import fork_server
 from pipeline.cli.console import quiet_libraries
-from pipeline.fork_server import GIVEN
 from pipeline.workers import end_with, load
 
-launcher, path = msgspec.json.decode(os.environ[GIVEN])
+launcher, path = msgspec.json.decode(os.environ[fork_server.GIVEN])
 end_with(launcher)
+fork_server.pid = os.getpid()
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes
 quiet_libraries()
 importlib.import_module("pipeline.graph")

@@ -149,7 +149,7 @@ def _begin(environment: dict[str, str], parent: int | None, barrier: Any) -> Non
         parent: the id of the launcher, if it has forked this process.
         barrier: that all workers wait at, so that a pool which starts them one by one starts all.
     """
-    end_with(parent or os.getppid())
+    end_with(parent or fork_server.pid or os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; the launcher ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.disable()  # the launcher reports in one line how this process ended, and where

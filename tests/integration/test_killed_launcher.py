@@ -120,3 +120,17 @@ def test_no_process_is_left_and_the_same_command_goes_on_within_a_second(command
     assert "resuming: 0 of" in shown or "resuming" not in shown
     assert manifest_of(output)["records"]["kept"] == RECORDS
     assert not (output / "_chatmill" / "lock").exists() and not (output / "_chatmill" / "building").exists()
+
+
+@pytest.mark.parametrize("seconds", [0, 0.8, 1.6, 2.4])
+def test_no_process_is_left_if_the_launcher_is_killed_while_workers_are_started(command, tmp_path, seconds, request):
+    (tmp_path / "formatter.py").write_text(FORMATTER.format(folder=str(tmp_path / "none")))
+    program = [sys.executable, "-m", "pipeline", "build", *command(f"--formatter={tmp_path}/formatter.py:read")]
+    launcher = subprocess.Popen(program, cwd=ROOT, stdout=-1, stderr=subprocess.STDOUT, start_new_session=True)
+    request.addfinalizer(lambda: kill_group(launcher.pid))
+    deadline = time.monotonic() + 60
+    while not [each for each in psutil.Process(launcher.pid).children() if "forkserver" in " ".join(each.cmdline())]:
+        assert launcher.poll() is None and time.monotonic() < deadline
+    time.sleep(seconds)
+    launcher.kill()
+    launcher.communicate(timeout=30)  # until nobody holds its output
