@@ -11,9 +11,8 @@ _VERSION = re.search(
 )
 assert _VERSION
 
-# Run on Linux with Python 3.11 and 2.77; 2.68, 2.72 and 2.76 before workers were a pool of Python's own. Flink,
-# Dataflow and Prism were run with 2.77 alone.
-_BEAM = ">=2.68,<2.78"
+# 2.68, 2.72, 2.76 and 2.77 were run on Linux with Python 3.11; Flink, Dataflow and Prism with 2.77 alone.
+_BEAM = ">=2.68,<3"
 _DATAFLOW = [f"apache-beam[gcp]{_BEAM}"]
 _DOCS = ["furo>=2024.8", "myst-parser>=4,<6", "sphinx>=8.1,<10"]
 
