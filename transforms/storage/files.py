@@ -13,7 +13,7 @@ import mmap
 import os
 import posixpath
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from typing import Any, BinaryIO
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
@@ -92,12 +92,6 @@ def _credential_in(parts: SplitResult) -> str:
     given = [*parse_qsl(parts.query, True), *parse_qsl(parts.fragment, True)] if is_http else []
     unknown = next((name for name, _ in given if name.lower() not in _HARMLESS), None)
     return "" if unknown is None else f"{unknown[:40]!r} in its query, which may be a credential"
-
-
-def import_client(url: str) -> None:
-    """Import the client of a url's store, if it is installed. Unlike `file_system`, this starts no thread."""
-    with suppress(ValueError, ImportError):
-        fsspec.get_filesystem_class(protocol_of(url))
 
 
 def check_reachable(url: str) -> None:

@@ -102,10 +102,6 @@ class Lock:
         except FileNotFoundError:
             return False
 
-    def is_held(self) -> bool:
-        """Return whether this process holds the lock, and its file is still there."""
-        return self._descriptor in _held and self._is_at_path(self._descriptor)
-
     def release(self) -> None:
         """Release the lock, if this process holds it."""
         if self._descriptor in _held:
