@@ -34,7 +34,7 @@ class Artifacts(NamedTuple):
     """What workers need besides the job.
 
     tokenizer: the content of its files, by name. formatters: the source of each that is a file, by the number of the
-    source that it is for; None for all. evaluations: of read_evaluation_sets; None if there are none.
+    source that it is for; None for all. evaluations: of _read_evaluation_sets; None if there are none.
     """
 
     tokenizer: dict[str, bytes]
@@ -69,7 +69,7 @@ def read_artifacts(options: Options, sources: Sequence[Source]) -> Artifacts:
     """
     show_phase(f"reading the tokenizer {options.tokenizer}")
     tokenizer = read_tokenizer_files(options.tokenizer)
-    evaluations = read_evaluation_sets(options.decontaminate) if options.decontaminate else None
+    evaluations = _read_evaluation_sets(options.decontaminate) if options.decontaminate else None
     formatters: dict[int | None, bytes | None] = {None: _formatter_source(options.formatter)}
     for number, source in enumerate(sources):
         if source.own.get("formatter"):
@@ -112,7 +112,7 @@ def store(artifacts: Artifacts, folder: Folder) -> None:
         write_atomically(url, content)
 
 
-def read_evaluation_sets(patterns: Sequence[str]) -> bytes:
+def _read_evaluation_sets(patterns: Sequence[str]) -> bytes:
     """Read evaluation sets, in any format that inputs may have.
 
     Args:

@@ -1,6 +1,6 @@
 """Python's fork server: a process that has loaded what workers need, and nothing else, from which they are forked.
 
-It loads while the launcher prepares the job, and is told which tokenizer the workers need when that is known.
+It loads while the launcher prepares the job, which sends it the folder of the tokenizer as soon as there is one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 GIVEN = "CHATMILL_FORK_SERVER"
 pid: int | None = None  # of the server, in it and in its workers
 _pipe: int | None = None  # open for both, so that neither side waits for the other to open it
-_is_told = False
+_is_sent = False
 
 
 def start() -> None:
@@ -34,9 +34,9 @@ def start() -> None:
     forkserver.ensure_running()
 
 
-def tell(*what: Any) -> None:
-    """Tell the server what to load, in the first run of this process. Workers of later ones load what they lack."""
-    global _is_told
-    if _pipe is not None and not _is_told:
+def send(*what: Any) -> None:
+    """Send the server what to load, in the first run of this process. Workers of later ones load what they lack."""
+    global _is_sent
+    if _pipe is not None and not _is_sent:
         os.write(_pipe, msgspec.json.encode(what) + b"\n")
-        _is_told = True
+        _is_sent = True

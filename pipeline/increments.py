@@ -23,14 +23,7 @@ from pipeline.existing import check_same, discard_unfinished, output_errors, rea
 from pipeline.failures import noticing_removal, raising_failures
 from pipeline.graph import build_graph
 from pipeline.job import Job, Outcome, Request, version_job, with_clock
-from pipeline.plan import (
-    Plan,
-    begin,
-    list_files,
-    make_plan,
-    warn_of_much_input,
-    with_plan,
-)
+from pipeline.plan import Plan, begin, list_files, make_plan, warn_of_much_input, with_plan
 from pipeline.prepare import prepare
 from pipeline.progress import ReportProgress, show_plan
 from pipeline.runners.runner import is_dry_run

@@ -160,7 +160,8 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     @property
     def copies(self) -> int:
         """How many copies a record has at most; 0 without a mix."""
-        return self.mix.copies if self.mix else 0
+        mix = self.mix
+        return mix.copies if mix else 0
 
 
 def job_sources(sources: Sequence[Source], formatters: Mapping[int | None, str | None]) -> tuple[JobSource, ...]:

@@ -7,14 +7,12 @@ build. A failed or stopped run can be resumed.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from typing import Any
 
 import msgspec
 
-from pipeline import fork_server
 from pipeline.append import looks, select_new
 from pipeline.cli.console import error_text, import_beam, show
 from pipeline.config import Options
@@ -102,8 +100,8 @@ def _environment(request: Request) -> Iterator[None]:
 def _run(request: Request) -> Outcome:
     """Change the dataset, and print what became of it."""
     options = request.options
-    check_output(options)
-    check_stores(request)
+    _check_output(options)
+    _check_stores(request)
     if options.every:
         outcome, added = Outcome("nothing_new"), list[Increment]()
         with closing(looks(options.every, request.folder)) as each_look:
@@ -137,7 +135,7 @@ def _print_added(outcome: Outcome) -> None:
     print(f"Version {outcome.version.number if outcome.version else 0}: {what}.", flush=True)
 
 
-def check_output(options: Options) -> None:
+def _check_output(options: Options) -> None:
     """Raise UserError if nothing can be written to the output, whatever its store answers."""
     if options.output.startswith(_IN_MEMORY):
         raise UserError(f"--output {options.output}: memory:// is lost when the process ends. Give a disk or a bucket.")
@@ -145,7 +143,7 @@ def check_output(options: Options) -> None:
         raise UserError(f"--output {options.output}: web servers are only read from. Give a disk or a bucket.")
 
 
-def check_stores(request: Request) -> None:
+def _check_stores(request: Request) -> None:
     """Raise UserError or Unavailable if a store that is needed does not answer, before anything is read from it."""
     stores: dict[tuple[str, str], tuple[str, str]] = {}
     for option, url in reversed(request.urls()):
@@ -184,8 +182,7 @@ def change(request: Request, accepts: Accepts | None = None) -> Outcome:
             return Outcome("nothing_new", version)
     elif version and not options.overwrite and all(map(version.has, begun_since_commit(folder, version))):
         return finish(request, version)
-    if request.has_formatter and request.runner.has_our_workers and sys.platform == "linux":
-        fork_server.start()  # while this process imports Beam, too
+    request.runner.prepare(request)
     import_beam()
     from pipeline.increments import build_increments
 

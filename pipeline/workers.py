@@ -99,7 +99,7 @@ def _start_method(request: Request, plan: Plan) -> str:
         (local / name).parent.mkdir(exist_ok=True)
         (local / name).write_bytes(content)
     fork_server.start()
-    fork_server.tell(str(local), is_fast)
+    fork_server.send(str(local), is_fast)
     return "forkserver"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,13 @@ class _DirectRunner(Runner):
                 "Leave one of the two out."
             )
         return beam_options
+
+    def prepare(self, request: Request) -> None:
+        in_memory = any(flag.endswith("in_memory") for flag in request.flags)  # then there are no workers
+        if request.has_formatter and not in_memory and sys.platform == "linux":
+            from pipeline import fork_server
+
+            fork_server.start()
 
     def started(self, *of_run: Any) -> AbstractContextManager[Any]:
         from pipeline.workers import local_runner

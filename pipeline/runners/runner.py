@@ -64,6 +64,9 @@ class Runner:
         except (ValueError, ImportError, AttributeError) as error:  # the runner is Beam's, or module.Class
             raise UserError(f"--runner {self.name}: {error}") from None
 
+    def prepare(self, request: Request) -> None:
+        """Start what takes its time, before this process imports Beam. The job may not come to run."""
+
     def cancel(self, beam_options: PipelineOptions, result: Any) -> None:
         """Cancel the job, whose launcher is stopped. result: of Beam. Raises an error if that cannot be done."""
         result.cancel()
