@@ -15,9 +15,9 @@ from pathlib import Path
 
 from measure import publish
 
-from transforms.inputs.listing import list_inputs
-from transforms.inputs.plan_file import encode_plan
-from transforms.inputs.tasks import tasks_of
+from transforms.files.listing import list_inputs
+from transforms.files.plan_file import encode_plan
+from transforms.files.tasks import tasks_of
 
 
 def main() -> None:

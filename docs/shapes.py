@@ -8,9 +8,9 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(_ROOT))
 
-from transforms.inputs.names import ANSWERS, DIALOGS, QUESTIONS, REASONINGS, REFERENCES, SYSTEMS, TOOLS  # noqa: E402
-from transforms.inputs.shapes import Shape, shapes  # noqa: E402
-from transforms.inputs.turns import TurnForm, turn_forms  # noqa: E402
+from transforms.records.names import ANSWERS, DIALOGS, QUESTIONS, REASONINGS, REFERENCES, SYSTEMS, TOOLS  # noqa: E402
+from transforms.records.shapes import Shape, shapes  # noqa: E402
+from transforms.records.turns import TurnForm, turn_forms  # noqa: E402
 
 RECORDS = _ROOT / "docs" / "records.md"
 START, END = (

@@ -14,7 +14,7 @@ from transforms.base.errors import UserError
 from transforms.base.phrases import counted
 from transforms.dataset.layout import Folder
 from transforms.dataset.versions import Version
-from transforms.inputs.listing import Accepts, InputFile, Key
+from transforms.files.listing import Accepts, InputFile, Key
 
 
 def select_new(request: Request, files: Sequence[InputFile], version: Version | None) -> list[InputFile]:

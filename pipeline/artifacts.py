@@ -16,11 +16,11 @@ from pipeline.tokenizer import read_tokenizer_files
 from transforms.base.errors import StoreError, UserError
 from transforms.contamination.texts import encode_evaluations, evaluation_of
 from transforms.dataset.layout import Folder
-from transforms.inputs.formats import input_format
-from transforms.inputs.formatter import load_formatter
-from transforms.inputs.listing import list_inputs
-from transforms.inputs.tasks import tasks_of
+from transforms.files.formats import input_format
+from transforms.files.listing import list_inputs
+from transforms.files.tasks import tasks_of
 from transforms.model.batches import Task
+from transforms.records.formatter import load_formatter
 from transforms.storage.files import join, read_bytes
 from transforms.storage.walking import names_below
 from transforms.storage.writing import remove, write_atomically

@@ -30,7 +30,7 @@ from transforms.base.options import (
 from transforms.chat.config import Engine, ParityOptions, RenderOptions, TokenizeOptions
 from transforms.contamination.config import ContaminationOptions
 from transforms.dataset import REPORTS
-from transforms.inputs.input_options import InputOptions, ParseOptions
+from transforms.records.input_options import InputOptions, ParseOptions
 from transforms.report.trainers import TRAINERS
 from transforms.rows.columns import check_kept_columns
 from transforms.rows.layout import RowLayout

@@ -19,13 +19,13 @@ from transforms.base.errors import RecordDropped, RecordError, StoreError
 from transforms.base.options import values_of
 from transforms.chat.rendering.adapting import adapted
 from transforms.chat.rendering.template import ChatTemplate
-from transforms.inputs.formats import input_format
-from transforms.inputs.input_options import ParseOptions
-from transforms.inputs.listing import InputFile
-from transforms.inputs.tasks import tasks_of
+from transforms.files.formats import input_format
+from transforms.files.listing import InputFile
+from transforms.files.tasks import tasks_of
 from transforms.model.batches import Task
 from transforms.model.examples import Conversation, Example, PromptCompletion, Record, Text, attempt
 from transforms.model.outcomes import Reject
+from transforms.records.input_options import ParseOptions
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_task
 from transforms.steps.render import Omitted, Renderer

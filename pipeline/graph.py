@@ -22,10 +22,10 @@ from transforms.dataset.budgets import Budgets
 from transforms.dataset.commit import Change, CommitDataset, commit_increment, is_committed
 from transforms.dataset.finished import SkipFinished
 from transforms.dataset.layout import Folder
-from transforms.inputs.input_options import ParseOptions
-from transforms.inputs.plan_file import decode_plan
-from transforms.inputs.tasks import largest_first, tasks_of
+from transforms.files.plan_file import decode_plan
+from transforms.files.tasks import largest_first, tasks_of
 from transforms.model.batches import Task
+from transforms.records.input_options import ParseOptions
 from transforms.rows.layout import RowLayout
 from transforms.steps.decontaminate import Decontaminate
 from transforms.steps.failures import FailureWriter

@@ -32,7 +32,7 @@ from transforms.base.errors import StoreError
 from transforms.dataset.derived import finish_commit
 from transforms.dataset.layout import check_free
 from transforms.dataset.versions import Change, Version, builds, newest
-from transforms.inputs.listing import Accepts, InputFile
+from transforms.files.listing import Accepts, InputFile
 from transforms.report.trainers import layout_warnings
 from transforms.rows.layout import RowLayout
 from transforms.steps.failures import failures_written_to

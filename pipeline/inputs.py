@@ -9,8 +9,8 @@ from typing import Any
 from pipeline.recipe import Source
 from transforms.base.errors import UserError
 from transforms.dataset.layout import PARTS, Folder
-from transforms.inputs.hub.repository import Commits
-from transforms.inputs.listing import Accepts, InputFile, files_of_sources, list_arriving, list_inputs, shared_files
+from transforms.files.hub.repository import Commits
+from transforms.files.listing import Accepts, InputFile, files_of_sources, list_arriving, list_inputs, shared_files
 from transforms.storage.files import join
 from transforms.storage.hub.urls import without_commit
 from transforms.storage.same_files import Places

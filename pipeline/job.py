@@ -24,8 +24,8 @@ from transforms.base.version import __version__
 from transforms.corpus.mix import Mix, mix_of
 from transforms.dataset.layout import Folder
 from transforms.dataset.versions import Increment, Version
-from transforms.inputs.hub.names import hub_name, in_full
-from transforms.inputs.listing import InputFile
+from transforms.files.hub.names import hub_name, in_full
+from transforms.files.listing import InputFile
 from transforms.storage.files import full_url, read_bytes
 from transforms.storage.hub.urls import hub_file
 from transforms.tokens.tokenizer_files import fingerprint

@@ -18,9 +18,9 @@ from transforms.base.phrases import in_bytes
 from transforms.corpus.buckets import MOST_RECORDS, MOST_TASK_BYTES, bucket_count, shards_needed
 from transforms.dataset.layout import Folder
 from transforms.dataset.versions import Version
-from transforms.inputs.listing import Accepts, InputFile, Key
-from transforms.inputs.plan_file import encode_plan
-from transforms.inputs.tasks import default_task_bytes, tasks_of
+from transforms.files.listing import Accepts, InputFile, Key
+from transforms.files.plan_file import encode_plan
+from transforms.files.tasks import default_task_bytes, tasks_of
 from transforms.storage.files import read_bytes
 from transforms.storage.writing import write_atomically
 

@@ -17,7 +17,7 @@ from transforms.chat.rendering.template import reads_clock
 from transforms.contamination.index import MOST_RECORDS, EvaluationIndex
 from transforms.contamination.texts import decode_evaluations
 from transforms.dataset.description import library_versions
-from transforms.inputs.listing import InputFile
+from transforms.files.listing import InputFile
 from transforms.tokens.tokenizer_files import fingerprint
 
 

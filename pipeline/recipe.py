@@ -18,7 +18,7 @@ from pipeline.config import Options, check_options, option_name, read_value
 from transforms.base.errors import ParameterError, StoreError, UserError
 from transforms.base.options import Flag, Values, field_types, options_in, that
 from transforms.base.phrases import did_you_mean
-from transforms.inputs.hub.names import in_full
+from transforms.files.hub.names import in_full
 from transforms.storage.files import check_reachable, exists, kind_of, read_bytes
 
 # Options whose paths begin at the folder of the recipe if they begin with ./ or ../: other texts may be names.

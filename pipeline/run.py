@@ -25,7 +25,7 @@ from pipeline.stopping import temporary_folder
 from transforms.base.errors import StoreError, UserError
 from transforms.base.phrases import counted
 from transforms.dataset.versions import Increment
-from transforms.inputs.listing import Accepts, InputFile
+from transforms.files.listing import Accepts, InputFile
 from transforms.storage.files import check_reachable
 from transforms.tokens.tokenizer import ONLY_TOKENIZERS
 

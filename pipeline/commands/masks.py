@@ -14,7 +14,7 @@ from pipeline.cli.options import add_option
 from pipeline.config import Options, read_value
 from transforms.base.errors import RecordError, UserError
 from transforms.base.options import Urls, options_in
-from transforms.inputs.input_options import ParseOptions
+from transforms.records.input_options import ParseOptions
 
 SUMMARY = "OPTIONS", "show what is trained on under a chat template"
 _SHOWN = 5
@@ -135,7 +135,7 @@ def _first_conversations(options: Options, renderer: Any) -> Iterator[tuple[str,
     from pipeline.inputs import list_sources
     from pipeline.recipe import read_sources
     from transforms.base.errors import RecordDropped
-    from transforms.inputs.tasks import tasks_of
+    from transforms.files.tasks import tasks_of
     from transforms.model.examples import Conversation, Example
 
     [source] = read_sources(options)

@@ -21,7 +21,9 @@ LAYERS = [
     {"transforms.rows"},
     {"transforms.model"},
     {
-        "transforms.inputs",
+        "transforms.records",
+        "transforms.traces",
+        "transforms.files",
         "transforms.outputs",
         "transforms.tokens",
         "transforms.contamination",

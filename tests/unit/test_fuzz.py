@@ -31,10 +31,10 @@ from support.drawn import examples
 from support.paths import TOKENIZER
 from transforms import Conversation, Dataset, InputError, UserError
 from transforms.dataset.layout import Folder
-from transforms.inputs.input_options import ParseOptions
-from transforms.inputs.listing import list_inputs
-from transforms.inputs.tasks import tasks_of
+from transforms.files.listing import list_inputs
+from transforms.files.tasks import tasks_of
 from transforms.model.receipts import File, Receipt, Sent, read_receipt, write_receipt
+from transforms.records.input_options import ParseOptions
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_task
 

@@ -13,8 +13,8 @@ import pytest
 
 from support.paths import TOKENIZER
 from transforms import UserError
-from transforms.inputs.listing import list_inputs
-from transforms.inputs.tasks import tasks_of
+from transforms.files.listing import list_inputs
+from transforms.files.tasks import tasks_of
 from transforms.steps.read import read_task
 from transforms.storage.versions import check_version, modified_of, version_of
 

@@ -22,7 +22,7 @@ from transforms.base.errors import CommittedMeanwhile, InputError, StoreError, U
 from transforms.dataset.budgets import Budgets
 from transforms.dataset.description import Description
 from transforms.dataset.layout import FORMAT, SPLITS, Folder, check_format, increment_of, is_increment
-from transforms.inputs.listing import InputFile
+from transforms.files.listing import InputFile
 from transforms.model.counts import Sums, Totals
 from transforms.model.receipts import File
 from transforms.outputs import OUTPUT_FORMATS, stem_of

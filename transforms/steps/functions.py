@@ -12,11 +12,11 @@ import pyarrow as pa
 from transforms.base.errors import ParameterError, RecordDropped, RecordError
 from transforms.base.options import check_choice
 from transforms.chat.config import ENGINES
-from transforms.inputs.input_options import ParseOptions
 from transforms.model.batches import Labels, Records, Task
 from transforms.model.examples import Example, Record
 from transforms.model.facts import RowFacts
 from transforms.model.outcomes import Outcomes
+from transforms.records.input_options import ParseOptions
 from transforms.rows.ragged import joined, offsets_of
 from transforms.steps.pack import Packer
 from transforms.steps.parse import Parser

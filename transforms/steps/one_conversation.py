@@ -22,9 +22,9 @@ from transforms.chat.spans.message_segments import Segment, segments_of
 from transforms.chat.spans.stop_tokens import load_turn_rules, turn_rules
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.special_tokens.typed_tokens import TypedTokens
-from transforms.inputs.reading import ROLE_NAMES, Reading, ReadOptions
-from transforms.inputs.record_reading import read_record
 from transforms.model.examples import Conversation, Example, Record, Text, attempt, encodable
+from transforms.records.reading import ROLE_NAMES, Reading, ReadOptions
+from transforms.records.record_reading import read_record
 from transforms.rows import IGNORED
 from transforms.steps.unread_keys import unread_keys
 from transforms.tokens.plain import PlainEncoder

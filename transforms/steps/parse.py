@@ -16,17 +16,6 @@ import msgspec
 from transforms.base.errors import RecordDropped, RecordError, call_user_function
 from transforms.base.options import check_choice
 from transforms.chat.config import ENGINES
-from transforms.inputs.formatter import load_formatter
-from transforms.inputs.input_options import ParseOptions
-from transforms.inputs.json_text import decode_beyond_range, duplicate_key, kind_of
-from transforms.inputs.reading import Reading
-from transforms.inputs.record_reading import FindUnread, read_record
-from transforms.inputs.schemas import content_of
-from transforms.inputs.traces import ReadTrace, is_trace, read_trace
-from transforms.inputs.train_flags import note_flags
-from transforms.inputs.turns import is_conversation
-from transforms.inputs.typed import TypedDecoder
-from transforms.inputs.unread import decided_kinds, find_unread
 from transforms.model.batches import Examples, Records
 from transforms.model.counts import Statistics, TraceEvents
 from transforms.model.examples import (
@@ -41,7 +30,18 @@ from transforms.model.examples import (
 )
 from transforms.model.outcomes import Drop
 from transforms.model.statistics import sum_of_events, sum_of_unread
+from transforms.records.formatter import load_formatter
+from transforms.records.input_options import ParseOptions
+from transforms.records.json_text import decode_beyond_range, duplicate_key, kind_of
+from transforms.records.reading import Reading
+from transforms.records.record_reading import FindUnread, read_record
+from transforms.records.schemas import content_of
+from transforms.records.train_flags import note_flags
+from transforms.records.turns import is_conversation
+from transforms.records.typed import TypedDecoder
+from transforms.records.unread import decided_kinds, find_unread
 from transforms.steps.base import Step, for_sources
+from transforms.traces import ReadTrace, is_trace, read_trace
 
 # The sample of records that is searched for duplicate keys: the first ones of a batch, and one in this many.
 _FIRST, _ONE_OF = 16, 512

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import asdict
 
-from transforms.inputs.formats import input_format
+from transforms.files.formats import input_format
 from transforms.model.batches import Rows
 from transforms.model.counts import FirstExample, RecordCounts, StepCounts, Sums, Totals
 from transforms.model.outcomes import Drop, Reject

@@ -17,7 +17,7 @@ from transforms.base.errors import InputError, RecordError
 from transforms.base.options import String, check_choice, checked
 from transforms.chat.config import ENGINES, TokenizeOptions
 from transforms.chat.spans.untrained_parts import untrained_parts
-from transforms.inputs.formats import input_format
+from transforms.files.formats import input_format
 from transforms.model.batches import Texts, Tokens
 from transforms.model.examples import Conversation, Text
 from transforms.model.facts import RowFacts

@@ -18,12 +18,12 @@ from transforms.chat.rendering.arguments import names_read
 from transforms.chat.rendering.omissions import gaps_between
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.loss import loss_of, trained_turns
-from transforms.inputs.unread import has_text, kind_of_name, strings_in, texts_in, texts_of_argument
 from transforms.model.batches import Texts
 from transforms.model.counts import Statistics
 from transforms.model.examples import REASONING_KEYS, Conversation, PromptCompletion, Text, attempt
 from transforms.model.outcomes import Reject
 from transforms.model.statistics import sum_of_unread
+from transforms.records.unread import has_text, kind_of_name, strings_in, texts_in, texts_of_argument
 from transforms.steps.unread_tools import UnreadTools, not_in
 
 # Other modules judge these: contents, calls and reasoning that are not printed are omissions.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from transforms.inputs.unread import IN_A_WORD, ReadTexts, kind_of_name
+from transforms.records.unread import IN_A_WORD, ReadTexts, kind_of_name
 
 # A text of a definition, and the name by which it is counted.
 _Named: TypeAlias = tuple[str, str]

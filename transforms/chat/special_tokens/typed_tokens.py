@@ -20,8 +20,8 @@ from transforms.base.errors import RecordError, UserError
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.special_tokens.turn_tokens import find_turn_tokens
-from transforms.inputs.unread import strings_in
 from transforms.model.examples import Conversation, PlainText, PromptCompletion, Text
+from transforms.records.unread import strings_in
 from transforms.tokens.plain import STAND_INS, stand_ins_of
 from transforms.tokens.strings import longest_of
 

@@ -1,0 +1,1 @@
+"""Input files: which they are, what is in them, and how they are cut into tasks."""

@@ -1,0 +1,97 @@
+"""Arrow files in the IPC stream format, as `datasets.save_to_disk` writes them, or in the IPC file format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, takewhile
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from transforms.files.formats import Chunk, InputFormat
+from transforms.files.tables import ROWS_AT_ONCE, check_schema, chunks_of_batches
+
+_FILE = b"ARROW1"
+_STREAM = b"\xff\xff\xff\xff"
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+
+
+def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_record_bytes: int) -> Iterator[Chunk]:
+    """Yield the rows of the record batches that begin at bytes start <= position < stop, in chunks.
+
+    In a file, of whose batches pyarrow does not tell the places, they count as if all had the same size. The batches
+    before are read too, since the number of their rows is needed.
+
+    Raises:
+        pa.ArrowInvalid: if the file is corrupt.
+    """
+    batches, first_row = _batches(file), 0
+    for begin, batch in batches:
+        if begin >= start:
+            batches = chain([(begin, batch)], batches)
+            break
+        first_row += len(batch)
+    own = takewhile(lambda found: stop is None or found[0] < stop, batches)
+    validated = (_validated(batch) for _, batch in own)
+    smaller = (batch.slice(i, ROWS_AT_ONCE) for batch in validated for i in range(0, len(batch), ROWS_AT_ONCE))
+    yield from chunks_of_batches(smaller, chunk_bytes, max_record_bytes, first_row)
+
+
+def _batches(file: BinaryIO) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield all batches, each after the byte at which it begins."""
+    if file.read(len(_FILE)) == _FILE:
+        size, reader = file.seek(0, 2), pa.ipc.open_file(file)
+        for i in range(reader.num_record_batches):
+            yield size * i // reader.num_record_batches, reader.get_batch(i)
+        return
+    # Otherwise a stream that was cut between two batches would look complete.
+    file.seek(-len(_END_OF_STREAM), 2)
+    if file.read() != _END_OF_STREAM:
+        raise pa.ArrowInvalid("the stream is cut short, its end-of-stream marker is missing")
+    file.seek(0)
+    reader = pa.ipc.open_stream(file)
+    begin = file.tell()
+    for batch in reader:
+        yield begin, batch
+        begin = file.tell()
+
+
+def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Check that lists end within their values. Text that is not UTF-8 costs its row later, not the file."""
+    check_schema(batch.schema)
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid as error:
+        if "UTF8" not in str(error):
+            raise
+        # The first error is the only one that is reported: what else is wrong is found without that check.
+        for column in batch.columns:
+            column.view(_of_bytes(column.type)).validate(full=True)
+    return batch
+
+
+def _of_bytes(type: pa.DataType) -> pa.DataType:
+    """The same type with bytes in place of text."""
+    if pa.types.is_string(type):
+        return pa.binary()
+    if pa.types.is_large_string(type):
+        return pa.large_binary()
+    if pa.types.is_list(type):
+        return pa.list_(_of_bytes(type.value_type))
+    if pa.types.is_large_list(type):
+        return pa.large_list(_of_bytes(type.value_type))
+    if pa.types.is_struct(type):
+        return pa.struct([field.with_type(_of_bytes(field.type)) for field in type])
+    return type
+
+
+FORMAT = InputFormat(
+    suffixes=(".arrow",),
+    read=read,
+    recognizes=lambda start: start.startswith((_FILE, _STREAM)),
+    can_be_shared=True,
+    may_be_compressed=False,
+    position_unit="row",
+    # Damage may be where a size is, or in the name of a column.
+    errors=(OSError, pa.ArrowException, MemoryError, UnicodeDecodeError),
+)

@@ -1,0 +1,55 @@
+"""Parquet: the rows of row groups.
+
+A row group belongs to the byte range in which its middle is (as in Spark and parquet-mr), so that files are cut without
+reading their footers first.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from transforms.files.formats import Chunk, InputFormat
+from transforms.files.tables import ROWS_AT_ONCE, check_schema, chunks_of_batches
+
+
+def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_record_bytes: int) -> Iterator[Chunk]:
+    """Yield the rows of the row groups whose middle is at start <= byte < stop, in chunks.
+
+    Raises:
+        pa.ArrowInvalid: if the file is corrupt, as far as its checksums show, or has too many columns.
+    """
+    size = file.seek(0, io.SEEK_END)
+    table = pq.ParquetFile(file, page_checksum_verification=True)
+    check_schema(table.schema_arrow)
+    first_row = 0
+    for number in range(table.metadata.num_row_groups):
+        row_group = table.metadata.row_group(number)
+        columns = [row_group.column(i) for i in range(row_group.num_columns)]
+        begin = min((column.dictionary_page_offset or column.data_page_offset for column in columns), default=0)
+        middle = begin + sum(column.total_compressed_size for column in columns) // 2
+        if not 0 <= middle < size:  # the footer has no checksum
+            raise pa.ArrowInvalid(f"row group {number} is outside of the file")
+        if start <= middle and (stop is None or middle < stop):
+            batches = table.iter_batches(batch_size=ROWS_AT_ONCE, row_groups=[number])
+            yield from chunks_of_batches(batches, chunk_bytes, max_record_bytes, first_row, row_group.num_rows)
+        first_row += row_group.num_rows
+    if first_row != table.metadata.num_rows:
+        raise pa.ArrowInvalid(f"its row groups have {first_row} rows, and the footer says {table.metadata.num_rows}")
+
+
+FORMAT = InputFormat(
+    suffixes=(".parquet",),
+    read=read,
+    recognizes=lambda start: start.startswith(b"PAR1"),
+    can_be_cut=True,
+    may_be_compressed=False,
+    last_bytes=b"PAR1",
+    position_unit="row",
+    # Damage may be where a size is, or in the name of a column.
+    errors=(OSError, pa.ArrowException, MemoryError, UnicodeDecodeError),
+)

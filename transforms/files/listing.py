@@ -1,0 +1,373 @@
+"""Listing: from urls, folders and globs to the input files, each with its format."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import posixpath
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import msgspec
+from fsspec.implementations.local import LocalFileSystem
+
+from transforms.base.errors import ParameterError, StoreError, Unavailable
+from transforms.base.options import check_choice
+from transforms.files.detection import detect_format
+from transforms.files.earlier_datasets import folders_above, is_below, state_of
+from transforms.files.folders import log_skipped, records_below, suffixes_of, with_targets
+from transforms.files.formats import INPUT_FORMATS, format_of_suffix, input_format
+from transforms.files.hub.first_files import look_at_first
+from transforms.files.hub.listing import find_on_hub, no_splits
+from transforms.files.hub.names import hub_name, in_full
+from transforms.files.hub.repository import Commits
+from transforms.storage.compression import COMPRESSION_OF_SUFFIX, estimated_size
+from transforms.storage.files import exists, file_system, full_url, open_input, read_range
+from transforms.storage.hub.urls import without_commit
+from transforms.storage.retries import with_retries
+from transforms.storage.versions import version_of
+from transforms.storage.walking import find_matching
+
+_REQUESTS_AT_ONCE = 32
+# Of more files than this, only the first few are looked at, if these have the formats that their names show.
+_MANY, _FIRST = 1_000, 4
+# Roughly how much larger conversations are than the same ones compressed.
+_COMPRESSION_RATIO = 5
+# From this size on, the start of a compressed file is decompressed to estimate how large all of it is.
+_WORTH_SAMPLING, _SAMPLED = 1 << 18, 1 << 20
+
+
+Key = tuple[int, str]
+# Whether a file is taken, by its key and its version.
+Accepts = Callable[[Key, str], bool]
+
+
+class InputFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An input file.
+
+    Args:
+        url: where it is.
+        format: its format, by name.
+        compression: of the file as a whole: gzip, bz2, xz, zstd or None.
+        bytes: its size.
+        version: differs if the file has changed, as far as its store can tell; of version_of.
+        source: the number of the source that lists it, from 0.
+        unpacked: about how many bytes it is when it is decompressed; 0 if it is not compressed.
+    """
+
+    url: str
+    format: str
+    compression: str | None
+    bytes: int
+    version: str
+    source: int = 0
+    unpacked: int = 0
+
+    @property
+    def key(self) -> Key:
+        """What it is known by in all its versions: the source that lists it, and its url, without a commit."""
+        return self.source, without_commit(self.url)
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """About how many bytes it is without compression."""
+        return self.unpacked or self.bytes
+
+
+def list_inputs(
+    patterns: str | Sequence[str],
+    format: str = "auto",
+    parameter: str = "patterns",
+    splits: Sequence[str] | None = (),
+    commits: Commits | None = None,
+) -> list[InputFile]:
+    """List the files that patterns name, each once, in the order of the patterns.
+
+    Args:
+        patterns: one or several urls of files, folders and globs. The files of a folder or a glob are in the order of
+            their names. Of a folder, and those below it, the files with a known suffix are listed; hidden ones, and
+            those whose names begin with an underscore, are not. A file that is named itself or by a glob is listed
+            whatever its suffix. A folder that is a dataset has splits, as one on the Hub. Of a dataset of this project
+            that is named itself, its rows are listed; one below a folder, or that only the signs of a glob match, is
+            logged and not listed. ORG/NAME, if there is no such file or folder, is a dataset on the Hub.
+        format: one of INPUT_FORMATS.
+        parameter: what the caller calls the patterns, for errors.
+        splits: of datasets on the Hub and of folders; none if each has only one; None if there is no option for them.
+        commits: that revisions on the Hub stand for, of all lists that belong together.
+
+    Raises:
+        ParameterError: if a pattern names no file, or a file that cannot be read.
+        Unavailable: if a store does not answer.
+    """
+    check_choice("input_format", format, INPUT_FORMATS)
+    patterns = [patterns] if isinstance(patterns, str) else patterns
+    entries = find_files(patterns, parameter, splits=splits, commits=commits, format=format)
+    if not entries:
+        raise ParameterError(parameter, ",".join(patterns), "all files are empty.")
+    return _input_files(entries, format, parameter)
+
+
+def list_arriving(
+    patterns: Sequence[str],
+    accepts: Callable[[str, str], bool],
+    format: str = "auto",
+    parameter: str = "patterns",
+    splits: Sequence[str] | None = (),
+    commits: Commits | None = None,
+) -> list[InputFile]:
+    """List some of the files that patterns name, which may be still to come. Others are not read.
+
+    Args:
+        patterns, format, parameter, splits, commits: as of list_inputs.
+        accepts: whether a file is listed, by its url and its version. It is asked again after the file was looked at,
+            which takes time.
+
+    Raises:
+        ParameterError, Unavailable: as list_inputs does, but not if there is no file.
+    """
+    accepted = {}
+    for url, entry in find_files(patterns, parameter, True, splits, commits, format).items():
+        with suppress(OSError):  # it has just vanished
+            if accepts(url, listed_version(url, entry)):
+                accepted[url] = entry
+    return [file for file in _input_files(accepted, format, parameter) if accepts(file.url, file.version)]
+
+
+def _input_files(entries: Mapping[str, Mapping[str, Any]], format: str, parameter: str) -> list[InputFile]:
+    """Make input files of what find_files found."""
+    make = functools.partial(input_file, format=format, parameter=parameter)
+    # A store takes some 30 ms for the first bytes of a file, and there may be thousands of files.
+    seen = look_at_first(entries, suffixes_of, make)
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
+
+        def made(urls: Iterable[str], by_name: bool) -> list[InputFile]:
+            return list(threads.map(lambda url: seen(url) or make(url, entries[url], by_name), urls))
+
+        first = [*entries][: _FIRST if len(entries) > _MANY else None]
+        files = made(first, by_name=False)
+        named = format_of_suffix()
+        are_as_named = all(file.format == named.get(suffixes_of(file.url)[0], file.format) for file in files)
+        return files + made([*entries][len(first) :], by_name=are_as_named)
+
+
+def find_files(
+    patterns: Sequence[str],
+    parameter: str = "patterns",
+    arriving: bool = False,
+    splits: Sequence[str] | None = (),
+    commits: Commits | None = None,
+    format: str = "auto",
+) -> dict[str, Mapping[str, Any]]:
+    """Find the files that patterns name, without reading any of them; those that are empty do not count.
+
+    Args:
+        patterns, parameter, splits, commits, format: as of list_inputs.
+        arriving: whether files are still to come: a pattern may name none yet, and what is not a regular file is logged
+            and left out.
+
+    Returns:
+        What its store says of each file, by its url, in the order of list_inputs.
+
+    Raises:
+        ParameterError, Unavailable: as list_inputs does.
+    """
+    commits = commits or Commits()
+    found: dict[str, Mapping[str, Any]] = {}
+    for pattern in patterns:
+        if name := hub_name(in_full(pattern)):
+            entries = find_on_hub(name, splits, commits, parameter)
+        else:
+            entries = _entries(pattern, parameter, arriving, splits, format)
+        found |= {url: entry for url, entry in entries if url not in found and entry["size"]}
+    names = [without_commit(url) for url in found]
+    if len({*names}) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ParameterError(parameter, twice, "it is an input in two revisions. Give each in a source of its own.")
+    return found
+
+
+def files_of_sources(sources: Sequence[Sequence[InputFile]]) -> list[InputFile]:
+    """Return the files of all sources, each with the number of its source.
+
+    Args:
+        sources: the files of each source, by its number.
+    """
+    return [
+        msgspec.structs.replace(file, source=number) if number else file
+        for number, files in enumerate(sources)
+        for file in files
+    ]
+
+
+def shared_files(files: Iterable[InputFile]) -> Iterator[tuple[InputFile, InputFile]]:
+    """Find the files that an earlier source lists, too: yields each as that source has it, and as it is."""
+    listed: dict[str, InputFile] = {}
+    for file in files:
+        first = listed.setdefault(file.url, file)
+        if first.source != file.source:
+            yield first, file
+
+
+def _entries(
+    pattern: str, parameter: str, arriving: bool, splits: Sequence[str] | None, format: str
+) -> list[tuple[str, Mapping[str, Any]]]:
+    """Find the files that a pattern names: the url of each, and what its store says of it."""
+    with _store_errors(pattern, parameter, "listed"):
+        try:
+            found = _found(pattern, splits, format, parameter, arriving)
+        except FileNotFoundError:
+            if arriving:
+                return []
+            raise ParameterError(parameter, pattern, "there is no such file or folder.") from None
+    if not found and not arriving:
+        suffixes = ", ".join(format_of_suffix())
+        raise ParameterError(parameter, pattern, f"it has no file of records ({suffixes}, compressed or not).")
+    system, _ = file_system(pattern)
+    if special := next((path for path, entry in found.items() if entry["type"] != "file"), None):
+        problem = "it is not a regular file (a broken link, a pipe or a device)."
+        if found[special]["type"] == "directory":
+            problem = "it is a link to a folder, which is not followed. Name the folder that it leads to as an input."
+        if not arriving:
+            raise ParameterError(parameter, special, problem)
+        logging.getLogger(__name__).warning("%s: %s It is not read.", special, problem)
+        found = {path: entry for path, entry in found.items() if entry["type"] == "file"}
+    if unknown := next((path for path, entry in found.items() if entry.get("size") is None), None):
+        raise ParameterError(
+            parameter, unknown, "its server does not report its size. Copy it to a disk or a bucket first."
+        )
+    if "http" in system.protocol:
+        _check_ranges(found, parameter)
+    return [(full_url(system.unstrip_protocol(path)), found[path]) for path in sorted(found)]
+
+
+@with_retries("listed")
+def _found(
+    pattern: str, splits: Sequence[str] | None, format: str, parameter: str, arriving: bool
+) -> dict[str, dict[str, Any]]:
+    """Find the files that a pattern names: what the store says of each, by its path."""
+    system, path = file_system(pattern)
+    is_here = "://" not in pattern and os.path.exists(path)
+    signs = "*[" if "http" in system.protocol else "*?["  # a url may have a query
+    is_glob = not is_here and any(sign in path for sign in signs)
+    entry = {} if is_glob else system.info(path)
+    if not is_glob and entry["type"] == "directory":
+        return records_below(system, path, splits, format, parameter, arriving)
+    if splits:
+        raise no_splits(pattern, splits)
+    return _matching(system, path) if is_glob else {path: entry}
+
+
+def _check_ranges(urls: Iterable[str], parameter: str) -> None:
+    """Check that a server answers requests for a part of a file, by such a request."""
+    for url in urls:
+        try:
+            with open_input(url, None) as file:
+                file.seek(1)
+                file.read(1)
+        except StoreError as error:
+            if error.is_transient:
+                raise
+            raise ParameterError(
+                parameter,
+                url,
+                f"its server does not give parts of it ({error.reason}). Copy it to a disk or a bucket first.",
+            ) from None
+
+
+def _matching(system: Any, pattern: str) -> dict[str, dict[str, Any]]:
+    """Find the files that match a glob; as in a shell, a hidden file only if the pattern names hidden ones."""
+    hidden = posixpath.basename(pattern).startswith(".")
+    found = {
+        path: entry
+        for path, entry in with_targets(system, find_matching(system, pattern)).items()
+        if entry["type"] != "directory" and (hidden or not posixpath.basename(path).startswith("."))
+    }
+    first_sign = min(pattern.find(sign) for sign in "*?[" if sign in pattern)
+    base = posixpath.dirname(pattern[:first_sign])
+    if "/" not in pattern[first_sign:]:
+        return found
+    if isinstance(system, LocalFileSystem):
+        links = {folder for path in found for folder in folders_above(path, base) if os.path.islink(folder)}
+        found |= {link: system.info(link) for link in links}
+    # Of folders that only the signs match, nobody chose that they are read.
+    folders = {folder for path in found for folder in folders_above(path, base)}
+    states = [full_url(system.unstrip_protocol(state_of(folder))) for folder in folders]
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
+        datasets = [folder for folder, is_there in zip(folders, threads.map(exists, states), strict=True) if is_there]
+    log_skipped(base, sorted(folder.removeprefix(base).strip("/") for folder in datasets))
+    return {path: entry for path, entry in found.items() if not any(is_below(path, folder) for folder in datasets)}
+
+
+def input_file(
+    url: str, entry: Mapping[str, Any], by_name: bool = False, format: str = "auto", parameter: str = "patterns"
+) -> InputFile:
+    """Make an input file of what find_files found: its format, and its size without compression.
+
+    Args:
+        url, entry: of find_files.
+        by_name: whether the name alone decides the format, if it shows one.
+        format, parameter: as of list_inputs.
+
+    Raises:
+        ParameterError, Unavailable: as list_inputs does.
+    """
+    suffix, compressed = suffixes_of(url)
+    compression = COMPRESSION_OF_SUFFIX.get(compressed)
+    named = format
+    if format in ("auto", "json"):
+        of_suffix = format_of_suffix().get(suffix) if format == "auto" else format
+        if of_suffix is None or of_suffix == "json" or not by_name:
+            among = None if format == "auto" else (format,)
+            of_suffix = _detected(url, of_suffix, compression, entry["size"], parameter, among)
+        named = of_suffix
+    if compression and not input_format(named).may_be_compressed:
+        raise ParameterError(
+            parameter, url, f"a {named} file that is compressed as a whole cannot be read. Decompress it."
+        )
+    unpacked = _unpacked(url, compression, entry["size"], parameter) if compression else 0
+    with _store_errors(url, parameter, "read"):
+        version = listed_version(url, entry)
+    return InputFile(url, named, compression, entry["size"], version, unpacked=unpacked)
+
+
+def listed_version(url: str, entry: Mapping[str, Any]) -> str:
+    """Return the version of a file that find_files found. Raises OSError if it is on a disk and has vanished."""
+    if "://" not in url:  # the entries of a disk have a time in seconds, as a float
+        entry = {**entry, "mtime_ns": os.stat(url).st_mtime_ns}
+    return version_of(entry)
+
+
+def _unpacked(url: str, compression: str, size: int, parameter: str) -> int:
+    """About how many bytes a compressed file is when it is decompressed, from its start if it is large."""
+    if size < _WORTH_SAMPLING:
+        return size * _COMPRESSION_RATIO
+    with _store_errors(url, parameter, "read"):
+        sample = read_range(url, 0, min(size, _SAMPLED))
+    return estimated_size(sample, size, compression) or size * _COMPRESSION_RATIO
+
+
+def _detected(
+    url: str, named: str | None, compression: str | None, size: int, parameter: str, among: Sequence[str] | None
+) -> str:
+    with _store_errors(url, parameter, "read"):
+        try:
+            return detect_format(url, named, compression, size, among)
+        except ValueError as error:
+            formats = ", ".join(name for name in INPUT_FORMATS if name != "auto")
+            raise ParameterError(parameter, url, f"{error} These formats are read: {formats}.") from None
+
+
+@contextmanager
+def _store_errors(url: str, parameter: str, action: str) -> Iterator[None]:
+    """Inside, an error of a store is Unavailable if it is transient, and otherwise an error of the parameter."""
+    try:
+        yield
+    except StoreError as error:
+        if error.is_transient:
+            raise Unavailable(str(error)) from None
+        raise ParameterError(parameter, error.url, f"it cannot be {action} ({error.reason}).") from None
+    except OSError as error:
+        raise ParameterError(parameter, url, f"it cannot be {action} ({error}).") from None

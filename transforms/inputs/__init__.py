@@ -1,1 +1,0 @@
-"""Inputs: the formats of files, and the schemas of records."""

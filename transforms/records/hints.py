@@ -1,0 +1,68 @@
+"""Hints for records of known datasets and logs that only an option reads: a formatter, or a format of traces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from transforms.records.reading import ROLE_NAMES
+from transforms.traces import TRACES, trace_format
+
+# Columns that such records have, and the function of examples/formatters.py that reads them.
+FORMATTERS: tuple[tuple[frozenset[str], str], ...] = tuple(
+    (frozenset(columns.split()), name)
+    for columns, name in (
+        ("deepseek_thinking_trajectory deepseek_attempt", "s1k"),
+        ("thinking_trajectories attempt", "s1k"),
+        ("question responses", "natural_reasoning"),
+        ("message_1 message_2", "camel"),
+        ("conversation_a conversation_b winner", "arena"),
+        ("response1 response2 overall_preference", "helpsteer3"),
+        ("system chat", "glaive"),
+        ("id data", "ultrachat"),
+        ("chat_history message response", "cohere"),
+        ("method url body", "batch"),
+        ("history trajectory", "swe_agent"),
+        ("task_id traj", "tau"),
+        ("tasks simulations", "tau"),
+        ("nodes task", "verifiers"),
+    )
+)
+
+
+def formatter_hint(name: str) -> str:
+    """Return what a record looks like, and the formatter of examples/formatters.py that reads it."""
+    return f"it looks like {name}: --formatter examples/formatters.py:{name}"
+
+
+def hint_of_record(record: Mapping[str, Any]) -> str:
+    """Return what a record looks like, by its columns, and the option that reads it; empty if that is not known."""
+    for columns, name in FORMATTERS:
+        if columns <= record.keys():
+            return formatter_hint(name)
+    for name in TRACES:
+        if trace_format(name).recognizes(record):
+            return f"it looks like {trace_format(name).title}: --input_format {name}"
+    return next((hint for value in record.values() if (hint := hint_of_turns(value))), "")
+
+
+def hint_of_turns(turns: Any) -> str:
+    """Return what turns look like, by the first one, and the formatter that reads them; empty if that is not known."""
+    first = turns[0] if isinstance(turns, list) and turns and isinstance(turns[0], dict) else {}
+    parts = first.get("parts")
+    if "role" in first and isinstance(parts, list) and any(isinstance(part, dict) and "type" in part for part in parts):
+        return formatter_hint("vercel")
+    if "role" not in first and first.get("type") in ("human", "ai", "system", "constructor"):
+        return formatter_hint("langchain")
+    if len(first) == 1 and str(next(iter(first))).lower() in ROLE_NAMES:
+        return formatter_hint("roles_as_keys")
+    return ""
+
+
+def hint_of_tools(tools: Sequence[Any] | None, messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return the formatter for tools that the system message has in its text already; empty if it has none."""
+    if not tools or not messages or messages[0].get("role") != "system":
+        return ""
+    content = messages[0].get("content")
+    texts = [content] if isinstance(content, str) else [part.get("text") for part in content or ()]
+    return formatter_hint("hermes") if any("<tools>" in text for text in texts if isinstance(text, str)) else ""

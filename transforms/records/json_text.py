@@ -1,0 +1,151 @@
+"""JSON in strings, as the OpenAI API, ShareGPT and tables have it inside a record."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from transforms.base.errors import RecordError
+from transforms.records.reading import Reading
+
+# What decoding raises for a string that is not valid JSON, is nested too deeply, or is not valid Unicode.
+NOT_JSON = (msgspec.MsgspecError, RecursionError, UnicodeEncodeError)
+
+# How Python, and thus pandas, writes a list or a dict in the cell of a table.
+_PYTHON = re.compile(r"\s*\[?\s*\{\s*'")
+_OF_PYTHON = "a string with Python's repr, which is not JSON (write it with json.dumps)"
+
+
+def kind_of(value: Any) -> str:
+    """Name the type of a JSON value in JSON's words, for errors."""
+    if isinstance(value, str) and _PYTHON.match(value):
+        return _OF_PYTHON
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number" if isinstance(value, (int, float)) else type(value).__name__)
+
+
+def decode_json(text: str, reason: str, where: str, reading: Reading) -> Any:
+    """Decode JSON in a string. Numbers and the order of keys stay as they are.
+
+    Args:
+        text: the JSON.
+        reason: why the record is rejected if it is not valid.
+        where: what has it, for errors.
+        reading: the reading of the record; it is noted if a key occurs twice in an object.
+
+    Raises:
+        RecordError: if it is not valid JSON (NaN is not), or has a number that is out of range.
+    """
+    try:
+        value = msgspec.json.decode(text)
+    except NOT_JSON as error:
+        why = _OF_PYTHON if _PYTHON.match(text) else f"a string that is not valid JSON: {error}"
+        raise RecordError(reason, f"{where} is {why}") from None
+    if "duplicate_json_keys" in reading.notes or _is_whole(text, value):
+        return value
+    if key := duplicate_key(text):
+        reading.notes["duplicate_json_keys"] = f"{where} has {key!r} twice; the last one counts"
+    return value
+
+
+def decode_whole(text: str) -> Any:
+    """Decode JSON in a string; None if it is not valid, or it is not certain that no key occurs twice."""
+    try:
+        value = msgspec.json.decode(text)
+    except NOT_JSON:
+        return None
+    return value if _is_whole(text, value) else None
+
+
+def _is_whole(text: str, value: Any) -> bool:
+    """Whether decoding lost no key, since all colons of the text are in the value; False if that is not certain."""
+    colons = text.count(":")
+    if type(value) is dict and colons == len(value):  # an object of texts and numbers
+        return True
+    try:
+        return "\\u" not in text and colons == _colons(value)
+    except RecursionError:
+        return False
+
+
+def _colons(value: Any) -> int:
+    """Count the colons in the JSON of a value: one after each key, and those in its strings."""
+    if type(value) is str:
+        return value.count(":")
+    if type(value) is dict:
+        return len(value) + sum([key.count(":") + _colons(item) for key, item in value.items()])
+    return sum(map(_colons, value)) if type(value) is list else 0
+
+
+def decode_beyond_range(raw: bytes, error: Exception) -> tuple[Any, list[str]] | None:
+    """Decode JSON with NaN, Infinity or numbers beyond 64 bits, which Python's json writes and reads.
+
+    Args:
+        raw: what cannot be decoded.
+        error: why not.
+
+    Returns:
+        The value, and the keys of it whose values have one of these; None if this is not what is wrong.
+    """
+    if b"NaN" not in raw and b"Infinity" not in raw and "out of range" not in str(error):
+        return None
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    columns = value.items() if isinstance(value, dict) else ()
+    return value, [name for name, of_name in columns if _is_beyond_range(of_name)]
+
+
+def _is_beyond_range(value: Any) -> bool:
+    left = [value]
+    while left:
+        value = left.pop()
+        if isinstance(value, float) and not math.isfinite(value):
+            return True
+        left += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return False
+
+
+def decode_several(text: str, reason: str, where: str, reading: Reading) -> list[Any]:
+    """Decode a string of one or several JSON values, one after another, as decode_json does."""
+    values, decoder, start = [], json.JSONDecoder(), 0
+    while start < len(text):
+        try:
+            _, stop = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError) as error:
+            raise RecordError(reason, f"{where} is a string that is not valid JSON: {error}") from None
+        values.append(decode_json(text[start:stop], reason, where, reading))
+        start = len(text) - len(text[stop:].lstrip())
+    return values
+
+
+def duplicate_key(text: str | bytes) -> str | None:
+    """Find a key that an object has twice.
+
+    Args:
+        text: valid JSON.
+
+    Returns:
+        The first such key, None if there is none.
+    """
+    with suppress(*NOT_JSON):  # a number may be out of range in what is not read
+        if _is_whole(text if isinstance(text, str) else text.decode(), msgspec.json.decode(text)):
+            return None
+    duplicates: list[str] = []
+
+    def collect(pairs: list[tuple[str, Any]]) -> None:
+        if len({key for key, _ in pairs}) < len(pairs):
+            keys = [key for key, _ in pairs]
+            duplicates.append(next(key for key in keys if keys.count(key) > 1))
+
+    try:
+        json.loads(text, object_pairs_hook=collect, parse_int=str)  # Python refuses integers of thousands of digits
+    except RecursionError:  # deeper than Python's decoder goes
+        return None
+    return duplicates[0] if duplicates else None

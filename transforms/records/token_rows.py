@@ -1,0 +1,117 @@
+"""Records that are tokenized already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import ne
+from typing import Any
+
+import numpy as np
+
+from transforms.base.errors import RecordError
+from transforms.model.examples import TokenRow
+from transforms.records.reading import Reading
+
+MASKS = ("completion_mask", "assistant_masks", "loss_mask", "attention_mask")
+# Which tokens of a row are one example. Of trainers: how many values there are of one example, and its number at each
+# of its tokens.
+_MOST = {"seq_lens": 1, "cu_seqlens": 2}
+_NUMBERS = ("segment_ids", "document_ids")
+OF_PACKED_ROWS = ("seq_lengths", "position_ids", "seq_start_id", *_MOST, *_NUMBERS)
+
+
+def token_row(record: Mapping[str, Any], reading: Reading) -> TokenRow:
+    """Read a row of token ids, and which of them are trained on.
+
+    Args:
+        record: has `input_ids`, and may have `labels`, MASKS, `loss_weights` and OF_PACKED_ROWS, as lists or int64
+            arrays. Tokens at its ends with attention_mask 0 are padding, which is left out.
+        reading: the reading of the record.
+
+    Raises:
+        RecordError: if they are not integers, or contradict each other, or a weight is not 0 or 1, or the row has
+            several examples.
+    """
+    ids = _integers(record["input_ids"], "input_ids")
+    if not len(ids):
+        raise RecordError("empty", "input_ids is empty")
+    own, tokens = _unpadded(record, len(ids), reading), len(ids)
+    _check_not_packed(record, tokens, own)
+    ids = ids[own]
+    if ids.min() < 0 or ids.max() > np.iinfo(np.int32).max:
+        raise RecordError(
+            "bad_tokens", f"input_ids has {ids[ids < 0][0] if ids.min() < 0 else ids.max()}, which is not a token id"
+        )
+    trained = np.ones(len(ids), bool) if record.get("loss_weights") is None else _weighted(record, tokens)[own]
+    if "labels" in record:
+        labels = _integers(record["labels"], "labels", tokens)[own]
+        trained &= labels != -100
+        wrong = np.flatnonzero((labels != -100) & (labels != ids))
+        if len(wrong):
+            at = wrong[0]
+            raise RecordError("bad_tokens", f"label {at} is {labels[at]}; expected the token's id {ids[at]}, or -100")
+    for name in MASKS:
+        if name in record:
+            trained &= _mask(record, name, tokens)[own]
+    return TokenRow(ids.astype(np.int32), trained)
+
+
+def _check_not_packed(record: Mapping[str, Any], tokens: int, own: slice) -> None:
+    """Raise RecordError if a row has several examples: each would attend to those before it."""
+    if record.get("seq_start_id") is not None:
+        found = "the row is packed for Megatron-Bridge (seq_start_id), and a loss_mask is that of the next token"
+        raise RecordError("bad_tokens", f"{found}; expected rows of one example, each with a mask of its own tokens")
+    lengths, positions = record.get("seq_lengths"), record.get("position_ids")
+    several = lengths is not None and len(_integers(lengths, "seq_lengths")) > 1
+    several |= positions is not None and not _integers(positions, "position_ids", tokens)[own][1:].all()
+    several |= any(isinstance(lists := record.get(name), list) and len(lists) > most for name, most in _MOST.items())
+    for name in _NUMBERS:
+        numbers = record.get(name)
+        several |= isinstance(numbers, list) and len(numbers) == tokens and any(map(ne, numbers[own], numbers[own][1:]))
+    if several:
+        raise RecordError("bad_tokens", "the row is packed, with several examples; expected rows of one example")
+
+
+def _weighted(record: Mapping[str, Any], length: int) -> np.ndarray:
+    """Find which tokens have a weight in the loss: bool, shape (tokens,)."""
+    weights = record["loss_weights"]
+    if not isinstance(weights, list) or len(weights) != length:
+        raise RecordError("bad_tokens", f"loss_weights is not a list of {length} numbers, one for each token")
+    if others := [weight for weight in weights if weight not in (0, 1)]:
+        raise RecordError("bad_weight", f"loss_weights has {others[0]!r}; of a tokenized row, expected 0 and 1 alone")
+    return np.array(weights, float) != 0
+
+
+def _unpadded(record: Mapping[str, Any], tokens: int, reading: Reading) -> slice:
+    """Find the tokens between the padding of a row."""
+    if "attention_mask" not in record:
+        return slice(None)
+    attended = np.flatnonzero(_mask(record, "attention_mask", tokens))
+    if not len(attended):
+        raise RecordError("empty", "attention_mask is 0 for each token")
+    first, last = attended[0], attended[-1]
+    if last - first + 1 != len(attended):
+        raise RecordError("bad_tokens", "attention_mask has 0 between tokens; expected it at the ends alone")
+    if len(attended) < tokens:
+        reading.notes["padding_removed"] = None
+    return slice(first, last + 1)
+
+
+def _mask(record: Mapping[str, Any], name: str, tokens: int) -> np.ndarray:
+    mask = _integers(record[name], name, tokens)
+    if mask.min() < 0 or mask.max() > 1:
+        raise RecordError("bad_tokens", f"{name} has other numbers than 0 and 1")
+    return mask.astype(bool)
+
+
+def _integers(values: Any, column: str, length: int | None = None) -> np.ndarray:
+    """Check that values are integers, as many as there are tokens: int64, shape (values,)."""
+    is_list = isinstance(values, list) and {*map(type, values)} <= {int, bool}
+    if not is_list and not isinstance(values, np.ndarray):
+        raise RecordError("bad_tokens", f"{column} is not a list of integers")
+    if length is not None and len(values) != length:
+        raise RecordError("bad_tokens", f"{column} has {len(values)} values for {length} tokens")
+    try:
+        return np.array(values, np.int64)
+    except OverflowError:
+        raise RecordError("bad_tokens", f"{column} has a number beyond 64 bits") from None

@@ -1,0 +1,106 @@
+"""Gemini's contents: turns of parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transforms.base.errors import RecordError
+from transforms.records.samples import Sample
+from transforms.records.turns import Messages, TurnForm
+from transforms.records.turns.assembling import Assembler
+
+_ROLES = ("user", "model", "function", "system", None)
+_MEDIA = ("inlineData", "inline_data", "fileData", "file_data")
+# What is said about a part for the API.
+_OF_API = ("thoughtSignature", "thought_signature", "thought")
+
+
+def _recognizes(turns: list[Any]) -> bool:
+    return all(
+        isinstance(turn, dict)
+        and isinstance(parts := turn.get("parts"), (list, str))
+        and turn.get("role") in _ROLES
+        and not turn.get("content")
+        and all(isinstance(part, str) or (isinstance(part, dict) and "type" not in part) for part in parts)
+        for turn in turns
+    )
+
+
+def _messages(turns: list[Any], column: str) -> Messages:
+    made = Assembler(column)
+    for i, turn in enumerate(turns):
+        parts = [turn["parts"]] if isinstance(turn["parts"], str) else turn["parts"]
+        role, rest = turn.get("role"), {key: turn[key] for key in turn if key not in ("role", "parts", "content")}
+        said: list[str] = []
+        for part in parts:
+            kind, value = _kind_and_value(part, f"{column}[{i}]")
+            if kind == "result":
+                made.add_result(value.get("response"), value.get("id"), value.get("name"))
+            elif role != "model" and kind == "text":
+                said.append(value)
+            elif role != "model":
+                raise RecordError(
+                    "bad_content", f"{column}[{i}] of the role {role!r} has a {kind}; expected it of the model"
+                )
+            elif kind == "call":
+                made.add_call(value.get("name"), value.get("args"), value.get("id"))
+            elif kind == "thought":
+                made.add_reasoning(value)
+            else:
+                made.add_text(value)
+        if said:
+            content: Any = said[0] if len(said) == 1 else [{"type": "text", "text": text} for text in said]
+            made.add_message({"role": "user" if role in (None, "function") else role, "content": content, **rest})
+        else:
+            made.add_keys(**rest)
+            made.end_turn()
+    return Messages(made.messages())
+
+
+def _kind_and_value(part: Any, where: str) -> tuple[str, Any]:
+    if isinstance(part, str):
+        return "text", part
+    found = {key: value for key, value in part.items() if key not in _OF_API and value is not None}
+    if any(name in found for name in _MEDIA):
+        media = next(found[name] for name in _MEDIA if name in found)
+        kind = str(media.get("mimeType") or media.get("mime_type") or "") if isinstance(media, dict) else ""
+        detail = f"{where} has media of the type {kind or 'unknown'}; only text can be tokenized"
+        if kind.startswith("audio/"):
+            raise RecordError("audio", detail)
+        if kind.startswith("video/"):
+            raise RecordError("video", detail)
+        raise RecordError("image" if kind.startswith("image/") else "bad_content", detail)
+    if len(found) == 1:
+        [(name, value)] = found.items()
+        if name == "text" and isinstance(value, str):
+            return ("thought" if part.get("thought") is True else "text"), value
+        if name in ("functionCall", "function_call") and isinstance(value, dict):
+            return "call", value
+        if name in ("functionResponse", "function_response") and isinstance(value, dict):
+            return "result", value
+    raise RecordError("bad_content", f"{where} has a part of {', '.join(found) or 'nothing'}; expected text or a call")
+
+
+FORMS = (
+    TurnForm(
+        "gemini",
+        "`role` (user, model) and `parts` with `text`, `functionCall` or `functionResponse`",
+        _recognizes,
+        _messages,
+        "text, calls, messages of the role tool (the response as JSON); a part with `thought` is reasoning",
+        Sample(
+            {
+                "systemInstruction": {"parts": [{"text": "Be brief."}]},
+                "contents": [
+                    {"role": "user", "parts": [{"text": "Weather in Paris?"}]},
+                    {"role": "model", "parts": [{"functionCall": {"name": "get_weather", "args": {"city": "Paris"}}}]},
+                    {"role": "user", "parts": [{"functionResponse": {"name": "get_weather", "response": {"t": 15}}}]},
+                    {"role": "model", "parts": [{"text": "15 C"}]},
+                ],
+                "tools": [{"functionDeclarations": [{"name": "get_weather", "parameters": {"type": "OBJECT"}}]}],
+            },
+            "requests of Gemini's API, and its files for tuning",
+            "https://ai.google.dev/api/generate-content",
+        ),
+    ),
+)
