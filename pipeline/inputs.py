@@ -11,9 +11,8 @@ from transforms.base.errors import UserError
 from transforms.dataset.layout import PARTS, Folder
 from transforms.files.hub.repository import Commits
 from transforms.files.listing import Accepts, InputFile, files_of_sources, list_arriving, list_inputs, shared_files
-from transforms.storage.files import join
+from transforms.storage.files import join, resolved
 from transforms.storage.hub.urls import without_commit
-from transforms.storage.same_files import Places
 
 
 def list_sources(
@@ -55,8 +54,8 @@ def list_sources(
                 f"To read it twice, write may_repeat: true in the source {source.name}."
             )
     if folder:
-        dataset = Places([join(folder.output, part) for part in PARTS])
-        for file in filter(lambda file: dataset.have(file.url), files):
+        parts = tuple(join(resolved(join(folder.output, part)), "") for part in PARTS)
+        for file in (file for file in files if join(resolved(file.url), "").startswith(parts)):
             option = sources[file.source].option("input")
             raise UserError(f"{option} {file.url}: it is part of the dataset in --output. Give another --output.")
     return files

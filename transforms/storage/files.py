@@ -113,10 +113,14 @@ def join(folder: str, *names: str) -> str:
     return posixpath.join(folder, *names)
 
 
+def resolved(url: str) -> str:
+    """Return a full url in the form that all paths to the same file or folder have: local links are resolved."""
+    return os.path.realpath(url) if "://" not in url else url.rstrip("/")
+
+
 def is_inside(url: str, folder: str) -> bool:
     """Return whether a url is a folder's or that of something in it. Both are full urls; local links are resolved."""
-    url, folder = (os.path.realpath(full) if "://" not in full else full.rstrip("/") for full in (url, folder))
-    return url == folder or url.startswith(join(folder, ""))
+    return join(resolved(url), "").startswith(join(resolved(folder), ""))
 
 
 def full_url(url: str) -> str:
