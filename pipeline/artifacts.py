@@ -13,7 +13,7 @@ from pipeline.cli.console import show, show_phase
 from pipeline.config import Options
 from pipeline.recipe import Source
 from pipeline.tokenizer import read_tokenizer_files
-from transforms.base.errors import StoreError, UserError
+from transforms.base.errors import UserError, before_the_work
 from transforms.contamination.texts import encode_evaluations, evaluation_of
 from transforms.dataset.layout import Folder
 from transforms.files.formats import input_format
@@ -128,15 +128,12 @@ def _read_evaluation_sets(patterns: Sequence[str]) -> bytes:
     """
     files = list_inputs(list(patterns), parameter="decontaminate", splits=None)
     above = "".join(f"{folder}/" for folder in commonprefix([dirname(file.url).split("/") for file in files]))
-    try:
-        found = [
+    with before_the_work("--decontaminate "):
+        return encode_evaluations(
             evaluation_of(f"{url.removeprefix(above)}:{position}", record)
             for task in tasks_of(files, max(file.unpacked_bytes for file in files))
             for url, position, record in _records_of(task)
-        ]
-    except StoreError as error:
-        raise error.as_user_error(f"--decontaminate {error}") from None
-    return encode_evaluations(found)
+        )
 
 
 def _records_of(task: Task) -> Iterator[tuple[str, int, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 
@@ -10,13 +10,11 @@ import msgspec
 
 from pipeline.cli.console import show
 from pipeline.config import Options
-from pipeline.job import Job, Outcome, Request, differences, read_job, version_job, with_options
-from pipeline.recipe import Source
+from pipeline.job import Job, Outcome, Request, differences, version_job, with_options
 from transforms.base.errors import ParameterError, StoreError, UserError
 from transforms.dataset.derived import finish_commit, is_stale
 from transforms.dataset.layout import Folder, check_format, check_free, check_no_links, is_alive, last_written
 from transforms.dataset.versions import Version, check_not_lost, newest
-from transforms.files.hub.names import hub_name
 from transforms.files.listing import InputFile
 from transforms.files.plan_file import decode_plan
 from transforms.storage.files import exists, read_bytes
@@ -111,23 +109,6 @@ def planned_files(folder: Folder) -> list[InputFile]:
         return decode_plan(read_bytes(folder.plan))
     except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
         return []
-
-
-def begun_from_hub(folder: Folder, sources: Sequence[Source]) -> dict[int, list[InputFile]]:
-    """Return the files of sources on the Hub that an unfinished build has, by the number of the source.
-
-    It goes on with the commits that it was planned with, whatever has been pushed since.
-    """
-    given = [tuple(source.options.input) for source in sources]
-    for begun_folder in (Folder(folder.output, id) for id in folder.begun()):
-        job, planned = read_job(begun_folder), planned_files(begun_folder)
-        if job and [source.input for source in job.sources] == given:
-            return {
-                number: [file for file in planned if file.source == number]
-                for number, inputs in enumerate(given)
-                if all(map(hub_name, inputs))
-            }
-    return {}
 
 
 def begun_since_commit(folder: Folder, version: Version | None) -> list[str]:

@@ -15,7 +15,7 @@ from pipeline.cli.console import shortened
 from pipeline.recipe import Source
 from pipeline.show.hints import HINTS
 from pipeline.tokenizer import CheckedTokenizer
-from transforms.base.errors import RecordDropped, RecordError, StoreError
+from transforms.base.errors import RecordDropped, RecordError, before_the_work
 from transforms.base.options import values_of
 from transforms.chat.rendering.adapting import adapted
 from transforms.chat.rendering.template import ChatTemplate
@@ -65,10 +65,8 @@ def first_records(source: Source, tasks: Iterable[Task], chunk_bytes: int) -> It
             return drop
 
     for task in tasks:
-        try:
+        with before_the_work(f"{source.option('input')} "):
             records = next(read_task(task, chunk_bytes, source.options.max_record_bytes, is_look=True)).records
-        except StoreError as error:
-            raise error.as_user_error(f"{source.option('input')} {error}") from None
         for record in records:
             piece, position = task.origin(record.position)
             parsed, rejects = attempt([record], parse)

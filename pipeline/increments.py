@@ -22,13 +22,14 @@ from pipeline.cli.console import as_typed, show, show_owner
 from pipeline.existing import check_same, discard_unfinished, output_errors, read_base
 from pipeline.failures import noticing_removal, raising_failures
 from pipeline.graph import build_graph
+from pipeline.inputs import list_files
 from pipeline.job import Job, Outcome, Request, version_job, with_clock
-from pipeline.plan import Plan, begin, list_files, make_plan, warn_of_much_input, with_plan
+from pipeline.plan import Plan, begin, make_plan, warn_of_much_input, with_plan
 from pipeline.prepare import prepare
 from pipeline.progress import ReportProgress, show_plan
 from pipeline.runners.runner import is_dry_run
 from pipeline.stopping import stopping_all_processes
-from transforms.base.errors import StoreError
+from transforms.base.errors import before_the_work
 from transforms.dataset.derived import finish_commit
 from transforms.dataset.layout import check_free
 from transforms.dataset.versions import Change, Version, builds, newest
@@ -101,6 +102,7 @@ class _Prepared(NamedTuple):
     warnings: Sequence[str]
 
 
+@before_the_work()
 def _prepare(request: Request, version: Version | None, files: Sequence[InputFile]) -> _Prepared:
     options = request.options
     warnings = (
@@ -111,16 +113,13 @@ def _prepare(request: Request, version: Version | None, files: Sequence[InputFil
             for option, text in layout_warnings(RowLayout.of(vars(options)))
         ]
     )
-    try:
-        artifacts = read_artifacts(options, request.sources)
-        with output_errors(options):
-            check_free(request.folder, options.overwrite)
-            # Later, nobody could follow an advice on the first records: an append rejects what does not fit.
-            looked_at = [] if options.append and version else files
-            job, more = prepare(options, request.sources, looked_at, artifacts)
-            job = with_plan(job, files)
-    except StoreError as error:
-        raise error.as_user_error(str(error)) from None
+    artifacts = read_artifacts(options, request.sources)
+    with output_errors(options):
+        check_free(request.folder, options.overwrite)
+        # Later, nobody could follow an advice on the first records: an append rejects what does not fit.
+        looked_at = [] if options.append and version else files
+        job, more = prepare(options, request.sources, looked_at, artifacts)
+        job = with_plan(job, files)
     return _Prepared(job, files, artifacts, [*warnings, *more, *warn_of_much_input(job)])
 
 

@@ -3,49 +3,57 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipeline.cli.console import show_phase
+from pipeline.existing import output_errors, planned_files
+from pipeline.job import Request, read_job
 from pipeline.recipe import Source
-from transforms.base.errors import UserError
+from transforms.base.errors import UserError, before_the_work
 from transforms.dataset.layout import PARTS, Folder
+from transforms.dataset.versions import Version
+from transforms.files.hub.names import hub_name
 from transforms.files.hub.repository import Commits
 from transforms.files.listing import Accepts, InputFile, files_of_sources, list_arriving, list_inputs, shared_files
 from transforms.storage.files import join, resolved
 from transforms.storage.hub.urls import without_commit
 
 
-def list_sources(
-    sources: Sequence[Source],
-    folder: Folder | None = None,
-    known: Mapping[int, list[InputFile]] | None = None,
-    accepts: Accepts | None = None,
-) -> list[InputFile]:
+@before_the_work()
+def list_files(request: Request, version: Version | None = None, accepts: Accepts | None = None) -> list[InputFile]:
     """List the input files of all sources, each with the number of its source.
 
     Args:
-        sources: of the build.
-        folder: of the dataset, of which no input may be a part.
-        known: the files of sources that are not to be listed again, by the number of the source.
-        accepts: which files are listed, if some may be still to come; None if all are there.
+        request: of a run; without an output, what is to be looked at.
+        version: the newest one; None if there is none.
+        accepts: which files are listed, if they are new, if some may be still to come; None if all are there.
 
     Raises:
         UserError: if a source has none, lists a file of an earlier source although it may not, or one of the dataset.
         Unavailable: if a store does not answer.
     """
-    commits = Commits()
+    options, sources = request.options, request.sources
+    begun = dict[int, list[InputFile]]()
+    if accepts is None:
+        show_phase("listing the input")
+        if options.output and not (options.append or options.overwrite):
+            with output_errors(options):
+                begun = _begun_from_hub(request)
+    taken, commits = version.taken() if version else {}, Commits()
 
-    def list_files(number: int, source: Source) -> list[InputFile]:
-        options = source.options
-        how: Any = {"format": options.input_format, "parameter": "input", "splits": options.split, "commits": commits}
+    def list_source(number: int, source: Source) -> list[InputFile]:
+        def is_to_add(url: str, now: str) -> bool:
+            key = number, without_commit(url)
+            return accepts is not None and accepts(key, now) and now not in taken.get(key, ())
+
+        own = source.options
+        how: Any = {"format": own.input_format, "parameter": "input", "splits": own.split, "commits": commits}
         with source.named_in_errors():
-            if accepts is None:
-                return (known or {}).get(number) or list_inputs(options.input, **how)
-            return list_arriving(
-                options.input, lambda url, version: accepts((number, without_commit(url)), version), **how
-            )
+            if accepts:
+                return list_arriving(own.input, is_to_add, **how)
+            return begun.get(number) or list_inputs(own.input, **how)
 
-    files = files_of_sources([*itertools.starmap(list_files, enumerate(sources))])
+    files = files_of_sources([*itertools.starmap(list_source, enumerate(sources))])
     for first, again in shared_files(files):
         source = sources[again.source]
         if not source.may_repeat:
@@ -53,9 +61,26 @@ def list_sources(
                 f"{source.option('input')} {again.url}: the source {sources[first.source].name} lists this file, too. "
                 f"To read it twice, write may_repeat: true in the source {source.name}."
             )
-    if folder:
-        parts = tuple(join(resolved(join(folder.output, part)), "") for part in PARTS)
+    if options.output:
+        parts = tuple(join(resolved(join(request.folder.output, part)), "") for part in PARTS)
         for file in (file for file in files if join(resolved(file.url), "").startswith(parts)):
             option = sources[file.source].option("input")
             raise UserError(f"{option} {file.url}: it is part of the dataset in --output. Give another --output.")
     return files
+
+
+def _begun_from_hub(request: Request) -> dict[int, list[InputFile]]:
+    """The files of sources on the Hub that an unfinished build has, by the number of the source.
+
+    It goes on with the commits that it was planned with, whatever has been pushed since.
+    """
+    folder, given = request.folder, [tuple(source.options.input) for source in request.sources]
+    for begun in (Folder(folder.output, id) for id in folder.begun()):
+        job, planned = read_job(begun), planned_files(begun)
+        if job and [source.input for source in job.sources] == given:
+            return {
+                number: [file for file in planned if file.source == number]
+                for number, inputs in enumerate(given)
+                if all(map(hub_name, inputs))
+            }
+    return {}

@@ -9,16 +9,15 @@ from typing import NamedTuple
 import msgspec
 
 from pipeline.artifacts import DAMAGED
-from pipeline.cli.console import show, show_phase
-from pipeline.existing import begun_from_hub, begun_since_commit, finish, output_errors, planned_files
-from pipeline.inputs import list_sources
+from pipeline.cli.console import show
+from pipeline.existing import begun_since_commit, finish, planned_files
 from pipeline.job import Job, Outcome, Request, differences, encode_job, read_job, with_clock
-from transforms.base.errors import StoreError, UserError
+from transforms.base.errors import UserError
 from transforms.base.phrases import in_bytes
 from transforms.corpus.buckets import MOST_RECORDS, MOST_TASK_BYTES, bucket_count, shards_needed
 from transforms.dataset.layout import Folder
 from transforms.dataset.versions import Version
-from transforms.files.listing import Accepts, InputFile, Key
+from transforms.files.listing import InputFile
 from transforms.files.plan_file import encode_plan
 from transforms.files.tasks import default_task_bytes, tasks_of
 from transforms.storage.files import read_bytes
@@ -179,32 +178,3 @@ def begin(plan: Plan) -> None:
             write_atomically(url, content)
             if before is not None:
                 show(DAMAGED.format(url))
-
-
-def list_files(request: Request, version: Version | None, accepts: Accepts | None = None) -> list[InputFile]:
-    """List the input files of all sources.
-
-    Args:
-        request: of a run.
-        version: the newest one; None if there is none.
-        accepts: which files are listed, if they are new, if some may be still to come; None if all are there.
-
-    Raises:
-        UserError, Unavailable: as for list_sources.
-    """
-    options, sources, folder = request.options, request.sources, request.folder
-    known: dict[int, list[InputFile]] = {}
-    if accepts is None:
-        show_phase("listing the input")
-        if not (options.append or options.overwrite):
-            with output_errors(options):
-                known = begun_from_hub(folder, sources)
-    taken = version.taken() if version else {}
-
-    def is_to_add(key: Key, now: str) -> bool:
-        return accepts is not None and accepts(key, now) and now not in taken.get(key, ())
-
-    try:
-        return list_sources(sources, folder, known, accepts and is_to_add)
-    except StoreError as error:
-        raise error.as_user_error(str(error)) from None

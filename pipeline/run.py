@@ -17,12 +17,12 @@ from pipeline.append import looks, select_new
 from pipeline.cli.console import error_text, import_beam, show
 from pipeline.config import Options
 from pipeline.existing import begun_since_commit, finish, is_unclean, output_errors, read_base
+from pipeline.inputs import list_files
 from pipeline.job import Outcome, Request
-from pipeline.plan import list_files
 from pipeline.runners.runner import is_dry_run, parse_flags
 from pipeline.show.summary import print_summary
 from pipeline.stopping import temporary_folder
-from transforms.base.errors import StoreError, UserError
+from transforms.base.errors import UserError, before_the_work
 from transforms.base.phrases import counted
 from transforms.dataset.versions import Increment
 from transforms.files.listing import Accepts, InputFile
@@ -152,10 +152,8 @@ def _check_stores(request: Request) -> None:
             raise UserError(f"--{option} {url}: expected the name of a bucket or a host after this.")
         stores[protocol, path.partition("/")[0]] = option, url
     for option, url in stores.values():
-        try:
+        with before_the_work(f"--{option} "):
             check_reachable(url)
-        except StoreError as error:
-            raise error.as_user_error(f"--{option} {error}") from None
 
 
 def change(request: Request, accepts: Accepts | None = None) -> Outcome:

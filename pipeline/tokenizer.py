@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import TemplateSyntaxError
 
 from pipeline.config import Options, is_template
-from transforms.base.errors import ParameterError, StoreError, Unavailable, UserError
+from transforms.base.errors import ParameterError, StoreError, Unavailable, UserError, before_the_work
 from transforms.base.options import values_of
 from transforms.chat.config import RenderConfig, RenderOptions
 from transforms.chat.rendering.template import NO_TEMPLATE
@@ -113,6 +113,7 @@ def checked_tokenizer(options: Options, files: Mapping[str, bytes]) -> Iterator[
         yield CheckedTokenizer(options, folder, tokenizer, _resolve_template(options.chat_template, tokenizer))
 
 
+@before_the_work("--tokenizer ")
 def read_tokenizer_files(name: str) -> dict[str, bytes]:
     """Read the files of a tokenizer.
 
@@ -132,10 +133,8 @@ def read_tokenizer_files(name: str) -> dict[str, bytes]:
         folder = _downloaded(name)
     try:
         return read_tokenizer_folder(folder)
-    except UserError:
+    except (UserError, StoreError):
         raise
-    except StoreError as error:
-        raise error.as_user_error(f"--tokenizer {error}") from None
     except (OSError, ValueError, ImportError) as error:
         raise UserError(f"--tokenizer {name}: {error}.") from None
 

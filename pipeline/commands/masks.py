@@ -132,15 +132,16 @@ def _built_in_conversations() -> Iterator[tuple[str, Any]]:
 def _first_conversations(options: Options, renderer: Any) -> Iterator[tuple[str, Any]]:
     """The first conversations of the user's files, each with its position and schema: an example, or a reject."""
     from pipeline.first_records import adapt, first_records
-    from pipeline.inputs import list_sources
+    from pipeline.inputs import list_files
+    from pipeline.job import Request
     from pipeline.recipe import read_sources
     from transforms.base.errors import RecordDropped
     from transforms.files.tasks import tasks_of
     from transforms.model.examples import Conversation, Example
 
-    [source] = read_sources(options)
-    shown = 0
-    for url, place, found in first_records(source, tasks_of(list_sources([source]), _LOOKED_AT), _LOOKED_AT):
+    sources, shown = read_sources(options), 0
+    tasks = tasks_of(list_files(Request(options, sources)), _LOOKED_AT)
+    for url, place, found in first_records(sources[0], tasks, _LOOKED_AT):
         title = f"{Path(url).name}, {place}"
         if isinstance(found, RecordDropped):
             print(f"{title}: dropped ({found.reason})", file=sys.stderr)

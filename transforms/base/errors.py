@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -70,15 +71,24 @@ class StoreError(OSError):
         return StoreError, (self.url, self.action, self.reason, self.is_transient)
 
     def as_user_error(self, message: str) -> Exception:
-        """Return the error to raise instead before the work begins, when the user is to correct what the store refuses.
-
-        Args:
-            message: of the error.
-
-        Returns:
-            UserError, or Unavailable if this error is transient.
-        """
+        """Return a UserError to raise instead, or Unavailable if this error is transient."""
         return (Unavailable if self.is_transient else UserError)(message)
+
+
+@contextmanager
+def before_the_work(prefix: str = "") -> Iterator[None]:
+    """Inside, and in a function with this decorator, what a store refuses is for the user to correct.
+
+    Args:
+        prefix: of the message, such as "--input ".
+
+    Raises:
+        UserError, Unavailable: in place of a StoreError.
+    """
+    try:
+        yield
+    except StoreError as error:
+        raise error.as_user_error(f"{prefix}{error}") from None
 
 
 class RecordError(Exception):

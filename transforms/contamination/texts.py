@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -30,7 +30,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Evaluation).decode
 
 
-def encode_evaluations(evaluations: Sequence[Evaluation]) -> bytes:
+def encode_evaluations(evaluations: Iterable[Evaluation]) -> bytes:
     """Return the content of the file: JSON lines."""
     return b"".join(_encode(evaluation) + b"\n" for evaluation in evaluations)
 
