@@ -69,7 +69,6 @@ setup(
         "gcsfs>=2025.3",
         "s3fs>=2025.3",
         "google-crc32c>=1.5,<2",
-        "zstandard>=0.23,<1",
         "psutil>=6,<8",
         "pydantic>=2.10,<3",
         "pyyaml>=6,<7",
@@ -98,6 +97,7 @@ setup(
             "sentencepiece>=0.2",
             "tiktoken>=0.8,<1",
             "setuptools>=77",
+            "zstandard>=0.23,<1",
         ],
     },
     entry_points={

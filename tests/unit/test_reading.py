@@ -310,6 +310,7 @@ FAULTS = {
     **{f"{len(start)}.parquet": (start + bytes(100), "") for start in (b"PAR1", b"no table at all", b"")},
     **{f"{len(start)}.arrow": (start + bytes(100), "") for start in (b"ARROW1", b"no table at all", b"")},
     **{f"zeros.jsonl{suffix}": (bytes(4096), "zeros") for suffix in SUFFIXES},  # such as a crash leaves
+    "of a tape.jsonl.gz": (COMPRESS[".gz"](b"{}\n") + bytes(512), "the gzip stream is corrupt"),
     "twice.csv": (b"a,b,a\n1,2,3\n", "header has 'a' twice"),
     "header.csv": (b"\xff,b\n1,2\n", "header is not UTF-8"),
     "wide.csv": (b",".join(b"c%d" % i for i in range(1001)) + b"\n", "more than 1,000 columns"),

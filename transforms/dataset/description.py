@@ -11,7 +11,7 @@ from transforms.base.version import __version__
 from transforms.storage.files import read_bytes
 
 # Each of these can change texts, tokens or the bytes of a shard.
-_LIBRARIES = ("transformers", "tokenizers", "jinja2", "pyarrow", "zstandard", "msgspec")
+_LIBRARIES = ("transformers", "tokenizers", "jinja2", "pyarrow", "msgspec")
 
 
 class NamedSource(msgspec.Struct, frozen=True):

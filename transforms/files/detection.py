@@ -55,8 +55,8 @@ def _ends_with(url: str, size: int, last: bytes) -> bool:
 
 
 def _decompressed_start(url: str, compression: str, size: int) -> bytes:
-    start = read_range(url, 0, min(_FIRST_BYTES, size)).lstrip(b"\0")  # xz and tapes have such padding
-    if start and not is_compressed_with(start, compression):
+    start = read_range(url, 0, min(_FIRST_BYTES, size))
+    if not is_compressed_with(start, compression):
         problem = f"it is not compressed with {compression}, as its name says"
         raise ValueError(f"{problem}; {unknown_kind(start) or 'name it without that suffix.'}")
     with open_input(url, compression) as file:

@@ -6,19 +6,17 @@ import bz2
 import functools
 import io
 import lzma
-import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, BinaryIO
 
-import zstandard
-
 _AT_ONCE = 1 << 20
-# 128 blocks, which are 16 MiB at most.
-_ZSTD_PIECE = 1 << 9
-# What `xz -9` needs is 65 MiB; the header of a file may claim 4 GiB. zstandard refuses more than 128 MiB by itself.
+# pyarrow gives nothing of a read in which it meets damage.
+_BEFORE_DAMAGE = 1 << 16
+# What `xz -9` needs is 65 MiB; the header of a file may claim 4 GiB. A zstd frame has at most 128 MiB by itself.
 _XZ_MEMORY = 1 << 28
-# So much of a sample says how well the file is compressed.
-_SAMPLED = 1 << 26
+# So much of a sample says how well the file is compressed, with steps that are small to it.
+_SAMPLED, _SAMPLED_AT_ONCE = 1 << 26, 1 << 16
 
 COMPRESSION_OF_SUFFIX = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
 
@@ -31,11 +29,12 @@ def decompressed(raw: Any, compression: str | None) -> BinaryIO:
         compression: gzip, bz2, xz, zstd or None, for which the file itself is returned.
 
     Returns:
-        A file whose reads raise EOFError if the compressed one is corrupt, ends early or holds only zeros.
+        A file whose reads raise EOFError if the compressed one is corrupt or ends early.
     """
     if compression is None:
         return raw
-    return io.BufferedReader(_FrameReader(raw, _DECOMPRESSORS[compression]), buffer_size=1 << 20)
+    reader = _Frames(raw, _FRAMES[compression]) if compression in _FRAMES else _Stream(raw, compression)
+    return io.BufferedReader(reader, _AT_ONCE)
 
 
 def skip_to(file: BinaryIO, position: int) -> None:
@@ -58,119 +57,78 @@ def estimated_size(sample: bytes, size: int, compression: str) -> int:
     Returns:
         The estimate; 0 if the sample cannot be decompressed.
     """
-    frames = _FrameReader(io.BytesIO(sample), _DECOMPRESSORS[compression])
-    unpacked = 0
-    try:
-        while unpacked < _SAMPLED and (found := len(frames.read(_AT_ONCE))):
+    raw, unpacked = io.BytesIO(sample), 0
+    file = decompressed(raw, compression)
+    with suppress(EOFError):  # the sample ends inside a frame
+        while unpacked < _SAMPLED and (found := len(file.read(_SAMPLED_AT_ONCE))):
             unpacked += found
-    except EOFError:  # the sample ends inside a frame
-        pass
-    of_first_frame = zstandard.frame_content_size(sample.lstrip(b"\0")) if compression == "zstd" and unpacked else 0
-    return max(unpacked * size // len(sample), of_first_frame)
+    return unpacked * size // raw.tell()
 
 
-class _FrameReader(io.RawIOBase):
-    """Reads all frames of a compressed file, and checks that each is complete.
+class _Stream(io.RawIOBase):
+    """Reads gzip and zstd by pyarrow."""
 
-    The readers of bz2, lzma and zstandard end without an error at a frame that is damaged or cut short. Each step
-    decompresses at most as much as is asked for, since 164 KB can be 5 GB.
-    """
+    def __init__(self, raw: Any, compression: str):
+        import pyarrow as pa  # a tenth of a second, which only those need who read such a file
 
-    def __init__(self, raw: BinaryIO, decompressor: Callable[[], Any]):
-        self._raw = raw
-        self._decompressor = decompressor
-        self._frame: Any = None
-        self._frames = 0
-        self._only_zeros = False
-        self._input = b""
+        self._stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), compression)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while True:
+        try:
+            return self._stream.readinto(memoryview(buffer)[:_BEFORE_DAMAGE])
+        except OSError as error:
+            if type(error) is not OSError or error.errno:  # of the compressed file itself
+                raise
+            raise EOFError(str(error)) from None
+
+
+class _Frames(io.RawIOBase):
+    """Reads bz2 and xz: all frames, and the zeros after one, with which xz files are padded.
+
+    pyarrow has no xz, and stops at an empty frame of bz2; the files of the standard library end at a frame that is
+    damaged, without an error.
+    """
+
+    def __init__(self, raw: Any, decompressor: Callable[[], Any]):
+        self._raw = raw
+        self._decompressor = decompressor
+        self._frame: Any = None
+        self._input = b""
+        self._padding = b""  # what may follow the last frame
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        output = b""
+        while not output:
             if self._frame is None or self._frame.needs_input:
                 self._input = self._input or self._raw.read(1 << 16)
-                if not self._input:
-                    if self._frame is not None or self._only_zeros:
-                        raise EOFError("it holds only zeros" if self._only_zeros else "it ends inside a frame")
-                    return 0
+                if not self._input and self._frame is not None:
+                    raise EOFError("it ends inside a frame")
             if self._frame is None:
-                self._input = self._input.lstrip(b"\0")  # padding of xz files and tapes; no frame begins with it
                 if not self._input:
-                    self._only_zeros = self._frames == 0
+                    return 0
+                self._input = self._input.lstrip(self._padding)
+                if not self._input:
                     continue
-                self._frame, self._only_zeros = self._decompressor(), False
-                self._frames += 1
+                self._frame, self._padding = self._decompressor(), b"\0"
             try:
                 output = self._frame.decompress(self._input, min(len(buffer), _AT_ONCE))
-            except (OSError, ValueError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
+            except (OSError, lzma.LZMAError) as error:
                 raise EOFError(str(error)) from None
             self._input = b""
             if self._frame.eof:
                 self._input, self._frame = self._frame.unused_data, None
-            if output:
-                buffer[: len(output)] = output
-                return len(output)
+        buffer[: len(output)] = output
+        return len(output)
 
 
-class _Gzip:
-    """zlib's decompressor with the interface of BZ2Decompressor and LZMADecompressor."""
-
-    def __init__(self) -> None:
-        self._member = zlib.decompressobj(wbits=31)
-        self.needs_input = True
-
-    def decompress(self, content: bytes, max_length: int) -> bytes:
-        output = self._member.decompress(self._member.unconsumed_tail + content, max_length)
-        self.needs_input = len(output) < max_length and not self._member.unconsumed_tail
-        return output
-
-    @property
-    def eof(self) -> bool:
-        return self._member.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._member.unused_data
-
-
-class _Zstd:
-    """zstandard's decompressor with the interface of BZ2Decompressor and LZMADecompressor.
-
-    It has no bound on its output. Its input is given in pieces, since a block of four bytes is 128 KiB at most.
-    """
-
-    def __init__(self) -> None:
-        self._frame = zstandard.ZstdDecompressor().decompressobj()
-        self._input = self._output = memoryview(b"")
-
-    def decompress(self, content: bytes, max_length: int) -> memoryview:
-        if content:
-            self._input = memoryview(content)
-        while self._input and not self._output and not self._frame.eof:
-            self._output = memoryview(self._frame.decompress(self._input[:_ZSTD_PIECE]))
-            self._input = self._input[_ZSTD_PIECE:]
-        output, self._output = self._output[:max_length], self._output[max_length:]
-        return output
-
-    @property
-    def needs_input(self) -> bool:
-        return not self._input and not self._output
-
-    @property
-    def eof(self) -> bool:
-        return self._frame.eof and not self._output
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._frame.unused_data + bytes(self._input)
-
-
-# Decompressors of one frame (a gzip member, an xz stream), which report where it ends and what follows.
-_DECOMPRESSORS: dict[str, Callable[[], Any]] = {
-    "gzip": _Gzip,
+# Decompressors of one frame, which report where it ends and what follows.
+_FRAMES: dict[str, Callable[[], Any]] = {
     "bz2": bz2.BZ2Decompressor,
     "xz": functools.partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, _XZ_MEMORY),
-    "zstd": _Zstd,
 }
