@@ -60,7 +60,7 @@ setup(
         "transformers>=5,<6",
         "tokenizers>=0.22,<1",
         "gigatoken>=0.10,<0.11",
-        "huggingface_hub>=1.2,<3",
+        "huggingface_hub>=2.4,<3",
         "jinja2>=3.1.6,<4",
         "numpy>=2,<3",
         "pyarrow>=18,<26",

@@ -23,7 +23,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from transforms.base.errors import InputError, StoreError, UserError
 from transforms.storage.compression import decompressed
-from transforms.storage.hub.downloads import open_hub_file, read_hub_range, size_of
+from transforms.storage.hub.downloads import open_hub_file, read_hub_range
 from transforms.storage.hub.urls import hub_file
 from transforms.storage.ranges import RangeReader, complete, range_reader
 from transforms.storage.retries import disk_errors, is_missing, is_transient, protocol_of, reason_of, with_retries
@@ -176,7 +176,7 @@ def open_file(url: str, version: str = "", reads: int = 0) -> io.BufferedReader:
         StoreError: if its store fails.
     """
     if of_hub := hub_file(url):
-        return open_hub_file(of_hub, bytes_of(version) if version else size_of(of_hub), reads)
+        return open_hub_file(of_hub, bytes_of(version) if version else _info(url)["size"], reads)
     system, path = file_system(url)
     if isinstance(system, LocalFileSystem):
         return open(path, "rb")

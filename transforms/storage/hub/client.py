@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import logging
-import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -14,7 +13,6 @@ import tenacity
 
 from transforms.base.errors import StoreError
 from transforms.base.version import __version__
-from transforms.storage.hub import limits
 from transforms.storage.retries import http_status, is_transient, reason_of
 
 _T = TypeVar("_T")
@@ -37,11 +35,9 @@ def hub() -> Any:
 
 @functools.cache
 def _set_up() -> None:
-    """Let the client of this process log errors only, show no progress, and send requests as _http_client does."""
+    """Let the client of this process log errors only, show no progress, and not wait for an answer for ever."""
     from huggingface_hub.utils import disable_progress_bars, set_client_factory
 
-    # Each file is downloaded once. hf_xet would keep pieces of it, too.
-    os.environ.setdefault("HF_XET_CHUNK_CACHE_SIZE_BYTES", "0")
     for name in _LOGGERS:
         logging.getLogger(name).setLevel(logging.ERROR)
     disable_progress_bars()
@@ -49,15 +45,9 @@ def _set_up() -> None:
 
 
 def _http_client() -> Any:
-    """A client as huggingface_hub makes it, which obeys limits across processes and does not wait for ever."""
     from huggingface_hub.utils._http import default_client_factory
 
     client = default_client_factory()
-    hooks = client.event_hooks
-    client.event_hooks = {
-        "request": [*hooks["request"], limits.wait],
-        "response": [*hooks["response"], limits.note],
-    }
     client.timeout = type(client.timeout)(SECONDS_TO_ANSWER, connect=_SECONDS_TO_CONNECT)
     return client
 
@@ -154,14 +144,24 @@ def _reason(error: Any, repository: str, revision: str | None) -> str:
 
 
 def _stop(state: tenacity.RetryCallState) -> bool:
-    error = state.outcome.exception() if state.outcome else None
-    is_connected = type(error).__name__ not in _NOT_CONNECTED
+    is_connected = type(_error_of(state)).__name__ not in _NOT_CONNECTED
     return state.attempt_number >= (_ATTEMPTS if is_connected else _ATTEMPTS_TO_CONNECT)
 
 
+def _seconds_to_wait(state: tenacity.RetryCallState) -> float:
+    """As long as the Hub says if no request is left in its window; otherwise more with each attempt."""
+    from huggingface_hub.utils import parse_ratelimit_headers
+
+    response = getattr(cause_of(_error_of(state)), "response", None)
+    limit = parse_ratelimit_headers(response.headers) if response is not None else None
+    return limit.reset_in_seconds + 1 if limit and not limit.remaining else _BACKOFF(state)
+
+
+def _error_of(state: tenacity.RetryCallState) -> BaseException | None:
+    return state.outcome.exception() if state.outcome else None
+
+
+_BACKOFF = tenacity.wait_exponential_jitter(initial=1, max=20)
 RETRYING = tenacity.Retrying(
-    retry=tenacity.retry_if_exception(may_pass),
-    wait=tenacity.wait_exponential_jitter(initial=1, max=20),
-    stop=_stop,
-    reraise=True,
+    retry=tenacity.retry_if_exception(may_pass), wait=_seconds_to_wait, stop=_stop, reraise=True
 )
