@@ -8,34 +8,28 @@ from __future__ import annotations
 import functools
 import gc
 import logging
-from collections.abc import Sequence
 from contextlib import nullcontext
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions
 
 from pipeline.append import left_out, select_new
-from pipeline.artifacts import Artifacts, read_artifacts, store
-from pipeline.cli.console import as_typed, show, show_owner
+from pipeline.cli.console import show, show_owner
 from pipeline.existing import check_same, discard_unfinished, output_errors, read_base
 from pipeline.failures import noticing_removal, raising_failures
 from pipeline.graph import build_graph
 from pipeline.inputs import list_files
-from pipeline.job import Job, Outcome, Request, version_job, with_clock
-from pipeline.plan import Plan, begin, make_plan, warn_of_much_input, with_plan
-from pipeline.prepare import prepare
+from pipeline.job import Outcome, Request, version_job, with_clock
+from pipeline.plan import Plan, begin, make_plan, with_plan
+from pipeline.prepare import Prepared, prepare
 from pipeline.progress import ReportProgress, show_plan
 from pipeline.runners.runner import is_dry_run
 from pipeline.stopping import stopping_all_processes
-from transforms.base.errors import before_the_work
 from transforms.dataset.derived import finish_commit
-from transforms.dataset.layout import check_free
 from transforms.dataset.versions import Change, Version, builds, newest
 from transforms.files.listing import Accepts, InputFile
-from transforms.report.trainers import layout_warnings
-from transforms.rows.layout import RowLayout
 from transforms.steps.failures import failures_written_to
 from transforms.steps.reports import reports_written_to
 from transforms.storage.lock import Lock
@@ -62,7 +56,7 @@ def build_increments(
     request.runner.beam_options(request)  # checks them
     if not options.append:
         files = new = list_files(request, version)
-    prepared = _prepare(request, version, new) if new else None
+    prepared = prepare(request, version, new) if new else None
     status = "nothing_new"
     with Lock(folder.lock, options.output) as lock:
         with output_errors(options):
@@ -74,7 +68,7 @@ def build_increments(
         if was_held:  # what another one took meanwhile may have changed since
             files = list_files(request, version, accepts)
         while new := select_new(request, files, version) if options.append else files:
-            prepared = prepared or _prepare(request, version, new)
+            prepared = prepared or prepare(request, version, new)
             with output_errors(options):
                 plan = _begin(request, version, prepared, new)
             if isinstance(plan, Outcome):
@@ -90,40 +84,7 @@ def build_increments(
     return Outcome(status, version, tuple(added))
 
 
-class _Prepared(NamedTuple):
-    """What the increments of a run have in common.
-
-    job: with the plan of the files. artifacts: to be stored. warnings: to be printed when the first one is begun.
-    """
-
-    job: Job
-    files: Sequence[InputFile]
-    artifacts: Artifacts
-    warnings: Sequence[str]
-
-
-@before_the_work()
-def _prepare(request: Request, version: Version | None, files: Sequence[InputFile]) -> _Prepared:
-    options = request.options
-    warnings = (
-        []
-        if options.consumer
-        else [
-            f"warning: --{option} {as_typed(getattr(options, option))}: {text}"
-            for option, text in layout_warnings(RowLayout.of(vars(options)))
-        ]
-    )
-    artifacts = read_artifacts(options, request.sources)
-    with output_errors(options):
-        check_free(request.folder, options.overwrite)
-        # Later, nobody could follow an advice on the first records: an append rejects what does not fit.
-        looked_at = [] if options.append and version else files
-        job, more = prepare(options, request.sources, looked_at, artifacts)
-        job = with_plan(job, files)
-    return _Prepared(job, files, artifacts, [*warnings, *more, *warn_of_much_input(job)])
-
-
-def _begin(request: Request, version: Version | None, prepared: _Prepared, files: list[InputFile]) -> Plan | Outcome:
+def _begin(request: Request, version: Version | None, prepared: Prepared, files: list[InputFile]) -> Plan | Outcome:
     """Begin an increment of some files, or find one that was begun; another run may have finished the dataset."""
     options, folder = request.options, request.folder
     job, warnings = prepared.job, [*prepared.warnings]
@@ -144,9 +105,8 @@ def _begin(request: Request, version: Version | None, prepared: _Prepared, files
         warnings.append(lost)
     for warning in warnings:
         request.warn(warning)
-    store(prepared.artifacts, folder)
     discard_unfinished(folder, [other for other in folder.begun() if other != plan.folder.increment])
-    begin(plan)
+    begin(plan, prepared.stored)
     return plan
 
 

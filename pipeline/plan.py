@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from posixpath import dirname
 from typing import NamedTuple
 
 import msgspec
 
-from pipeline.artifacts import DAMAGED
 from pipeline.cli.console import show
 from pipeline.existing import begun_since_commit, finish, planned_files
 from pipeline.job import Job, Outcome, Request, differences, encode_job, read_job, with_clock
@@ -20,8 +20,13 @@ from transforms.dataset.versions import Version
 from transforms.files.listing import InputFile
 from transforms.files.plan_file import encode_plan
 from transforms.files.tasks import default_task_bytes, tasks_of
-from transforms.storage.files import read_bytes
-from transforms.storage.writing import write_atomically
+from transforms.storage.files import join, read_bytes
+from transforms.storage.walking import names_below
+from transforms.storage.writing import remove, write_atomically
+from transforms.tokens.tokenizer_files import fingerprint
+
+# Printed of a stored file.
+_DAMAGED = "warning: {} was corrupted; rewritten"
 
 # How many times the bytes of its input a bucket has in memory (sgd: 3.8), and from how many on a warning says so.
 _MEMORY_OF_INPUT, _MUCH_HELD = 4, 4 * MOST_TASK_BYTES
@@ -166,15 +171,27 @@ def _changed_files(folder: Folder, before: Job, plan: Plan) -> Iterator[str]:
         yield f"{key[1]} was {'added' if key not in planned else 'removed' if key not in found else 'changed'}"
 
 
-def begin(plan: Plan) -> None:
-    """Write down what an increment is made from, unless an earlier attempt did."""
-    folder = plan.folder
-    for url, content in {folder.plan: encode_plan(plan.files), folder.job: encode_job(plan.job)}.items():  # job: last
+def begin(plan: Plan, stored: Mapping[str, bytes]) -> None:
+    """Store what an increment is made from, except what is there, and remove other files from the folders of it.
+
+    Args:
+        plan: of the increment.
+        stored: the content of what workers need besides the job, by its url.
+    """
+    folders = {dirname(url) for url in stored if not url.endswith(".py")}
+    for url in [join(each, name) for each in folders for name in names_below(each)]:
+        if url not in stored:
+            remove(url)
+            show(_DAMAGED.format(url))
+    files = {**stored, plan.folder.plan: encode_plan(plan.files)}
+    if read_job(plan.folder) is None:
+        files[plan.folder.job] = encode_job(plan.job)  # the last one: with it, the increment is begun
+    for url, content in files.items():
         try:
-            before = read_bytes(url)
+            name = url.rpartition("/")[2]
+            if fingerprint({name: read_bytes(url)}) == fingerprint({name: content}):  # of some only a part matters
+                continue
+            show(_DAMAGED.format(url))
         except FileNotFoundError:
-            before = None
-        if before is None or (before != content and (url == folder.plan or read_job(folder) is None)):
-            write_atomically(url, content)
-            if before is not None:
-                show(DAMAGED.format(url))
+            pass
+        write_atomically(url, content)

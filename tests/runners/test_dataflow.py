@@ -18,12 +18,11 @@ import fsspec
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 
-from pipeline.artifacts import read_artifacts
 from pipeline.cli.options import parse_options
 from pipeline.graph import build_graph
 from pipeline.inputs import list_files
 from pipeline.job import Request
-from pipeline.plan import Plan, begin, increment_id, with_plan
+from pipeline.plan import Plan, begin, increment_id
 from pipeline.prepare import prepare
 from pipeline.recipe import read_sources
 from support.command_line import chatmill
@@ -148,10 +147,10 @@ def test_graph_of_a_million_tasks_contains_neither_plan_nor_tokenizer(tmp_path):
     )
     request = Request(options, read_sources(options))
     files = list_files(request)
-    job = with_plan(prepare(options, request.sources, files, read_artifacts(options, request.sources))[0], files)
+    job = prepare(request, None, files).job
     assert job.tasks == 1_000_000
     plan = Plan(Folder(options.output, increment_id(job)), job, files)
-    begin(plan)
+    begin(plan, {})
     pipeline = beam.Pipeline()
     build_graph(pipeline, plan, options, Change())
     proto = pipeline.to_runner_api().SerializeToString()

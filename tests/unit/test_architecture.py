@@ -50,7 +50,7 @@ LAYERS = [
     {"pipeline.recipe"},
     {"pipeline.cli"},
     {"pipeline.tokenizer"},
-    {"pipeline.artifacts", "pipeline.first_records"},
+    {"pipeline.first_records"},
     {"pipeline.show"},
     {"pipeline.job"},
     {"pipeline.existing"},
