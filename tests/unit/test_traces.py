@@ -75,13 +75,13 @@ def test_kinds_of_events_that_are_not_read_are_named():
     }
     unread = batch.outcomes.statistics.unread
     assert {name: found.characters for name, found in unread.items()} == {
-        "claude_code/thinking (encrypted)": 4,
+        "claude_code/redacted_thinking": 4,
         "claude_code/tool_reference": len("Read"),
     }
     codex = parsed(TRACES / "codex.jsonl").outcomes.statistics.unread
     assert {name: found.characters for name, found in codex.items()} == {
-        "codex/reasoning (encrypted)": 4,
-        "codex/reasoning (summary)": len("**Counting**"),
+        "codex/encrypted_content": 4,
+        "codex/summary": len("**Counting**"),
     }
 
 

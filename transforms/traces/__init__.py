@@ -35,13 +35,11 @@ class Trace:
     Attributes:
         kinds: of each event, in the order of the session.
         conversations: the main one first, then others; compacted sessions have several main ones.
-        unread: the characters of what was not read of the events that were, by name.
         session_id: of the session, if it has one.
     """
 
     kinds: list[str] = field(default_factory=list)
     conversations: list[TraceConversation] = field(default_factory=list)
-    unread: Counter[str] = field(default_factory=Counter)
     session_id: str | None = None
 
     def event(self, kind: str) -> int:
@@ -113,7 +111,10 @@ def read_trace(record: Mapping[str, Any], branches: str, tools: Sequence[Any] | 
         RecordDropped: if the model wrote nothing in it.
     """
     name = record["trace"]
-    trace = _read(trace_format(name), record["session"])
+    try:
+        trace = _read(trace_format(name), record["session"])
+    except msgspec.ValidationError as error:
+        raise RecordError("bad_trace", f"{error}") from None
     chosen = [each for each in trace.conversations if each.is_answered]
     if not chosen:
         raise RecordDropped("no_trained_tokens")  # agents write files for sessions in which nothing was said
@@ -141,8 +142,8 @@ def read_trace(record: Mapping[str, Any], branches: str, tools: Sequence[Any] | 
     return ReadTrace(
         name=name,
         records=[each.record() for each in chosen],
-        events=_events(name, trace.kinds, set().union(*(each.events for each in chosen))),
-        unread={f"{name}/{key}": count for key, count in sorted(trace.unread.items()) if count},
+        events=_events(name, trace.kinds, set().union(*(each.read for each in chosen))),
+        unread=_left(name, trace.conversations),
         notes=notes,
         columns={"trace": name, "session_id": trace.session_id},
     )
@@ -166,3 +167,14 @@ def _read(format: TraceFormat, session: Any) -> Trace:
 def _events(name: str, kinds: Sequence[str], read: set[int]) -> dict[str, TraceEvents]:
     counts = Counter((kind, number in read) for number, kind in enumerate(kinds))
     return {f"{name}/{kind}": TraceEvents(counts[kind, True], counts[kind, False]) for kind in sorted({*kinds})}
+
+
+def _left(name: str, conversations: Sequence[TraceConversation]) -> dict[str, int]:
+    """The characters of what was left of events, by name. Several conversations may have an event."""
+    left = dict[tuple[int, str], int]()
+    for each in conversations:
+        left |= each.left
+    sums = Counter[str]()
+    for (_, key), count in left.items():
+        sums[f"{name}/{key}"] += count
+    return {key: sums[key] for key in sorted(sums) if sums[key]}

@@ -5,64 +5,96 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from transforms.records.tool_calls import function_call
+import msgspec
+
 from transforms.traces import Trace, TraceFormat
-from transforms.traces.conversation import MAIN, SUBAGENT, TraceConversation, list_in, object_in
+from transforms.traces.conversation import MAIN, SUBAGENT, TraceConversation
+
+
+class _Call(msgspec.Struct):
+    tool_call_id: str | None = None
+    function_name: str | None = None
+    arguments: Any = None
+
+
+class _Result(msgspec.Struct):
+    source_call_id: str | None = None
+    content: Any = None
+
+
+class _Observation(msgspec.Struct):
+    results: list[_Result] | None = None
+
+
+class _Step(msgspec.Struct):
+    source: str
+    message: str | list[Any] | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[_Call] | None = None
+    observation: _Observation | None = None
+    is_copied_context: bool | None = None
+    llm_call_count: int | None = None
+
+
+class _Agent(msgspec.Struct):
+    tool_definitions: list[Any] | None = None
+
+
+class _Trajectory(msgspec.Struct):
+    steps: list[_Step]
+    agent: _Agent | None = None
+    session_id: str | None = None
+    trajectory_id: str | None = None
+    subagent_trajectories: list[_Trajectory] | None = None
 
 
 def read(session: Mapping[str, Any]) -> Trace:
-    """Read a trajectory, and those of its subagents. Raises RecordError."""
-    trace = Trace(session_id=session.get("session_id") or session.get("trajectory_id"))
-    _read(trace, session, MAIN)
+    """Read a trajectory, and those of its subagents. Raises msgspec.ValidationError."""
+    trajectory = msgspec.convert(session, _Trajectory)
+    trace = Trace(session_id=trajectory.session_id or trajectory.trajectory_id)
+    _read(trace, trajectory, MAIN)
     return trace
 
 
-def _read(trace: Trace, session: Mapping[str, Any], kind: str) -> None:
+def _read(trace: Trace, trajectory: _Trajectory, kind: str) -> None:
     conversation = TraceConversation(kind)
     trace.conversations.append(conversation)
-    agent = session.get("agent")
-    conversation.tools = (agent.get("tool_definitions") or None) if isinstance(agent, dict) else None
-    for number, item in enumerate(list_in(session.get("steps"), "steps")):
-        _add(trace, conversation, object_in(item, f"steps[{number}]"))
-    for part in session.get("subagent_trajectories") or ():
-        _read(trace, object_in(part, "a subagent's trajectory"), SUBAGENT)
+    conversation.tools = (trajectory.agent and trajectory.agent.tool_definitions) or None
+    for step in trajectory.steps:
+        _add(trace, conversation, step)
+    for other in trajectory.subagent_trajectories or ():
+        _read(trace, other, SUBAGENT)
 
 
-def _add(trace: Trace, conversation: TraceConversation, step: Mapping[str, Any]) -> None:
-    source = step.get("source")
+def _add(trace: Trace, conversation: TraceConversation, step: _Step) -> None:
     # Steps that were copied from another trajectory are trained on there.
-    is_copied, is_model = step.get("is_copied_context"), step.get("llm_call_count") != 0
-    event = trace.event(f"step of {source}{' (copied)' if is_copied else '' if is_model else ' (without model)'}")
-    calls = [
-        function_call(each.get("tool_call_id"), each.get("function_name"), each.get("arguments"))
-        for each in step.get("tool_calls") or ()
-    ]
-    if source == "agent":
-        reasoning = step.get("reasoning_content") or ""
-        conversation.write(event, step.get("message"), reasoning, calls, event, is_model and not is_copied)
+    is_copied, is_model = step.is_copied_context, step.llm_call_count != 0
+    about = " (copied)" if is_copied else "" if is_model else " (without model)"
+    conversation.at = trace.event(f"step of {step.source}{about}")
+    calls = (step.tool_calls or []) if step.source == "agent" else []
+    if step.source == "agent":
+        conversation.begin(conversation.at, **({} if is_model and not is_copied else {"weight": 0}))
+        conversation.think(step.reasoning_content or "")
+        conversation.write(step.message)
+        for call in calls:
+            conversation.call(call.tool_call_id, call.function_name, call.arguments)
     else:
-        conversation.say(event, str(source), step.get("message"))
-    for result in (step.get("observation") or {}).get("results") or ():
-        _answer(trace, conversation, event, result, calls)
+        conversation.say_text(step.source, step.message)
+    for result in (step.observation and step.observation.results) or ():
+        _answer(conversation, result, calls)
 
 
-def _answer(
-    trace: Trace,
-    conversation: TraceConversation,
-    event: int,
-    result: Mapping[str, Any],
-    calls: list[dict[str, Any]],
-) -> None:
+def _answer(conversation: TraceConversation, result: _Result, calls: list[_Call]) -> None:
     """Add what was observed: the answer to a call, or what the model reads next."""
-    id, content = result.get("source_call_id"), result.get("content")
+    id = result.source_call_id
     if id is None and len(calls) == 1:
-        id = calls[0].get("id")
-    if conversation.answer(event, id, content) or content is None:
+        id = calls[0].tool_call_id
+    if conversation.answer(id, result.content) or result.content is None:
         return
     if conversation.messages[-1]["role"] in ("system", "developer"):  # no model reads it
-        trace.unread["observation of a system step"] += len(content) if isinstance(content, str) else 1
+        conversation.leave("observation of a system step", result.content)
     else:
-        conversation.say(event, "user", content)
+        conversation.say_text("user", result.content)
 
 
 def _recognizes(value: Mapping[str, Any]) -> bool:

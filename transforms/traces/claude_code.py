@@ -11,27 +11,67 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transforms.base.errors import RecordError
+import msgspec
+
+from transforms.records.turns.anthropic import CALLS, RESULTS, add_answer, add_results
 from transforms.traces import Trace, TraceFormat
-from transforms.traces.anthropic_blocks import Blocks, read_blocks
-from transforms.traces.conversation import MAIN, SUBAGENT, TraceConversation, list_in
+from transforms.traces.conversation import MAIN, SUBAGENT, TraceConversation
 from transforms.traces.trees import conversations_of
 
 _SYNTHETIC = "<synthetic>"
 
 
+class _Event(msgspec.Struct, rename="camel"):
+    type: str | None = None
+    uuid: str | None = None
+    parent_uuid: str | None = None
+    session_id: str | None = None
+    agent_id: str | None = None
+    is_sidechain: bool | None = None
+    is_api_error_message: bool | None = None
+    is_compact_summary: bool | None = None
+    message: Any = None
+    # What says of which kind an event of a type is.
+    subtype: Any = None
+    attachment: Any = None
+    data: Any = None
+
+
+class _Message(msgspec.Struct):
+    content: str | list[Any]
+    id: str | None = None
+    model: str | None = None
+
+    @property
+    def blocks(self) -> list[Any]:
+        """Its blocks: a text, if it is one."""
+        return self.content or [""] if isinstance(self.content, list) else [self.content]
+
+    def values(self, key: str, kinds: Sequence[str]) -> list[Any]:
+        """The values of a key of its blocks of some kinds."""
+        return [block.get(key) for block in self.blocks if isinstance(block, dict) and block.get("type") in kinds]
+
+
+class _Session(msgspec.Struct):
+    loglines: list[Any]
+
+
 def read(session: Any) -> Trace:
-    """Read a session: its events; or, of sessions in the cloud, an object that has them. Raises RecordError."""
-    events = session if isinstance(session, list) else list_in(session.get("loglines"), "loglines")
-    trace = Trace(session_id=next((e["sessionId"] for e in events if isinstance(e.get("sessionId"), str)), None))
+    """Read a session: its events; or, of sessions in the cloud, an object that has them.
+
+    Raises:
+        msgspec.ValidationError: if one of them is malformed.
+    """
+    given = session if isinstance(session, list) else msgspec.convert(session, _Session).loglines
+    events = msgspec.convert(given, list[_Event])
+    trace = Trace(session_id=next((event.session_id for event in events if event.session_id), None))
     for event in events:
         trace.event(_kind(event))
     tree = _Tree(trace, events)
-    has_main = any(not events[members[0]].get("isSidechain") for members in tree.nodes)
+    has_main = any(not events[members[0]].is_sidechain for members in tree.nodes)
 
     def kind_of(root: int) -> str:
-        is_side = has_main and events[tree.nodes[root][0]].get("isSidechain")
-        return SUBAGENT if is_side else MAIN
+        return SUBAGENT if has_main and events[tree.nodes[root][0]].is_sidechain else MAIN
 
     trace.conversations = conversations_of(tree.parents, kind_of, tree.add)
     return trace
@@ -45,55 +85,52 @@ class _Tree:
         parents: of each node, None for a root.
     """
 
-    def __init__(self, trace: Trace, events: Sequence[Mapping[str, Any]]):
+    def __init__(self, trace: Trace, events: Sequence[_Event]):
         self._trace = trace
         self._events = events
-        self._blocks: dict[int, Blocks] = {}
-        self._by_uuid: dict[str, int] = {}
+        # What is hidden from the user (`isMeta`) is sent to the model, too.
+        found = [event.type in ("user", "assistant") and not event.is_api_error_message for event in events]
+        messages = [(event.message or {}) if is_one else None for event, is_one in zip(events, found, strict=True)]
+        self._messages: dict[int, _Message] = {}
+        self._by_uuid: dict[str | None, int] = {}
         self._node_of: dict[int, int] = {}
         self.nodes: list[list[int]] = []
-        for number, event in enumerate(events):
-            uuid = event.get("uuid")
+        for number, message in enumerate(msgspec.convert(messages, list[_Message | None])):
+            uuid = events[number].uuid
             if uuid in self._by_uuid:  # resumed sessions repeat events
                 continue
-            if isinstance(uuid, str):
+            if uuid is not None:
                 self._by_uuid[uuid] = number
-            if _is_message(event):
-                self._blocks[number] = read_blocks(_content(event, number), f"event {number}")
+            if message is not None:
+                self._messages[number] = message
         self._join()
         self.parents = self._parents()
 
     def add(self, conversation: TraceConversation, node: int) -> None:
         """Add the messages of a node to a conversation."""
         for number in self.nodes[node]:
-            event, blocks = self._events[number], self._blocks[number]
-            if event["type"] == "assistant":
-                is_model = event["message"].get("model") != _SYNTHETIC
-                conversation.write(number, blocks.parts, blocks.reasoning, blocks.calls, node, is_model)
-                continue
-            answered = [conversation.answer(number, id, content) for id, content in blocks.answers]
-            if not all(answered):
+            message = self._messages[number]
+            conversation.at = number
+            if self._events[number].type == "assistant":
+                conversation.begin(node, **({"weight": 0} if message.model == _SYNTHETIC else {}))
+                add_answer(conversation, message.blocks)
+            elif not add_results(conversation, {"role": "user", "content": message.blocks}):
                 self._trace.kinds[number] = "user (answer without call)"
-            if blocks.parts or not blocks.answers:
-                conversation.say(number, "user", blocks.parts)
 
     def _join(self) -> None:
         """Make nodes: of the lines of a message of the model, and of the answers to its calls."""
-        by_message: dict[str, int] = {}
+        by_message: dict[str | None, int] = {}
         caller: dict[Any, int] = {}
         answers: dict[int, int] = {}
-        for number, blocks in self._blocks.items():
-            event = self._events[number]
-            self._trace.unread.update(blocks.unread)
+        for number, message in self._messages.items():
             node = None
-            if event["type"] == "assistant":
-                message_id = event["message"].get("id")
-                node = by_message.get(message_id)
-                for each in blocks.calls:
-                    caller[each.get("id")] = len(self.nodes) if node is None else node
-                if node is None and message_id:
-                    by_message[message_id] = len(self.nodes)
-            elif blocks.answers and (called := caller.get(blocks.answers[0][0])) is not None:
+            if self._events[number].type == "assistant":
+                node = by_message.get(message.id)
+                for id in message.values("id", CALLS):
+                    caller[id] = len(self.nodes) if node is None else node
+                if node is None and message.id:
+                    by_message[message.id] = len(self.nodes)
+            elif (ids := message.values("tool_use_id", RESULTS)) and (called := caller.get(ids[0])) is not None:
                 node = answers.get(called)
                 answers[called] = len(self.nodes) if node is None else node
             if node is None:
@@ -103,15 +140,15 @@ class _Tree:
             self._node_of[number] = node
 
     def _parents(self) -> list[int | None]:
-        has_parents = any(self._events[number].get("parentUuid") for number in self._blocks)
+        has_parents = any(self._events[number].parent_uuid for number in self._messages)
         last: dict[Any, int] = {}
         parents: list[int | None] = []
         for node, members in enumerate(self.nodes):
             event = self._events[members[0]]
-            chain = event.get("isSidechain"), event.get("agentId")
+            chain = event.is_sidechain, event.agent_id
             parent = self._parent(members[0])
             # An answer of the model is no beginning, and some tools write no parents.
-            if parent is None and (not has_parents or event["type"] == "assistant"):
+            if parent is None and (not has_parents or event.type == "assistant"):
                 parent = last.get(chain)
             parents.append(parent)
             last[chain] = node
@@ -120,38 +157,24 @@ class _Tree:
     def _parent(self, number: int) -> int | None:
         """The node of the nearest ancestor of an event that is a message; None if there is none."""
         seen = {number}
-        at = self._by_uuid.get(self._events[number].get("parentUuid"))  # type: ignore[arg-type]
+        at = self._by_uuid.get(self._events[number].parent_uuid)
         while at is not None and at not in seen:
             seen.add(at)
             if at in self._node_of and self._node_of[at] != self._node_of[number]:
                 return self._node_of[at]
-            at = self._by_uuid.get(self._events[at].get("parentUuid"))  # type: ignore[arg-type]
+            at = self._by_uuid.get(self._events[at].parent_uuid)
         return None
 
 
-def _is_message(event: Mapping[str, Any]) -> bool:
-    """Whether the model wrote or read an event. What is hidden from the user (`isMeta`) is sent to the model, too."""
-    return event.get("type") in ("user", "assistant") and not event.get("isApiErrorMessage")
-
-
-def _content(event: Mapping[str, Any], number: int) -> Any:
-    message = event.get("message")
-    if not isinstance(message, dict) or "content" not in message:
-        raise RecordError("bad_trace", f"event {number} of type {event['type']} has no message with content")
-    return message["content"]
-
-
-def _kind(event: Mapping[str, Any]) -> str:
+def _kind(event: _Event) -> str:
     """The type of an event, and what it is of this type."""
-    kind = str(event.get("type"))
-    if event.get("isApiErrorMessage"):
-        return f"{kind} (error of the API)"
-    if event.get("isCompactSummary"):
-        return f"{kind} (summary of what was compacted)"
-    detail = event.get("subtype") or next(
-        (event[name].get("type") for name in ("attachment", "data") if isinstance(event.get(name), dict)), None
-    )
-    return f"{kind} ({detail})" if isinstance(detail, str) else kind
+    if event.is_api_error_message:
+        return f"{event.type} (error of the API)"
+    if event.is_compact_summary:
+        return f"{event.type} (summary of what was compacted)"
+    details = (each.get("type") for each in (event.attachment, event.data) if isinstance(each, dict))
+    detail = event.subtype or next(details, None)
+    return f"{event.type} ({detail})" if isinstance(detail, str) else str(event.type)
 
 
 def _recognizes(value: Mapping[str, Any]) -> bool:

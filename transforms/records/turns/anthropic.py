@@ -2,101 +2,94 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transforms.base.errors import RecordError
-from transforms.records.json_text import kind_of
+from transforms.records.builder import TurnBuilder, joined, parts_in
 from transforms.records.samples import Sample
 from transforms.records.turns import Messages, TurnForm
-from transforms.records.turns.assembling import Assembler
 
-_CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
-_RESULTS = ("tool_result", "mcp_tool_result", "web_search_tool_result")
-_REASONING = {"thinking": "thinking", "reasoning": "reasoning"}
-# What is said about a text for the API, and is not a part of it.
-_OF_API = {"type", "text", "cache_control", "citations", "signature"}
+CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
+RESULTS = ("tool_result", "mcp_tool_result", "web_search_tool_result")
+_REASONING = ("thinking", "reasoning")
+_ENCRYPTED, _REFERENCE = "redacted_thinking", "tool_reference"
 
 
-def _blocks(turn: Any) -> list[Any]:
-    content = turn.get("content") if isinstance(turn, dict) else None
+def blocks_of(turn: Mapping[str, Any]) -> list[Any]:
+    """Return the blocks of a message, none if its content is a text."""
+    content = turn.get("content")
     return content if isinstance(content, list) else []
 
 
+def add_answer(made: TurnBuilder, blocks: Sequence[Any]) -> None:
+    """Add the blocks of a message of the assistant to its turn."""
+    for block in blocks:
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind in _REASONING and block.get(kind):
+            made.think(block[kind])
+        elif kind in (*_REASONING, _ENCRYPTED):
+            made.leave(_ENCRYPTED, block.get("data") or block.get("signature"))
+        elif kind in CALLS:
+            made.call(block.get("id"), block.get("name"), block.get("input"))
+        elif kind in RESULTS:
+            _add_result(made, block)
+        else:
+            made.write([block])
+
+
+def add_results(made: TurnBuilder, turn: Mapping[str, Any]) -> bool:
+    """Add a message of another role: the results of calls, each as a message of the tool, and what is said around them.
+
+    Returns:
+        Whether each result was added.
+    """
+    said: list[Any] = []
+    are_added = True
+    for block in [*blocks_of(turn), None]:
+        is_result = isinstance(block, dict) and block.get("type") in RESULTS
+        if said and (is_result or block is None):
+            made.say({**turn, "content": joined(parts_in(said))})
+            said = []
+        if is_result:
+            are_added &= _add_result(made, block)
+        elif block is not None:
+            said.append(block)
+    return are_added
+
+
+def _add_result(made: TurnBuilder, block: Mapping[str, Any]) -> bool:
+    content = block.get("content")
+    if not isinstance(content, list):
+        return made.answer(block.get("tool_use_id"), content)
+    # A reference stands for the definition of a tool, which is not there.
+    named = [part for part in content if isinstance(part, dict) and part.get("type") == _REFERENCE]
+    left = {_REFERENCE: [part.get("tool_name") for part in named]} if named else {}
+    return made.answer(block.get("tool_use_id"), [part for part in content if part not in named], **left)
+
+
 def _is_block(block: Any) -> bool:
-    if not isinstance(block, dict):
-        return False
-    kind = block.get("type")
-    return kind in (*_CALLS, *_RESULTS, "redacted_thinking") or isinstance(
-        block.get(_REASONING.get(str(kind), "")), str
-    )
+    kind = block.get("type") if isinstance(block, dict) else None
+    return kind in (*CALLS, *RESULTS, _ENCRYPTED) or (kind in _REASONING and isinstance(block.get(kind), str))
 
 
 def _recognizes(turns: list[Any]) -> bool:
-    return any(_is_block(block) for turn in turns for block in _blocks(turn)) and all(
-        isinstance(turn, dict) and "role" in turn for turn in turns
+    return all(isinstance(turn, dict) and "role" in turn for turn in turns) and any(
+        _is_block(block) for turn in turns for block in blocks_of(turn)
     )
 
 
 def _messages(turns: list[Any], column: str) -> Messages:
-    made = Assembler(column)
-    for i, turn in enumerate(turns):
-        blocks = _blocks(turn)
-        if not any(map(_is_block, blocks)):
-            made.add_message(turn)
-            continue
-        rest = {key: value for key, value in turn.items() if key not in ("role", "content")}
-        if turn["role"] == "assistant":
-            made.end_turn()
-            _add_answer(made, blocks, f"{column}[{i}]")
-            made.add_keys(**rest)
-            made.end_turn()
+    made = TurnBuilder(column)
+    for made.at, turn in enumerate(turns):
+        if not any(map(_is_block, blocks_of(turn))):
+            made.say(turn)
+        elif turn["role"] == "assistant":
+            made.begin(made.at)
+            add_answer(made, blocks_of(turn))
+            made.keep(**{key: value for key, value in turn.items() if key not in ("role", "content")})
         else:
-            _add_results(made, turn, blocks, f"{column}[{i}]")
-    return Messages(made.messages())
-
-
-def _add_answer(made: Assembler, blocks: list[Any], where: str) -> None:
-    for block in blocks:
-        kind = str(block.get("type")) if isinstance(block, dict) else kind_of(block)
-        if kind in _REASONING and isinstance(block.get(_REASONING[kind]), str):
-            made.add_reasoning(block[_REASONING[kind]])
-        elif kind in _CALLS:
-            made.add_call(block.get("name"), block.get("input"), block.get("id"))
-        elif kind in _RESULTS:
-            made.add_result(block.get("content"), block.get("tool_use_id"))
-        elif kind == "text" and isinstance(block.get("text"), str) and not _more(block):
-            made.add_text(block["text"])
-        else:
-            found = f"{kind} with {', '.join(_more(block))}" if kind == "text" else kind
-            raise RecordError("bad_content", f"{where} has a block of {found}; expected thinking, text and tool_use")
-
-
-def _add_results(made: Assembler, turn: dict[str, Any], blocks: list[Any], where: str) -> None:
-    """Add the results of calls, each as a message of the tool, and what the user says before and after them."""
-    said: list[Any] = []
-
-    def end() -> None:
-        if said:
-            content = said[0]["text"] if len(said) == 1 and not _more(said[0]) else [*said]
-            made.add_message({**turn, "content": content})
-            said.clear()
-
-    for block in blocks:
-        if isinstance(block, dict) and block.get("type") in _RESULTS:
-            end()
-            made.add_result(block.get("content"), block.get("tool_use_id"))
-        elif _is_block(block):
-            found = f"{where} of the role {turn['role']!r} has a block of {block['type']}"
-            raise RecordError("bad_content", f"{found}; expected it in an answer of the assistant")
-        else:
-            said.append(block if isinstance(block, dict) else {"type": kind_of(block)})
-    end()
-
-
-def _more(block: dict[str, Any]) -> list[str]:
-    """What a block of text has besides its text."""
-    more = [key for key, value in block.items() if key not in _OF_API and value not in (None, "", [], {})]
-    return [*more, "citations"] if block.get("citations") else more
+            add_results(made, turn)
+    return Messages(made.messages)
 
 
 FORMS = (

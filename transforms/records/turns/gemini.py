@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from transforms.base.errors import RecordError
+from transforms.records.builder import TurnBuilder, joined, parts_in
 from transforms.records.samples import Sample
 from transforms.records.turns import Messages, TurnForm
-from transforms.records.turns.assembling import Assembler
 
 _ROLES = ("user", "model", "function", "system", None)
 _MEDIA = ("inlineData", "inline_data", "fileData", "file_data")
@@ -27,34 +27,33 @@ def _recognizes(turns: list[Any]) -> bool:
 
 
 def _messages(turns: list[Any], column: str) -> Messages:
-    made = Assembler(column)
-    for i, turn in enumerate(turns):
+    made = TurnBuilder(column)
+    for made.at, turn in enumerate(turns):
         parts = [turn["parts"]] if isinstance(turn["parts"], str) else turn["parts"]
         role, rest = turn.get("role"), {key: turn[key] for key in turn if key not in ("role", "parts", "content")}
         said: list[str] = []
+        made.end()
         for part in parts:
-            kind, value = _kind_and_value(part, f"{column}[{i}]")
+            kind, value = _kind_and_value(part, f"{column}[{made.at}]")
             if kind == "result":
-                made.add_result(value.get("response"), value.get("id"), value.get("name"))
+                made.answer(value.get("id"), value.get("response"), name=value.get("name"))
             elif role != "model" and kind == "text":
                 said.append(value)
             elif role != "model":
-                raise RecordError(
-                    "bad_content", f"{column}[{i}] of the role {role!r} has a {kind}; expected it of the model"
-                )
+                found = f"{column}[{made.at}] of the role {role!r} has a {kind}; expected it of the model"
+                raise RecordError("bad_content", found)
             elif kind == "call":
-                made.add_call(value.get("name"), value.get("args"), value.get("id"))
+                made.call(value.get("id"), value.get("name"), value.get("args"))
             elif kind == "thought":
-                made.add_reasoning(value)
+                made.think(value)
             else:
-                made.add_text(value)
+                made.write(value)
         if said:
-            content: Any = said[0] if len(said) == 1 else [{"type": "text", "text": text} for text in said]
-            made.add_message({"role": "user" if role in (None, "function") else role, "content": content, **rest})
+            role = "user" if role in (None, "function") else role
+            made.say({"role": role, "content": joined(parts_in(said)), **rest})
         else:
-            made.add_keys(**rest)
-            made.end_turn()
-    return Messages(made.messages())
+            made.keep(**rest)
+    return Messages(made.messages)
 
 
 def _kind_and_value(part: Any, where: str) -> tuple[str, Any]:

@@ -1,16 +1,70 @@
-"""Items of OpenAI's Responses API: messages, calls and reasoning, each an item of its own."""
+"""Items of OpenAI's Responses API, of which sessions of Codex consist: messages, calls and reasoning, one by one."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from transforms.base.errors import RecordError
+import msgspec
+
+from transforms.records.builder import TurnBuilder, joined, parts_in
 from transforms.records.samples import Sample
 from transforms.records.turns import Messages, TurnForm
-from transforms.records.turns.assembling import Assembler
 
-_ITEMS = ("function_call", "function_call_output", "reasoning", "message")
+_CALLS = ("function_call", "custom_tool_call", "local_shell_call")
+_RESULTS = tuple(f"{kind}_output" for kind in _CALLS)
+_ITEMS = (*_CALLS, *_RESULTS, "reasoning", "message")
 _NOT_WRITTEN = ("summary", "encrypted_content")
+# The keys of a message that are about the item.
+_OF_ITEM = ("type", "id", "status")
+
+
+class _Text(msgspec.Struct):
+    text: str
+
+
+class _Reasoning(msgspec.Struct):
+    content: str | list[str | _Text] | None = None
+
+
+def add_item(made: TurnBuilder, item: Mapping[str, Any]) -> bool:
+    """Add an item of the API's input or output.
+
+    Returns:
+        Whether it was added: others are not read, such as searches on the server.
+
+    Raises:
+        msgspec.ValidationError: if it is reasoning that is not text.
+    """
+    kind, id = item.get("type", "message"), item.get("call_id") or item.get("id")
+    if kind == "message":
+        message = {key: value for key, value in item.items() if key not in _OF_ITEM}
+        if item.get("role") == "assistant" and "content" in item:
+            made.begin()
+            made.write(item["content"])
+            made.keep(**message)
+        else:
+            made.say({"role": None, **message, "content": joined(parts_in(item.get("content")))})
+    elif kind == "reasoning":
+        content = msgspec.convert(item, _Reasoning).content or []
+        parts = [content] if isinstance(content, str) else content
+        made.think("\n\n".join(text for part in parts if (text := part if isinstance(part, str) else part.text)))
+        for key in _NOT_WRITTEN:
+            made.leave(key, item.get(key))
+    elif kind == "function_call":
+        made.call(id, item.get("name"), item.get("arguments"))
+    elif kind == "custom_tool_call":  # whose input is a text; a chat template prints arguments alone
+        made.call(id, item.get("name"), {"input": item.get("input")})
+    elif kind == "local_shell_call":
+        made.call(id, "local_shell", item.get("action"))
+    elif kind in _RESULTS:
+        output = item.get("output")
+        if isinstance(output, dict) and {"content"} <= output.keys() <= {"content", "success"}:  # as Codex wrote it
+            output = output["content"]
+        return made.answer(item.get("call_id"), output)
+    else:
+        return False
+    return True
 
 
 def _recognizes(turns: list[Any]) -> bool:
@@ -24,44 +78,10 @@ def _recognizes(turns: list[Any]) -> bool:
 
 
 def _messages(turns: list[Any], column: str) -> Messages:
-    made = Assembler(column)
-    for i, item in enumerate(turns):
-        kind = item.get("type", "message")
-        if kind == "function_call":
-            made.add_call(item.get("name"), item.get("arguments"), item.get("call_id") or item.get("id"))
-        elif kind == "function_call_output":
-            made.add_result(item.get("output"), item.get("call_id"))
-        elif kind == "reasoning":
-            _add_reasoning(made, item, f"{column}[{i}]")
-        else:
-            _add_message(made, item, f"{column}[{i}]")
-    return Messages(made.messages())
-
-
-def _add_reasoning(made: Assembler, item: dict[str, Any], where: str) -> None:
-    """Add reasoning. A summary of it, and what is encrypted, are not what the model wrote: they are only counted."""
-    content = item.get("content") or []
-    parts = content if isinstance(content, list) else [content]
-    texts: list[Any] = [part.get("text") if isinstance(part, dict) else None for part in parts]
-    if not all(isinstance(text, str) for text in texts):
-        raise RecordError("bad_content", f"{where} is reasoning whose content is not a list of text parts")
-    made.add_reasoning("\n\n".join(texts), **{key: item[key] for key in _NOT_WRITTEN if item.get(key)})
-
-
-def _add_message(made: Assembler, item: dict[str, Any], where: str) -> None:
-    message = {key: value for key, value in item.items() if key not in ("type", "id", "status")}
-    content = item.get("content")
-    if item.get("role") != "assistant" or not isinstance(content, (str, list)):
-        made.add_message(message)
-        return
-    rest = {key: value for key, value in message.items() if key not in ("role", "content")}
-    for part in [content] if isinstance(content, str) else content:
-        text = part if isinstance(part, str) else part.get("text") if isinstance(part, dict) else None
-        if not isinstance(text, str):
-            kind = part.get("type") if isinstance(part, dict) else part
-            raise RecordError("bad_content", f"{where} has a part of type {kind}; expected output_text")
-        made.add_text(text)
-    made.add_keys(**rest)
+    made = TurnBuilder(column)
+    for made.at, item in enumerate(turns):
+        add_item(made, item)
+    return Messages(made.messages)
 
 
 FORMS = (

@@ -1,0 +1,176 @@
+"""Builds messages of pieces: reasoning, text, calls and their results, in the order in which they were said.
+
+The APIs of Anthropic and Google, OpenAI's Responses, and sessions of agents have an answer as a list of such pieces.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from transforms.base.errors import RecordError
+from transforms.records.tool_calls import function_call
+
+# In a message, a template prints reasoning before text, and text before calls.
+_ORDER = ("reasoning", "text", "calls")
+# The types of parts that have text: of OpenAI's APIs.
+_TEXTS = ("text", "input_text", "output_text", "reasoning_text", "summary_text")
+_NO_TEXT = {"type": "text", "text": ""}
+# What an API says about a part, and is not a part of what is said.
+_OF_API = ("cache_control", "signature")
+
+
+class TurnBuilder:
+    """Collects pieces, and makes messages of them in the OpenAI form.
+
+    Args:
+        column: that has the turns, for errors: pieces of an answer in another order reject the record. Without it, as
+            of a session, they are put into their order, and that is noted.
+
+    Attributes:
+        messages: those that are complete, and the turn of the model that may go on.
+        at: the number of the turn or event that is read.
+        read: the numbers of those of which something was read.
+        is_reordered: whether a piece was put before others that the model wrote before it.
+    """
+
+    def __init__(self, column: str | None = None):
+        self.messages: list[dict[str, Any]] = []
+        self.at = 0
+        self.read: set[int] = set()
+        self.is_reordered = False
+        self._column = column
+        self._turn: Any = None  # what distinguishes the turn of the model that is open; None if none is
+        self._stage = 0  # of its last piece, in _ORDER
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Add a message that is complete: of another role, or a whole one of the assistant."""
+        self.end()
+        self.read.add(self.at)
+        self.messages.append(message)
+
+    def begin(self, turn: Any = True, **keys: Any) -> dict[str, Any]:
+        """Begin a turn of the model, unless it is the one that is open.
+
+        Args:
+            turn: what distinguishes it from a turn that follows it with no message between.
+            keys: those that its message begins with.
+
+        Returns:
+            The message.
+        """
+        self.read.add(self.at)
+        if self._turn is None or self._turn != turn:
+            self._turn, self._stage = turn, 0
+            self.messages.append({"role": "assistant", "content": "", **keys})
+        return self.messages[-1]
+
+    def end(self) -> None:
+        """End the turn of the model."""
+        self._turn = None
+
+    def think(self, text: str) -> None:
+        """Add reasoning of the model."""
+        if text:
+            message = self._with_piece("reasoning")
+            message["reasoning_content"] = "\n\n".join(filter(None, (message.get("reasoning_content"), text)))
+
+    def write(self, content: Any) -> None:
+        """Add a text of the model, or parts."""
+        if parts := parts_in(content):
+            message = self._with_piece("text")
+            message["content"] = joined([*parts_in(message["content"]), *parts])
+
+    def call(self, id: Any, name: Any, arguments: Any) -> dict[str, Any]:
+        """Add a call of the model: its arguments are an object, or JSON. Returns its message."""
+        message = self._with_piece("calls")
+        message.setdefault("tool_calls", []).append(function_call(id, name, arguments))
+        return message
+
+    def answer(self, id: Any, content: Any, **keys: Any) -> bool:
+        """Add the result of a call.
+
+        Args:
+            id: of the call.
+            content: a text, text parts, or any other value, which becomes JSON.
+            keys: further keys of the message, if they are not null.
+
+        Returns:
+            Whether it was added.
+        """
+        given = {key: value for key, value in {"tool_call_id": id, **keys}.items() if value is not None}
+        self.say({"role": "tool", "content": result_of_call(content), **given})
+        return True
+
+    def leave(self, name: str, value: Any) -> None:
+        """Take note of what the model did not write, or not so, such as a summary of its reasoning: a key of the turn.
+
+        Args:
+            name: of the key, by which it is counted.
+            value: nothing if it is empty.
+        """
+        if value:
+            message = self._open()
+            message[name] = [message[name], value] if name in message else value
+
+    def keep(self, **keys: Any) -> None:
+        """Add further keys to the message of the turn that is open, if there is one."""
+        if self._turn is not None:
+            for key, value in keys.items():
+                self.messages[-1].setdefault(key, value)
+
+    def _open(self) -> dict[str, Any]:
+        """The message of the turn that is open, or of one that begins."""
+        return self.begin(True if self._turn is None else self._turn)
+
+    def _with_piece(self, kind: str) -> dict[str, Any]:
+        """The message of the model that takes a piece."""
+        message, stage = self._open(), _ORDER.index(kind)
+        if stage < self._stage:
+            if self._column is not None:
+                found = f"an answer in {self._column}[{self.at}] has {kind} after {_ORDER[self._stage]}"
+                expected = "expected reasoning, then text, then calls and their results"
+                raise RecordError("bad_content", f"{found}; {expected}")
+            self.is_reordered = True
+        self._stage = max(stage, self._stage)
+        return message
+
+
+def parts_in(content: Any) -> list[Any]:
+    """Return a content as a list of parts; none if it is empty."""
+    parts = content if isinstance(content, list) else [content]
+    return [made for part in parts if part is not None and (made := _part(part)) != _NO_TEXT]
+
+
+def joined(parts: Iterable[Any]) -> Any:
+    """Return parts as the content of a message: a text if they are one text alone."""
+    parts = [*parts]
+    if len(parts) != 1:
+        return parts or ""
+    part = parts[0]
+    return part["text"] if isinstance(part, dict) and part == {"type": "text", "text": part.get("text")} else parts
+
+
+def result_of_call(content: Any) -> Any:
+    """Return the content of a message of a tool: a text, or parts; JSON of what is neither."""
+    is_content = isinstance(content, list) and all(_is_part(part) for part in content)
+    return joined(parts_in(content)) if is_content or isinstance(content, (str, type(None))) else _json(content)
+
+
+def _is_part(part: Any) -> bool:
+    return isinstance(part, str) or (isinstance(part, dict) and "type" in part)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _part(part: Any) -> Any:
+    """A part in the one form: a text without what is said about it for an API; others as they are."""
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    if not isinstance(part, dict) or part.get("type") not in _TEXTS:
+        return part
+    rest = {key: value for key, value in part.items() if key not in (*_NO_TEXT, *_OF_API) and value}
+    return {"type": "text", "text": part.get("text"), **rest}
