@@ -6,31 +6,29 @@ import json
 import random
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Any, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from rich.console import Console
 from rich.text import Text
 
-from pipeline.show.rejects import Rejected, print_reject, reject_as_json
-from pipeline.show.rows import Row, find_shard, print_row, read_row, read_row_of_shard, row_as_json
+from pipeline.show.exceptions import ADDED, Line, read_lines
+from pipeline.show.rejects import print_reject, reject_as_json
+from pipeline.show.rows import Row, print_row, read_example, read_row, row_as_json
 from pipeline.show.text import visible
 from transforms.base.errors import UserError
-from transforms.base.phrases import counted, did_you_mean
+from transforms.base.phrases import counted, did_you_mean, most_of
 from transforms.dataset.layout import SPLITS
 from transforms.dataset.reader import Dataset, FailedBuild
 from transforms.dataset.row_examples import examples_of
 from transforms.rows.columns import PROVENANCE_COLUMNS
-from transforms.rows.layout import RowLayout
 from transforms.tokens.decoding import TokenDecoder
 
-# What is shown: a row, a reject, a line of the exceptions about a record without a row, or a note as a sentence.
-Found: TypeAlias = Row | Rejected | dict[str, Any] | str
+# What is shown: a row, a line of the exceptions about a record without a row, or a note as a sentence.
+Found: TypeAlias = Row | Line | str
 
 _TOKEN_COLUMNS = ("input_ids", "seq_lengths", "position_ids")
 
@@ -59,15 +57,15 @@ def find(dataset: Dataset | FailedBuild, decoder: TokenDecoder, options: Namespa
 
 
 def print_found(console: Console, item: Found, decoder: TokenDecoder, options: Namespace) -> None:
-    """Print a row, a reject, a line or a note. options: of `chatmill inspect`."""
+    """Print a row, a line or a note. options: of `chatmill inspect`."""
     if isinstance(item, Row):
         print_row(console, item, decoder, options)
-    elif isinstance(item, Rejected):
-        print_reject(console, item, options.full)
-    elif isinstance(item, dict):
-        console.print(Text(visible(_line_title(item)), "bold"))
-    else:
+    elif isinstance(item, str):
         console.print(visible(item))
+    elif _is_reject(item):
+        print_reject(console, item, options.full)
+    else:
+        console.print(Text(visible(_title(item)), "bold"))
 
 
 def found_as_json(found: Iterator[Found], decoder: TokenDecoder, tokens: bool) -> dict[str, list[Any]]:
@@ -76,10 +74,13 @@ def found_as_json(found: Iterator[Found], decoder: TokenDecoder, tokens: bool) -
     for item in found:
         if isinstance(item, Row):
             document["rows"].append(row_as_json(item, decoder, tokens))
-        elif isinstance(item, Rejected):
+        elif isinstance(item, str):
+            document["notes"].append(item)
+        elif _is_reject(item):
             document["rejects"].append(reject_as_json(item))
         else:
-            document["records" if isinstance(item, dict) else "notes"].append(item)
+            known = {name: value for name, value in item.items() if value is not None and name not in ADDED}
+            document["records"].append(known | ({"columns": _kept(item)} if item["columns"] else {}))
     return document
 
 
@@ -90,9 +91,9 @@ def _overview(dataset: Dataset) -> str:
     splits = {split: dataset.row_count(split) for split in SPLITS if dataset.shards(split)}
     rows = " and ".join(f"{counted(rows, 'row')} of {split}" for split, rows in splits.items()) or "no rows"
     lost = [
-        f"{count:,} {outcome} ({', '.join(f'{reason} {of_it:,}' for reason, of_it in records[outcome].items())})"
+        f"{sum(reasons.values()):,} {outcome} ({most_of(reasons, len(reasons))})"
         for outcome in ("dropped", "rejected")
-        if (count := sum(records[outcome].values()))
+        if (reasons := records[outcome])
     ]
     shape = f"packed ({dataset.layout.packing})" if dataset.layout.packed else "not packed"
     longest = dataset.layout.max_length
@@ -118,70 +119,64 @@ def _search(dataset: Dataset, decoder: TokenDecoder, split: str, text: str, limi
         raise UserError("--search: the rows have no input_ids, so there is no text to search.")
     found, rows = 0, dataset.row_count(split)
     for _, first, batch in dataset.rows(split, columns):
-        for row in _rows_with(text, decoder, batch, dataset.layout):
+        # Through Python numbers it would take a second for each row group.
+        lists = [
+            {name: np.from_dlpack(batch.column(name)[row].values) for name in columns} for row in range(len(batch))
+        ]
+        examples = [examples_of(values, dataset.layout) for values in lists]
+        ids = [of_example.tolist() for row in examples for of_example in np.split(row.ids, row.offsets[1:-1])]
+        texts = iter(decoder.texts(ids))
+        for number, row in enumerate(examples, first):
+            of_row = [*islice(texts, len(row.offsets) - 1)]
+            if not any(text in each for each in of_row):
+                continue
             if found == limit:
-                yield f"{counted(limit, 'row')} shown, of the first {first + row:,} of {rows:,}; --limit shows more."
+                yield f"{counted(limit, 'row')} shown, of the first {number:,} of {rows:,}; --limit shows more."
                 return
             found += 1
-            yield read_row(dataset, first + row, split)
+            yield read_row(dataset, number, split)
     yield f"{found:,} of {rows:,} rows of {split} have it."
-
-
-def _rows_with(text: str, decoder: TokenDecoder, batch: pa.RecordBatch, layout: RowLayout) -> Iterator[int]:
-    """The numbers of the rows of a batch with an example that has a text."""
-    # Through Python numbers it would take a second for each row group.
-    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    rows = [
-        examples_of({name: np.from_dlpack(column[row].values) for name, column in columns.items()}, layout)
-        for row in range(len(batch))
-    ]
-    ids = [of_example.tolist() for row in rows for of_example in np.split(row.ids, row.offsets[1:-1])]
-    found = np.array([text in decoded for decoded in decoder.texts(ids)])
-    yield from np.unique(np.repeat(np.arange(len(rows)), [len(row.offsets) - 1 for row in rows])[found]).tolist()
 
 
 def _reject(dataset: Dataset | FailedBuild, number: int) -> Iterator[Found]:
     """Yield a reject. number: among all of them, from 0."""
     count = 0
-    for found in _rejects(dataset, lambda batch: np.ones(len(batch), bool)):
-        if found.number == number:
-            yield found
+    for line in read_lines(dataset, _is_reject):
+        if line["number"] == number:
+            yield line
             return
         count += 1
     raise UserError(f"--reject {number}: the dataset has {count:,} rejects, numbered from 0.")
 
 
+def _is_reject(line: Line) -> bool:
+    return bool(line["outcome"] == "rejected")
+
+
 def _with_reason(dataset: Dataset | FailedBuild, reason: str, limit: int) -> Iterator[Found]:
-    """Yield the first records that were rejected or dropped for a reason, or `truncated`, and how many there are."""
+    """Yield the first records that were rejected or dropped for a reason, or `truncated`, and how many there are.
 
-    def has_it(batch: pa.RecordBatch) -> np.ndarray:
-        return _equals(batch.column("reason"), reason)
-
-    kept = 0
+    Of records that were kept although they share a text with evaluation sets, it is `contaminated`.
+    """
     if isinstance(dataset, FailedBuild):
-        reasons = (batch.column("reason").to_pylist() for batch in dataset.rejects())
-        rejected: Mapping[str, int] = Counter(chain.from_iterable(reasons))
-        counts = dict(rejected)
+        counts: dict[str, int] = Counter(line["reason"] for line in read_lines(dataset, _is_reject))
     else:
-        records = dataset.manifest["records"]
-        rejected = records["rejected"]
-        counts = {**rejected, **records["dropped"]} | ({"truncated": n} if (n := records["truncated"]) else {})
-        if kept := dataset.manifest["notes"].get("contaminated", 0):
-            counts["contaminated"] = kept
+        records, notes = dataset.manifest["records"], dataset.manifest["notes"]
+        others = {"truncated": records["truncated"], "contaminated": notes.get("contaminated", 0)}
+        counts = {**records["rejected"], **records["dropped"]} | {name: n for name, n in others.items() if n}
     if reason not in counts:
         known = ", ".join(f"{name} ({count:,})" for name, count in counts.items()) or "none"
         hint = did_you_mean(reason, list(counts))
         raise UserError(f"--reason {reason}: no record has it.{hint} The reasons are: {known}.")
-    if isinstance(dataset, FailedBuild) or reason in rejected:
-        items: Iterator[Found] = _rejects(dataset, has_it)
-    elif reason == "truncated":
-        items = _lines(dataset, lambda batch: _equals(batch.column("outcome"), reason) & _is_first(batch))
-    elif kept and reason == "contaminated":
-        # What was found says more than the row.
-        items = _lines(dataset, lambda batch: np.array(batch.column("detail").is_valid()) & _is_first(batch), False)
-    else:
-        items = _lines(dataset, has_it)
-    yield from islice(items, limit)
+
+    def has_it(line: Line) -> bool:
+        if line["reason"] is not None:
+            return bool(line["reason"] == reason)
+        is_it = line["outcome"] == reason or (reason == "contaminated" and line["detail"] is not None)
+        return is_it and line["tokens_lost"] is not None  # the first line of the record
+
+    # Of a contaminated record, what was found says more than the row.
+    yield from islice(_records(dataset, has_it, with_rows=reason != "contaminated"), limit)
     if counts[reason] > limit:
         yield f"{limit:,} of {counts[reason]:,} records are shown; --limit shows more."
 
@@ -191,25 +186,29 @@ def _from_record(dataset: Dataset, split: str, source: str, position: int, limit
 
     Rows are of the split, if their own columns are searched and not the exceptions.
     """
-
-    def is_it(batch: pa.RecordBatch) -> np.ndarray:
-        files, positions = (batch.column(name) for name in PROVENANCE_COLUMNS)
-        return _is_record(files, positions, source, position)
-
     has_provenance = set(PROVENANCE_COLUMNS) <= set(dataset.layout.columns)
-    items = chain(
-        _rejects(dataset, is_it),
-        _rows_from_record(dataset, split, source, position) if has_provenance else (),
-        # Rejects were shown with their records, and rows with provenance as well.
-        _lines(
-            dataset,
-            lambda batch: (
-                is_it(batch)
-                & ~_equals(batch.column("outcome"), "rejected")
-                & (np.array(batch.column("row").is_null()) | (not has_provenance))
-            ),
-        ),
-    )
+
+    def is_source(url: str) -> bool:
+        return url == source or url.endswith(f"/{source}")
+
+    def is_it(line: Line) -> bool:
+        is_shown = line["row"] is None or not has_provenance  # otherwise it is in the rows
+        return is_shown and line["origin_position"] == position and is_source(line["origin_file"])
+
+    def rows() -> Iterator[Row]:
+        for _, first, batch in dataset.rows(split, PROVENANCE_COLUMNS):
+            files, positions = (batch.column(name) for name in PROVENANCE_COLUMNS)
+            numbers = np.arange(first, first + len(batch))
+            if dataset.layout.packed:
+                numbers = numbers[pc.list_parent_indices(files)]
+                files, positions = files.flatten(), positions.flatten()
+            at = np.flatnonzero(pc.equal(positions, position))
+            yield from (
+                read_row(dataset, number, split)
+                for number in dict.fromkeys(int(numbers[one]) for one in at if is_source(files[int(one)].as_py()))
+            )
+
+    items = chain(_records(dataset, is_it), rows() if has_provenance else ())
     found = list(islice(items, limit + 1))
     yield from found[:limit]
     if len(found) > limit:
@@ -224,63 +223,30 @@ def _from_record(dataset: Dataset, split: str, source: str, position: int, limit
         raise UserError(f"--source {source}:{position}: nothing{where} comes from that record. {advice}")
 
 
-def _is_record(files: pa.Array, positions: pa.Array, source: str, position: int) -> np.ndarray:
-    at = _equals(positions, position)
-    for row in np.flatnonzero(at).tolist():
-        url = files[row].as_py()
-        at[row] = url == source or url.endswith(f"/{source}")
-    return at
-
-
-def _rows_from_record(dataset: Dataset, split: str, source: str, position: int) -> Iterator[Row]:
-    for _, first, batch in dataset.rows(split, PROVENANCE_COLUMNS):
-        columns: list[Any] = [batch.column(name) for name in PROVENANCE_COLUMNS]
-        rows = np.arange(len(batch))
-        if dataset.layout.packed:
-            rows = np.repeat(rows, np.diff(columns[0].offsets))
-            columns = [column.flatten() for column in columns]
-        for row in dict.fromkeys(rows[_is_record(columns[0], columns[1], source, position)].tolist()):
-            yield read_row(dataset, first + row, split)
-
-
-def _lines(dataset: Dataset, wanted: Callable[[pa.RecordBatch], np.ndarray], with_rows: bool = True) -> Iterator[Found]:
+def _records(
+    dataset: Dataset | FailedBuild, is_wanted: Callable[[Line], bool], with_rows: bool = True
+) -> Iterator[Found]:
     """The examples of the wanted lines of exceptions; the line itself if it has no row, or rows are not wanted."""
-    for file in dataset.manifest["exceptions"]:
-        for batch in dataset.read_exceptions(file):
-            for line in batch.filter(pa.array(wanted(batch))).to_pylist():
-                if line["row"] is None or not with_rows:
-                    columns = {"columns": json.loads(line["columns"])} if line["columns"] else {}
-                    yield {name: value for name, value in line.items() if value is not None} | columns
-                else:
-                    row = read_row_of_shard(dataset, find_shard(dataset, file, line), line["row"])
-                    yield replace(row, examples=row.examples[line["segment"] :][:1])
+    for line in read_lines(dataset, is_wanted):
+        if line["row"] is None or not with_rows:
+            yield line
+        else:
+            assert isinstance(dataset, Dataset)
+            yield read_example(dataset, line)
 
 
-def _is_first(batch: pa.RecordBatch) -> np.ndarray:
-    """Whether each line is the first of its record, of which tokens were counted."""
-    return np.array(batch.column("tokens_lost").is_valid())
+def _kept(line: Line) -> dict[str, Any]:
+    """The columns of its record that were kept."""
+    return json.loads(line["columns"]) if line["columns"] else {}
 
 
-def _rejects(dataset: Dataset | FailedBuild, wanted: Callable[[pa.RecordBatch], np.ndarray]) -> Iterator[Rejected]:
-    """The rejects that are wanted of each batch."""
-    first = 0
-    for batch in dataset.rejects():
-        for row in np.flatnonzero(wanted(batch)).tolist():
-            yield Rejected(number=first + row, **batch.slice(row, 1).to_pylist()[0])
-        first += len(batch)
-
-
-def _equals(column: pa.Array, value: Any) -> np.ndarray:
-    return np.array(pc.fill_null(pc.equal(column, value), False))
-
-
-def _line_title(line: dict[str, Any]) -> str:
+def _title(line: Line) -> str:
     """A line of the exceptions about a record that has no row, or of which something was found."""
-    reason = f" ({line['reason']})" if "reason" in line else ""
+    reason = f" ({line['reason']})" if line["reason"] else ""
     known = [f"{line['outcome']}{reason}: {line['origin_file']}:{line['origin_position']}"]
-    if "detail" in line:
+    if line["detail"]:
         known.append(line["detail"])
-    if lost := line.get("tokens_lost"):
+    if lost := line["tokens_lost"]:
         known.append(f"{counted(lost, 'token')}, {line['trained_tokens_lost']:,} of them to train on")
-    known += [f"{name}: {value}" for name, value in line.get("columns", {}).items()]
+    known += [f"{name}: {value}" for name, value in _kept(line).items()]
     return "; ".join(known)

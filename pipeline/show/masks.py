@@ -11,7 +11,7 @@ from rich.text import Text
 
 from pipeline.first_records import render
 from pipeline.show.printing import new_console
-from pipeline.show.text import as_text, legend, marked_spans, visible
+from pipeline.show.text import Mark, as_text, legend, mark, visible
 from transforms.model.examples import Conversation, Example
 from transforms.model.outcomes import Reject
 from transforms.rows.parts import KINDS, kinds_of
@@ -93,14 +93,16 @@ def print_conversations(
         if isinstance(text, Reject):
             continue
         kinds = kinds_of(np.array(text.parts or [0] * len(text.spans), np.int32)).tolist()
-        trained_on = [
-            span for span, kind in zip(text.spans, kinds, strict=True) if KINDS[kind] in (train_parts or KINDS)
+        spans = [
+            (start, stop, Mark(True, kind=kind))
+            for (start, stop), kind in zip(text.spans, kinds, strict=True)
+            if start < stop and KINDS[kind] in (train_parts or KINDS)
         ]
-        if not any(start < stop for start, stop in trained_on):
+        if not spans:
             untrained += 1
             console.print("nothing in this conversation is trained on:", style="yellow")
-        special = [match.span() for match in special_tokens.finditer(text.text)]
-        console.print(as_text(marked_spans(text.text, trained_on, special, zip(text.spans, kinds, strict=True))))
+        spans += [(*match.span(), Mark(False, special=True)) for match in special_tokens.finditer(text.text)]
+        console.print(as_text(mark(text.text, spans)))
     trained = len(found) - rejected - untrained
     console.print(
         f"\n{trained} of {len(found)} conversations have trained parts (between ⟦ and ⟧); {untrained} have none and "

@@ -5,14 +5,15 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import compress, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from pipeline.show.text import Marked, as_text, legend, marked_spans, runs, shown_tokens, visible
+from pipeline.show.exceptions import Line, read_lines
+from pipeline.show.text import Mark, Marked, as_text, legend, mark, shown_tokens, visible
 from transforms.base.phrases import counted
 from transforms.dataset.reader import READ_FORMAT, Dataset
 from transforms.dataset.row_examples import examples_of
@@ -24,8 +25,7 @@ from transforms.tokens.decoding import Decoded, TokenDecoder
 
 # Tokens of an example that are shown unless all of them are asked for: of a row, around a text that was searched, and
 # at the end of a build.
-_TOKENS_SHOWN, _TOKENS_FOUND, _TOKENS_OF_PREVIEW = 400, 120, 160
-_LINES_OF_PREVIEW = 5
+_TOKENS_SHOWN, _TOKENS_FOUND, _TOKENS_OF_PREVIEW = 400, 120, 80
 
 
 @dataclass(frozen=True)
@@ -34,19 +34,19 @@ class Example:
 
     Attributes:
         ids, labels: int32, shape (tokens,).
+        kinds: int8, shape (tokens,): the part of a turn that each token is, as a number of KINDS; 0 if the rows do not
+            say it.
         origin: the source and the position of its record, if the dataset has them.
         kept: the columns of its record that were kept.
         lost: how many tokens of its record are in no row, and how many of them would have been trained on.
-        kinds: int8, shape (tokens,): the part of a turn that each token is, as a number of KINDS; None if the rows do
-            not say it.
     """
 
     ids: np.ndarray
     labels: np.ndarray
+    kinds: np.ndarray
     origin: tuple[str, int] | None
     kept: Mapping[str, Any]
     lost: tuple[int, int]
-    kinds: np.ndarray | None
 
     @property
     def trained(self) -> np.ndarray:
@@ -92,14 +92,20 @@ class Row:
 
 def read_row(dataset: Dataset, number: int, split: str) -> Row:
     """Read a row. number: in the split, from 0. Raises UserError if there is no such row."""
-    return read_row_of_shard(dataset, *dataset.locate(number, split))
+    return _read_row_of_shard(dataset, *dataset.locate(number, split))
 
 
-def read_row_of_shard(dataset: Dataset, shard: ShardEntry, in_shard: int) -> Row:
-    """Read a row of a shard. in_shard: its number there, from 0."""
+def read_example(dataset: Dataset, line: Line) -> Row:
+    """Read the row that a line of exceptions is about, with the one example that it is about."""
+    [shard] = (each for each in dataset.readable(line["split"]) if stem_of(each["path"]) == line["shard"])
+    row = _read_row_of_shard(dataset, shard, line["row"])
+    return replace(row, examples=row.examples[line["segment"] :][:1])
+
+
+def _read_row_of_shard(dataset: Dataset, shard: ShardEntry, in_shard: int) -> Row:
     values = dataset.read_row(shard, in_shard)
-    split = dataset.shards(shard["split"], shard["format"])
-    number = sum(other["rows"] for other in split[: split.index(shard)]) + in_shard
+    shards = dataset.readable(shard["split"])
+    number = sum(other["rows"] for other in shards[: shards.index(shard)]) + in_shard
     place = shard["split"], number, shard["path"], in_shard
     if not dataset.layout.has_ids:
         return Row(*place, [], "The rows have no input_ids, so there is no text to show.")
@@ -110,8 +116,13 @@ def read_row_of_shard(dataset: Dataset, shard: ShardEntry, in_shard: int) -> Row
     elif "labels" not in values and ("loss_mask" not in values or dataset.layout.shift_labels):
         note = "The rows have no labels, so what is trained on is not shown."
     others = {name: value for name, value in values.items() if name not in OUTPUT_COLUMNS}
-    lines = _lines_of_row(dataset, shard, in_shard) if dataset.layout.has_segments else {}
+    lines: Mapping[int, Line] = {}
+    if dataset.layout.has_segments:
+        at = shard["split"], in_shard
+        about = read_lines(dataset, lambda line: (line["split"], line["row"]) == at, shard["path"])
+        lines = {line["segment"]: line for line in about}
     examples, count = [], len(found.offsets) - 1
+    kinds = np.zeros(len(found.ids), np.int8) if found.kinds is None else found.kinds
     for segment, (start, stop) in enumerate(pairwise(found.offsets.tolist())):
         own = {
             name: value[segment] if isinstance(value, list) and len(value) == count else value
@@ -122,30 +133,9 @@ def read_row_of_shard(dataset: Dataset, shard: ShardEntry, in_shard: int) -> Row
         if line := lines.get(segment):
             origin = line["origin_file"], line["origin_position"]
             lost = line["tokens_lost"] or 0, line["trained_tokens_lost"] or 0
-        kinds = None if found.kinds is None else found.kinds[start:stop]
-        examples.append(Example(found.ids[start:stop], found.labels[start:stop], origin, own, lost, kinds))
+        ids, labels = found.ids[start:stop], found.labels[start:stop]
+        examples.append(Example(ids, labels, kinds[start:stop], origin, own, lost))
     return Row(*place, examples, note)
-
-
-def _lines_of_row(dataset: Dataset, shard: ShardEntry, in_shard: int) -> dict[int, dict[str, Any]]:
-    """The lines of exceptions about a row, by segment."""
-    name = stem_of(shard["path"])
-    lines: dict[int, dict[str, Any]] = {}
-    for file in dataset.manifest["exceptions"]:
-        if stem_of(file["shards"].get(shard["split"], "")) == name:
-            for batch in dataset.read_exceptions(file):
-                # Compared in Python: a comparison of pyarrow, too, would import pandas first.
-                places = zip(batch.column("split").to_pylist(), batch.column("row").to_pylist(), strict=True)
-                at = [number for number, place in enumerate(places) if place == (shard["split"], in_shard)]
-                found = [line for number in at for line in batch.slice(number, 1).to_pylist()]
-                lines |= {line["segment"]: line for line in found}
-    return lines
-
-
-def find_shard(dataset: Dataset, file: Mapping[str, Any], line: Mapping[str, Any]) -> ShardEntry:
-    """Return the shard that a line of exceptions is about. file: the manifest's entry of the file it is in."""
-    name = stem_of(file["shards"][line["split"]])
-    return next(shard for shard in dataset.shards(line["split"]) if stem_of(shard["path"]) == name)
 
 
 def print_row(console: Console, row: Row, decoder: TokenDecoder, options: Namespace) -> None:
@@ -158,7 +148,7 @@ def print_row(console: Console, row: Row, decoder: TokenDecoder, options: Namesp
     console.print(Text(row.title, "bold"))
     if row.note:
         console.print(Text(row.note, "yellow"))
-    if any(example.kinds is not None for example in row.examples):
+    if any(example.kinds.any() for example in row.examples):
         console.print(legend())
     for number, example in enumerate(row.examples):
         decoded = decoder.decode(example.ids)
@@ -177,7 +167,7 @@ def print_row(console: Console, row: Row, decoder: TokenDecoder, options: Namesp
         else:
             start = int(decoded.starts[shown.start]) if shown.start else 0
             stop = int(decoded.stops[shown.stop - 1]) if shown.stop else 0
-            text = as_text(_mark(example, decoded, decoder)[start:stop])
+            text = as_text(_mark(example, decoded, decoder.is_added(example.ids))[start:stop])
             if search:
                 text.highlight_words([visible(search)], "reverse")
             console.print(text)
@@ -186,12 +176,10 @@ def print_row(console: Console, row: Row, decoder: TokenDecoder, options: Namesp
     console.print()
 
 
-def _mark(example: Example, decoded: Decoded, decoder: TokenDecoder) -> Marked:
+def _mark(example: Example, decoded: Decoded, special: np.ndarray) -> Marked:
     """Mark the text of an example. A character of several tokens is trained on if one of them is."""
-    spans = list(zip(decoded.starts.tolist(), decoded.stops.tolist(), strict=True))
-    kinds = () if example.kinds is None else zip(spans, example.kinds.tolist(), strict=True)
-    trained, special = (compress(spans, of.tolist()) for of in (example.trained, decoder.is_added(example.ids)))
-    return marked_spans(decoded.text, trained, special, kinds)
+    marks = map(Mark, example.trained.tolist(), special.tolist(), example.kinds.tolist())
+    return mark(decoded.text, zip(decoded.starts.tolist(), decoded.stops.tolist(), marks, strict=True))
 
 
 def print_preview(console: Console, dataset: Dataset) -> None:
@@ -203,15 +191,12 @@ def print_preview(console: Console, dataset: Dataset) -> None:
     if example is None or not example.trained.any():
         return
     shown = shown_tokens(example.trained, _TOKENS_OF_PREVIEW)
-    example = replace(example, ids=example.ids[shown], labels=example.labels[shown], kinds=None)
+    example = replace(example, **{name: getattr(example, name)[shown] for name in ("ids", "labels", "kinds")})
     decoder = TokenDecoder.load(dataset.tokenizer_folder)
-    marked = _mark(example, decoder.decode(example.ids), decoder)
-    # Line breaks would take most of the lines: a template prints several for each turn.
-    text = as_text(replace(marked, text=marked.text.replace("\n", "↵")))
-    lines = text.wrap(console, console.width)
+    marked = _mark(example, decoder.decode(example.ids), decoder.is_added(example.ids))
     console.print("\nThe first example, near its first trained token (⟦ ⟧; chatmill inspect has more):")
-    for line in lines[:_LINES_OF_PREVIEW]:
-        console.print(line)
+    # Line breaks would take most of the screen: a template prints several for each turn.
+    console.print(as_text(replace(marked, text=marked.text.replace("\n", "↵"))))
     console.print()
 
 
@@ -246,22 +231,13 @@ def row_as_json(row: Row, decoder: TokenDecoder, tokens: bool = False) -> dict[s
             described |= zip(("tokens_lost", "trained_tokens_lost"), example.lost, strict=True)
         described |= {"tokens": len(example.ids), "trained_tokens": int(example.trained.sum())}
         decoded = decoder.decode(example.ids)
-        described["text"] = _pieces(_mark(example, decoded, decoder))
+        described["text"] = [
+            {"text": text, "trained": found.trained} | ({"part": KINDS[found.kind]} if example.kinds.any() else {})
+            for text, found in _mark(example, decoded, np.zeros(len(example.ids), bool)).pieces()
+        ]
         if tokens:
             described |= {"input_ids": example.ids.tolist(), "labels": example.labels.tolist()}
             described["token_texts"] = _texts(decoded)
         examples.append(described)
     place = {"split": row.split, "row": row.number, "shard": row.shard, "row_in_shard": row.in_shard}
     return {**place, "examples": examples, **({"note": row.note} if row.note else {})}
-
-
-def _pieces(marked: Marked) -> list[dict[str, Any]]:
-    """The pieces of a text, each with whether it is trained on."""
-    return [
-        {
-            "text": marked.text[start:stop].encode("utf-8", "surrogateescape").decode(errors="replace"),
-            "trained": bool(marked.trained[start]),
-            **({"part": KINDS[marked.kinds[start]]} if marked.kinds.any() else {}),
-        }
-        for start, stop in runs(2 * marked.kinds + marked.trained)
-    ]

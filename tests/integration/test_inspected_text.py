@@ -69,19 +69,23 @@ def test_character_of_several_tokens_is_marked_if_one_of_them_is_trained_on(tmp_
 
 SEVENTY = [{"role": "user", "content": "\x1b[31m"}] * 70
 LONG = {"text": ["a" * 10_000], "messages": [*SEVENTY, {"role": "\x1b[31m"}, *SEVENTY]}
-# A line, the places in it that were wrong, and the lines that are marked in what is printed.
+# A line, the places in it that were wrong, and what is marked in what is printed.
 REJECTED = [
-    (b'{"messages": [{"role": "user", "content": "a"}, {"role": "user"}]}', ["messages[1]"], '{|"role": "user"|}'),
+    (
+        b'{"messages": [{"role": "user", "content": "a"}, {"role": "user"}]}',
+        ["messages[1]"],
+        'messages[1]: {"role": "user"}',
+    ),
     (
         b'{"id": 1, "conversations": [{"from": "gpt", "value": "a"}, {"from": "x", "value": "b"}]}',
         ["conversations[1]"],
-        '{|"from": "x",|"value": "b"|}',
+        'conversations[1]: {"from": "x", "value": "b"}',
     ),
-    (b'{"text": [1, 2]}', ["text"], '"text": ['),
-    (b'{"a": 1, "b": }', [], "}"),
-    (b'{"a": 1', [], "(the record ends here)"),
-    (b'{"a": "\xff\xfe"}', [], '\\xff\\xfe"}'),
-    (json.dumps(LONG).encode(), ["messages[70]"], '{|"role": "\\u001b[31m"|},'),
+    (b'{"text": [1, 2]}', ["text"], "text: [1, 2]"),
+    (b'{"a": 1, "b": }', [], "character 14: }"),
+    (b'{"a": 1', [], "character 7: (the record ends here)"),
+    (b'{"a": "\xff\xfe"}', [], 'character 7: \\xff\\xfe"}'),
+    (json.dumps(LONG).encode(), ["messages[70]"], 'messages[70]: {"role": "\\u001b[31m"}'),
 ]
 
 
@@ -97,5 +101,5 @@ def test_place_that_was_wrong_is_marked_in_a_rejected_record(tmp_path, capfd):
         out = capfd.readouterr().out
         marked = [line.removeprefix("▶").strip() for line in out.splitlines() if line.startswith("▶")]
         assert (reject["marked"], "|".join(marked)) == (places, shown)
-    assert "lines before this; inspect --full shows all" in out and "lines after this" in out
+    assert "… 9,406 characters\n" in out and "lines after this; inspect --full shows all" in out
     assert len(out.splitlines()) < 80 and max(map(len, out.splitlines())) < 1000

@@ -222,7 +222,10 @@ class Dataset:
     def rejects(self) -> Iterator[pa.RecordBatch]:
         """Read the rejected records: origin_file, origin_position, reason, detail, record. Raises as `rows` does."""
         for file in self.manifest["exceptions"]:
-            yield from _rejects(self.read_exceptions(file))
+            for batch in self.read_exceptions(file):
+                found = batch.filter(pc.equal(batch.column("outcome"), "rejected"))
+                if len(found):
+                    yield found.select([*PROVENANCE_COLUMNS, "reason", "detail", "record"])
 
     def readable(self, split: str | None = None) -> list[ShardEntry]:
         """Return the shards that are read, so that each row is there once: those in Parquet.
@@ -297,8 +300,8 @@ class FailedBuild:
         url: of its folder; of an append that failed, OUT/records/records-INCREMENT, which its error names.
 
     Attributes:
-        url: the same.
         folder: the urls of its parts.
+        manifest: what it has of one: the paths of its files of exceptions.
 
     Raises:
         UserError: if there are no rejects.
@@ -306,14 +309,13 @@ class FailedBuild:
     """
 
     def __init__(self, url: str):
-        self.url = url
         self.folder = Folder(url)
         if named := _OF_REJECTS.fullmatch(url):
             self.folder = Folder(named[1], named[2])
         elif len(begun := self.folder.begun()) == 1:
             self.folder = Folder(url, begun[0])
-        self._paths = self.folder.files("records")
-        if not self._paths:
+        self.manifest: dict[str, Any] = {"exceptions": [{"path": path} for path in self.folder.files("records")]}
+        if not self.manifest["exceptions"]:
             raise UserError(f"{url}: no finished dataset and no rejects are here.")
 
     @property
@@ -322,10 +324,9 @@ class FailedBuild:
         with reading(self.folder.job):
             return self.folder.tokenizer(read_job(self.folder.job)["tokenizer"])
 
-    def rejects(self) -> Iterator[pa.RecordBatch]:
-        """Read the rejected records, as Dataset.rejects does."""
-        for path in self._paths:
-            yield from _rejects(_exceptions_in(join(self.folder.output, path)))
+    def read_exceptions(self, file: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+        """Read a file of exceptions, as Dataset.read_exceptions does."""
+        return _exceptions_in(join(self.folder.output, file["path"]))
 
 
 def open_rejects(url: str) -> Dataset | FailedBuild:
@@ -394,14 +395,6 @@ def _exceptions_in(url: str, sha256: str | None = None) -> Iterator[pa.RecordBat
         if sha256 not in (None, hashlib.sha256(content).hexdigest()):
             raise ValueError("its sha256 is not that of the manifest")
         yield from ParquetReader(pa.BufferReader(pa.py_buffer(content))).batches()
-
-
-def _rejects(exceptions: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The records that were rejected, of batches of exceptions."""
-    for batch in exceptions:
-        found = batch.filter(pc.equal(batch.column("outcome"), "rejected"))
-        if len(found):
-            yield found.select([*PROVENANCE_COLUMNS, "reason", "detail", "record"])
 
 
 class _Manifest(Totals, frozen=True, kw_only=True):
