@@ -20,11 +20,19 @@ _IN_TEXT = re.compile(rf"transforms\.base\.errors\.\w+: (.+?)(?:{re.escape(_STEP
 
 
 @contextmanager
-def noticing_removal(folder: Folder) -> Iterator[None]:
-    """Inside, the error of a run whose folder was removed is that it was; none if another one committed the same."""
+def raising_failures(folder: Folder) -> Iterator[None]:
+    """Inside, an error of a worker that is meant for the user is raised in place of the runner's error.
+
+    On this machine it is what the runner's error was raised for. A runner elsewhere has at most its text: the error is
+    read from its file, and from the text if the store of the output did not take the file. The error of a run whose
+    folder was removed is that it was; there is none if another run committed the same.
+
+    Args:
+        folder: of the increment.
+    """
     try:
         yield
-    except Exception:
+    except Exception as error:
         with suppress(StoreError, InputError):
             if not exists(folder.job):
                 if is_committed(folder):
@@ -32,25 +40,9 @@ def noticing_removal(folder: Folder) -> Iterator[None]:
                 raise UserError(
                     f"{folder.output}: it was removed during the build. Run the same command again."
                 ) from None
-        raise
-
-
-@contextmanager
-def raising_failures(failures: str) -> Iterator[None]:
-    """Inside, an error of a worker that is meant for the user is raised in place of the runner's error.
-
-    On this machine it is what the runner's error was raised for. A runner elsewhere has at most its text: the error is
-    read from its file, and from the text if the store of the output did not take the file.
-
-    Args:
-        failures: the url of the folder of failures of the run.
-    """
-    try:
-        yield
-    except Exception as error:
         if found := _find_error(error):
             raise found from None
-        failure, text = last_failure(failures), str(error)
+        failure, text = last_failure(folder.failures), str(error)
         # A traceback without it: the run failed because of another error, and this one is of an earlier attempt.
         if failure and ("Traceback" not in text or type(failure).__name__ in text):
             raise failure from None

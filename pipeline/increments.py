@@ -18,7 +18,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions
 from pipeline.append import left_out, select_new
 from pipeline.cli.console import show, show_owner
 from pipeline.existing import check_same, discard_unfinished, output_errors, read_base
-from pipeline.failures import noticing_removal, raising_failures
+from pipeline.failures import raising_failures
 from pipeline.graph import build_graph
 from pipeline.inputs import list_files
 from pipeline.job import Outcome, Request, version_job, with_clock
@@ -132,7 +132,7 @@ def _run(request: Request, plan: Plan, version: Version | None) -> str:
     remove(folder.failures)  # of an earlier run
     template = beam_options.view_as(GoogleCloudOptions).template_location
     with (
-        noticing_removal(folder),
+        raising_failures(folder),
         TemporaryDirectory() if runner.has_our_workers else nullcontext() as reports,
         runner.started(request, plan, beam_options, reports) as beam_runner,
         stopping_all_processes() as handle_signals,
@@ -143,18 +143,17 @@ def _run(request: Request, plan: Plan, version: Version | None) -> str:
             build_graph(pipeline, plan, request.options, change)
         _freeze_what_is_loaded()
         gc.enable()
-        with raising_failures(folder.failures):
-            result: Any = pipeline.run()
-            if is_dry_run(beam_options):
-                show("a dry run: the job could be run")
-                return "dry_run"
-            if template:
-                show(f"the job is written to {template}, for others to run")
-                return "submitted"
-            continuing, cancel = runner.continuing(result), functools.partial(runner.cancel, beam_options, result)
-            handle_signals(None if continuing else cancel, continuing and f"{continuing} continues.")
-            logging.getLogger("apache_beam.runners.dataflow").setLevel(logging.INFO)  # the job's id and its progress
-            result.wait_until_finish()
+        result: Any = pipeline.run()
+        if is_dry_run(beam_options):
+            show("a dry run: the job could be run")
+            return "dry_run"
+        if template:
+            show(f"the job is written to {template}, for others to run")
+            return "submitted"
+        continuing, cancel = runner.continuing(result), functools.partial(runner.cancel, beam_options, result)
+        handle_signals(None if continuing else cancel, continuing and f"{continuing} continues.")
+        logging.getLogger("apache_beam.runners.dataflow").setLevel(logging.INFO)  # the job's id and its progress
+        result.wait_until_finish()
     return "done"
 
 

@@ -7,14 +7,11 @@ build. A failed or stopped run can be resumed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, nullcontext
 from typing import Any
 
-import msgspec
-
 from pipeline.append import looks, select_new
-from pipeline.cli.console import error_text, import_beam, show
+from pipeline.cli.console import import_beam, show
 from pipeline.config import Options
 from pipeline.existing import begun_since_commit, finish, is_unclean, output_errors, read_base
 from pipeline.inputs import list_files
@@ -44,36 +41,29 @@ _SUMS = (
 )
 
 
-def run(request: Request) -> None:
-    """Build a dataset, or append to it, unless that is done already. Print the result with --json.
+def run(request: Request) -> dict[str, Any]:
+    """Build a dataset, or append to it, unless that is done already.
+
+    Returns:
+        The outcome, with the sums of the manifest, as --json has it.
 
     Raises:
         UserError: if the options cannot be met; most such errors are found before any worker starts.
         InputError: if an input cannot be read, or too many records are rejected. What was committed before stays.
         Unavailable: if a store or a cluster does not answer.
     """
-    options = request.options
-    with _environment(request):
-        result: dict[str, Any] = {"status": "failed", "output": options.output}
-        try:
-            outcome = _run(request)
-            result["status"] = outcome.status
-            if outcome.version:
-                manifest = outcome.version.manifest()
-                result |= {name: manifest[name] for name in _SUMS} | {"shards": len(manifest["shards"])}
-                if options.append:
-                    result["appended"] = _sums(outcome.added)
-        except BaseException as error:
-            result["error"] = error_text(error)
-            raise
-        finally:
-            if options.json:
-                print_result(result)
-
-
-def print_result(result: dict[str, Any]) -> None:
-    """Print the result of a run as JSON: the last line of standard output, with --json."""
-    print(msgspec.json.encode(result).decode(), flush=True)
+    if not request.has_formatter:  # which may be a model
+        os.environ.setdefault(ONLY_TOKENIZERS, "1")
+    # A cluster may need what is there after this process has ended.
+    with temporary_folder() if request.runner.has_our_workers else nullcontext():
+        outcome = _run(request)
+    result: dict[str, Any] = {"status": outcome.status}
+    if outcome.version:
+        manifest = outcome.version.manifest()
+        result |= {name: manifest[name] for name in _SUMS} | {"shards": len(manifest["shards"])}
+        if request.options.append:
+            result["appended"] = _sums(outcome.added)
+    return result
 
 
 def _sums(increments: tuple[Increment, ...]) -> dict[str, Any]:
@@ -85,16 +75,6 @@ def _sums(increments: tuple[Increment, ...]) -> dict[str, Any]:
         "records": sum(each.records.read for each in counts),
         **{name: sum(getattr(each, name) for each in counts) for name in ("rows", "tokens", "trained_tokens")},
     }
-
-
-@contextmanager
-def _environment(request: Request) -> Iterator[None]:
-    """Inside, temporary files are in a folder of their own, and only what is needed of transformers is imported."""
-    if not request.has_formatter:  # which may be a model
-        os.environ.setdefault(ONLY_TOKENIZERS, "1")
-    # A cluster may need what is there after this process has ended.
-    with temporary_folder() if request.runner.has_our_workers else nullcontext():
-        yield
 
 
 def _run(request: Request) -> Outcome:

@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import msgspec
 
 from pipeline.cli.console import error_text, show_phase
 from pipeline.cli.options import parse_options
-from transforms.base.errors import Unavailable, UserError
 
 SUMMARY = "[RECIPE] OPTIONS", "build a dataset"
 
 
 def run(arguments: Sequence[str]) -> int:
     """Build a dataset."""
+    result: dict[str, Any] = {"status": "failed"}
+    has_json = any(word.partition("=")[0] == "--json" for word in arguments)
     try:
         options, beam_flags = parse_options(arguments)
+        result["output"], has_json = options.output, options.json
         show_phase(f"building {options.output}")
+        from pipeline.job import Request
         from pipeline.recipe import read_sources
+        from pipeline.run import run as run_request
 
-        sources = read_sources(options)
-    except (UserError, Unavailable) as error:
-        if any(word.partition("=")[0] == "--json" for word in arguments):
-            from pipeline.run import print_result
-
-            print_result({"status": "failed", "error": error_text(error)})
+        result |= run_request(Request(options, read_sources(options), beam_flags))
+    except (Exception, KeyboardInterrupt) as error:
+        if has_json:
+            _print(result | {"error": error_text(error)})
         raise
-    from pipeline.job import Request
-    from pipeline.run import run as run_request
-
-    run_request(Request(options, sources, beam_flags))
+    if has_json:
+        _print(result)
     return 0
+
+
+def _print(result: dict[str, Any]) -> None:
+    """Print what became of a build as JSON: the last line of standard output, with --json."""
+    print(msgspec.json.encode(result).decode(), flush=True)
