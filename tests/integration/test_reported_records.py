@@ -169,3 +169,15 @@ def test_parts_never_change_which_messages_of_a_completion_are_trained_on(tmp_pa
     for loss, rejected in (("completion", ["loss_not_applicable"]), ("auto", [])):
         assert chatmill("build", *options, f"--output={tmp_path / loss}", f"--loss_on={loss}", parts) == 0
         assert [reject["reason"] for reject in rejects_of(tmp_path / loss)] == rejected
+
+
+def test_a_flag_that_is_not_known_is_named_with_the_option_that_reads_it(tmp_path, capfd):
+    """verl-project/verl#5316: an answer that is not to be trained on."""
+    answers = [{"role": "assistant", "content": "wrong", "do_train": False}, {"role": "assistant", "content": "right"}]
+    corpus = write_jsonl(tmp_path / "a.jsonl", [{"messages": [USER, answers[0], USER, answers[1]]}])
+    options = ["--input", corpus, "--tokenizer", TOKENIZER, "--unprinted=report", "--direct_num_workers=1"]
+    assert chatmill("build", *options, "--output", tmp_path / "out") == 0
+    warning = "with a key that looks as if it said what is trained on, and is not known: "
+    assert f'{warning}messages[1] has "do_train": false; train_field do_train reads it' in capfd.readouterr().err
+    assert chatmill("build", *options, "--output", tmp_path / "read", "--train_field=do_train") == 0
+    assert "not known" not in capfd.readouterr().err

@@ -17,6 +17,7 @@ _FIELDS_OF_MEDIA = {
 }
 # OpenAI's chat API, and its responses API.
 _TEXT = ("text", "input_text", "output_text")
+_AS_JSON = "Write another value as a string, with json.dumps"
 # Where the text of a part is. LLaMA-Factory: value.
 _PLACES = ("text", "value", "content")
 
@@ -47,13 +48,14 @@ def with_text_parts(message: dict[str, Any], where: str, reading: Reading) -> di
     if isinstance(content, str):
         return message
     if content is None:
+        if message["role"] == "tool" and "content" in message:  # it answered nothing
+            return {**message, "content": ""}
         if message["role"] != "assistant" or not any(message.get(key) for key in ("tool_calls", *REASONING_KEYS)):
             raise RecordError("bad_content", f"{where} has no content")
         return message
     if not isinstance(content, list):
-        raise RecordError(
-            "bad_content", f"the content of {where} is {kind_of(content)}; expected a string or text parts"
-        )
+        found = f"the content of {where} is {kind_of(content)}; expected a string or text parts. {_AS_JSON}"
+        raise RecordError("bad_content", found)
     if are_text_parts(content):
         return message
     parts: list[dict[str, Any]] = []
@@ -95,6 +97,9 @@ def _kind_and_text(part: Any, where: str) -> tuple[str, str]:
     check_no_media_fields(part, where)
     texts = [part[name] for name in _PLACES if part.get(name) is not None]
     text = texts[0] if texts and texts.count(texts[0]) == len(texts) else None
+    if kind in _TEXT and not isinstance(text, str):
+        found = "a text that is not one string" if texts else "no text"
+        raise RecordError("bad_content", f'{where} has {found}; expected {{"type": "text", "text": …}}. {_AS_JSON}')
     if kind not in (*_TEXT, "reasoning", "tool_call") or not isinstance(text, str):
         raise RecordError("bad_content", f'{where} is not {{"type": "text", "text": …}}; its type is {kind!r}')
     return "text" if kind in _TEXT else kind, text

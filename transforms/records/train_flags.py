@@ -11,8 +11,12 @@ from typing import Any
 from transforms.base.errors import RecordError
 from transforms.records.reading import Reading
 
-# Axolotl: train, training. torchtune: masked. Which value of each means that the message is trained on.
-_WHETHER = {"train": True, "training": True, "loss": True, "masked": False}
+# Axolotl: train, training. verl: trainable. slime, verl: loss masks. torchtune: masked. Which value of each means
+# that the message is trained on.
+_WHETHER = {
+    **dict.fromkeys(("train", "training", "trainable", "loss", "loss_mask", "step_loss_mask"), True),
+    "masked": False,
+}
 # OpenAI, Mistral: weight. LLaMA-Factory: loss_weight.
 _HOW_MUCH = ("weight", "loss_weight")
 # Keys that no project reads as a flag, so that the usual messages are not searched.
@@ -54,7 +58,8 @@ def take_weight(
     weight = _agreed(weights, where)
     if not trainable:
         if weights and weight:
-            _note(reading, "train_flags_on_other_roles", where, next(iter(weights)), item)
+            key = next(iter(weights))
+            _note(reading, "train_flags_on_other_roles", where, key, item[key])
         return rest, 1
     if weight not in (0, 1):
         raise RecordError(
@@ -75,7 +80,8 @@ def note_flags(columns: Iterable[tuple[str, Any]], reading: Reading) -> None:
     for name, value in columns:
         first = value[0] if isinstance(value, list) and value else value
         if isinstance(first, (bool, int, float)) and is_like_a_flag(name):
-            _note(reading, "train_flags_not_understood", "the record", name, {name: value})
+            advice = "a formatter can say it in the messages"
+            _note(reading, "train_flags_not_understood", "the record", name, value, advice)
 
 
 _NO_FLAG = object()
@@ -86,7 +92,8 @@ def _found(key: str, value: Any, where: str, reading: Reading) -> Any:
     named = key == reading.options.train_field
     if not (named or key in _WHETHER or key in _HOW_MUCH):
         if value is not None and is_like_a_flag(key):
-            _note(reading, "train_flags_not_understood", where, key, {key: value})
+            advice = f"train_field {key} reads it"
+            _note(reading, "train_flags_not_understood", where, key, value, advice)
         return _NO_FLAG
     if value is None:
         return None
@@ -95,7 +102,7 @@ def _found(key: str, value: Any, where: str, reading: Reading) -> Any:
         if flag is not None:
             return flag == _WHETHER[key]
         if not named:
-            _note(reading, "train_flags_not_understood", where, key, {key: value})
+            _note(reading, "train_flags_not_understood", where, key, value, "expected true or false")
             return _NO_FLAG
     elif flag is not None and not _is_number(value):
         return flag
@@ -135,8 +142,8 @@ def is_like_a_flag(key: str) -> bool:
     return bool(_LIKE_A_FLAG.search(key))
 
 
-def _note(reading: Reading, name: str, where: str, key: str, item: dict[str, Any]) -> None:
-    reading.notes.setdefault(name, f"{where} has {_shown(key, item[key])}")
+def _note(reading: Reading, name: str, where: str, key: str, value: Any, advice: str = "") -> None:
+    reading.notes.setdefault(name, "; ".join(filter(None, (f"{where} has {_shown(key, value)}", advice))))
 
 
 def _shown(key: str, value: Any) -> str:

@@ -168,6 +168,8 @@ def _of_notes(manifest: Mapping[str, Any]) -> Iterator[DatasetWarning]:
         if count := notes.get(name):
             tokens = manifest["special_tokens_in_content"] if name == "records_with_special_tokens_in_content" else {}
             which = most_of(tokens, 1)
+            if name == "train_flags_not_understood":  # which key it is
+                which = manifest.get("first_examples", {}).get(name, {}).get("detail", "")
             found = f"{counted(count, noun)} {found}" + f": {which}" * bool(which)
             yield DatasetWarning("checks", found, hint, not is_grave and count <= _MANY * read, name)
     kinds = {kind: count for kind in KINDS if kind not in OWN_WAY and (count := notes.get(f"parity_turns_{kind}"))}

@@ -1,4 +1,4 @@
-"""OLMo's messages: tools and calls are texts in them, the calls in Python's notation."""
+"""Tools and calls as texts in messages: OLMo's, whose calls are in Python's notation; tools of a system message."""
 
 from __future__ import annotations
 
@@ -13,21 +13,28 @@ from transforms.records.tool_calls import function_call
 from transforms.records.turns import Messages, TurnForm
 
 _KEYS = ("functions", "function_calls")
+_SYSTEM = ("system", "developer")
+
+
+def _keys(turn: dict[str, Any]) -> tuple[str, ...]:
+    return (*_KEYS, "tools") if turn.get("role") in _SYSTEM else _KEYS
 
 
 def _recognizes(turns: list[Any]) -> bool:
     return all(isinstance(turn, dict) and "role" in turn for turn in turns) and any(
-        turn.get(key) for turn in turns for key in _KEYS
+        turn.get(key) for turn in turns for key in _keys(turn)
     )
 
 
 def _messages(turns: list[Any], column: str) -> Messages:
     messages, tools = list[Any](), list[Any]()
     for i, turn in enumerate(turns):
-        message = {key: value for key, value in turn.items() if key not in _KEYS}
-        functions, calls = (turn.get(key) for key in _KEYS)
-        tools += _json_list(functions, f"the functions of {column}[{i}]", "bad_tools")
-        if calls := _calls(calls, f"the function_calls of {column}[{i}]"):
+        message = {key: value for key, value in turn.items() if key not in _keys(turn)}
+        for name in _keys(turn):
+            if name != "function_calls":
+                given = _json_list(turn.get(name), f"the {name} of {column}[{i}]", "bad_tools")
+                tools += [tool for tool in given if tool not in tools]
+        if calls := _calls(turn.get("function_calls"), f"the function_calls of {column}[{i}]"):
             if message.get("tool_calls"):
                 raise RecordError(
                     "bad_tool_calls", f"{column}[{i}] has tool_calls and function_calls; expected one of them"
@@ -95,10 +102,11 @@ class _Constants(ast.NodeTransformer):
 FORMS = (
     TurnForm(
         "olmo",
-        "`role`, `content`, and `functions` (a JSON text) or `function_calls` (calls in Python's notation)",
+        "`role`, `content`, and `functions` (a JSON text) or `function_calls` (calls in Python's notation); or `tools` "
+        "in a system message",
         _recognizes,
         _messages,
-        "`functions` become tools, `function_calls` calls, the role environment is tool",
+        "`functions` and `tools` become tools, `function_calls` calls, the role environment is tool",
         Sample(
             {
                 "messages": [
