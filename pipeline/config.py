@@ -16,7 +16,6 @@ from transforms.base.errors import ParameterError, UserError
 from transforms.base.options import (
     Configuration,
     Flag,
-    Fraction,
     Moment,
     PositiveInt,
     String,
@@ -29,7 +28,7 @@ from transforms.base.options import (
 )
 from transforms.chat.config import Engine, ParityOptions, RenderOptions, TokenizeOptions
 from transforms.contamination.config import ContaminationOptions
-from transforms.dataset import REPORTS
+from transforms.dataset import REPORTS, Budgets
 from transforms.records.input_options import InputOptions, ParseOptions
 from transforms.report.trainers import TRAINERS
 from transforms.rows.columns import check_kept_columns
@@ -100,9 +99,7 @@ STEPS = RowOptions.__bases__
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(RowOptions, _WhichInput):
-    """The options of a build. Each field is the option of its name; its metadata are its place and text in --help."""
-
+class _WhichOutput(Configuration):
     tokenizer: String = option(
         "Tokenizer and template",
         "a name on the Hugging Face hub, a folder or a url; there must be a tokenizer.json",
@@ -162,29 +159,12 @@ class Options(RowOptions, _WhichInput):
         "that records which it still has are there twice",
         "error",
     )
-    max_reject_fraction: Fraction = option(
-        "Output",
-        "the build fails if more than this fraction of the records is rejected",
-        0.01,
-        common=True,
-    )
-    max_lost_fraction: Fraction = option(
-        "Output",
-        "the build fails if more than this fraction of the tokens to train on is in no row because of max_length",
-        1.0,
-    )
-    max_parity_fraction: Fraction = option(
-        "Output",
-        "with --parity report, the build fails if more than this fraction of the trained turns that were compared "
-        "differs from inference",
-        1.0,
-    )
-    max_unprinted_fraction: Fraction = option(
-        "Output",
-        "with --unprinted report, the build fails if more than this fraction of the records has a content, a tool call "
-        "or tools that the chat template does not print",
-        1.0,
-    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Budgets, _WhichOutput, RowOptions, _WhichInput):
+    """The options of a build. Each field is the option of its name; its metadata are its place and text in --help."""
+
     report: Annotated[str, one_of(REPORTS)] = option(
         "Output",
         "the report of the dataset; html: report.html, a page to open in a browser",

@@ -18,7 +18,7 @@ from transforms.corpus.buckets import unshuffled, with_buckets
 from transforms.corpus.index import SendExamples
 from transforms.corpus.receive import ReadBuckets, ShuffleRows
 from transforms.corpus.select import SelectRecords
-from transforms.dataset.budgets import Budgets
+from transforms.dataset import Budgets
 from transforms.dataset.commit import Change, CommitDataset, commit_increment, is_committed
 from transforms.dataset.finished import SkipFinished
 from transforms.dataset.layout import Folder
@@ -56,7 +56,7 @@ def build_graph(pipeline: beam.Pipeline, plan: Plan, options: Options, change: C
     receipts = _build_tasks(pipeline | beam.Impulse() | "plan" >> read, job, folder, options.engine)
     if job.options.is_exchanged:
         receipts |= "exchange" >> _Exchange(job, folder)
-    budgets = Budgets(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Budgets)})
+    budgets = Budgets(**values_of(Budgets, options))
     commit = functools.partial(commit_increment, folder=folder, budgets=budgets, report=options.report, change=change)
     receipts | "commit" >> CommitDataset(folder, commit)
 

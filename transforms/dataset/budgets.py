@@ -4,93 +4,73 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from transforms.base.options import Configuration, Fraction
+from transforms.dataset import Budgets
 from transforms.dataset.layout import Folder
 from transforms.model.counts import Sums
 
 _REASONS_SHOWN = 5
 
 
-@dataclass(frozen=True, kw_only=True)
-class Budgets(Configuration):
-    """The largest fractions that are allowed; 1 allows everything.
+def too_many_rejects(budgets: Budgets, sums: Sums) -> bool:
+    """Whether more of the records were rejected than is allowed."""
+    records = sums.totals().records
+    return sum(records.rejected.values()) > budgets.max_reject_fraction * records.read
+
+
+def exceeded(budgets: Budgets, sums: Sums, options: Mapping[str, Any], folder: Folder) -> Iterator[str]:
+    """Yield a message for each budget that is exceeded: by how much, and of what most of it is.
 
     Args:
-        max_reject_fraction: of the records, those that are rejected.
-        max_lost_fraction: of the tokens to train on, those that are in no row because of max_length.
-        max_parity_fraction: of the trained turns that were compared, those that differ from inference; with parity
-            `report`, since the others expand or reject their records.
-        max_unprinted_fraction: of the records, those with a content, a tool call or tools that the chat template does
-            not print; with unprinted `report`, since `reject` rejects them.
-
-    Raises:
-        ParameterError: if one is not a number from 0 to 1.
+        budgets: of the run.
+        sums: of an increment.
+        options: of its job.
+        folder: where its exceptions are.
     """
+    totals, notes = sums.totals(), sums.notes
+    read, rejected = totals.records.read, sum(totals.records.rejected.values())
+    if too_many_rejects(budgets, sums):
+        yield (
+            f"{rejected:,} of {read:,} records were rejected, more than max_reject_fraction "
+            f"{budgets.max_reject_fraction}. They are in {folder.records}-*. Correct them, or allow a "
+            f"larger fraction, and run again. {first_rejects(sums)}"
+        )
 
-    max_reject_fraction: Fraction = 0.01
-    max_lost_fraction: Fraction = 1.0
-    max_parity_fraction: Fraction = 1.0
-    max_unprinted_fraction: Fraction = 1.0
+    def first(name: str) -> str:
+        found = sums.first_examples.get(name)
+        return f" The first is {found.file}, {found.position}: {found.detail}." if found else ""
 
-    def too_many_rejects(self, sums: Sums) -> bool:
-        """Whether more of the records were rejected than is allowed."""
-        records = sums.totals().records
-        return sum(records.rejected.values()) > self.max_reject_fraction * records.read
-
-    def exceeded(self, sums: Sums, options: Mapping[str, Any], folder: Folder) -> Iterator[str]:
-        """Yield a message for each of them that is exceeded: by how much, and of what most of it is.
-
-        Args:
-            sums: of an increment.
-            options: of its job.
-            folder: where its exceptions are.
-        """
-        totals, notes = sums.totals(), sums.notes
-        read, rejected = totals.records.read, sum(totals.records.rejected.values())
-        if self.too_many_rejects(sums):
-            yield (
-                f"{rejected:,} of {read:,} records were rejected, more than max_reject_fraction "
-                f"{self.max_reject_fraction}. They are in {folder.records}-*. Correct them, or allow a "
-                f"larger fraction, and run again. {first_rejects(sums)}"
-            )
-
-        def first(name: str) -> str:
-            found = sums.first_examples.get(name)
-            return f" The first is {found.file}, {found.position}: {found.detail}." if found else ""
-
-        lost = sums.trained_tokens_lost
-        total = lost + totals.trained_tokens
-        if lost > self.max_lost_fraction * total:
-            yield (
-                f"{lost:,} of {total:,} tokens to train on are in no row because of max_length, more than "
-                f"max_lost_fraction {self.max_lost_fraction}. Build with a larger max_length, or allow a larger "
-                f"fraction and run again.{first('records_that_lost_trained_tokens')} {folder.records}-* "
-                "lists all of them."
-            )
-        differing = notes.get("parity_turns_differing", 0)
-        compared = notes.get("parity_turns_checked", 0)
-        if options.get("parity", "report") == "report" and differing > self.max_parity_fraction * compared:
-            kinds = {name: count for name, count in notes.items() if name.startswith("parity_turns_")}
-            commonest = ", ".join(
-                f"{name.removeprefix('parity_turns_').replace('_', ' ')} {count:,}"
-                for name, count in Counter(kinds).most_common()
-                if name not in ("parity_turns_differing", "parity_turns_checked")
-            )
-            yield (
-                f"{differing:,} of {compared:,} trained turns that were compared differ from inference ({commonest}), "
-                f"more than max_parity_fraction {self.max_parity_fraction}. Build with parity expand or reject, or "
-                f"allow a larger fraction and run again.{first('parity_records_differing')}"
-            )
-        unprinted = notes.get("not_printed", 0)
-        if unprinted > self.max_unprinted_fraction * read:
-            yield (
-                f"{unprinted:,} of {read:,} records have a content, a tool call or tools that the chat template does "
-                f"not print, more than max_unprinted_fraction {self.max_unprinted_fraction}. Build with another "
-                f"template, or allow a larger fraction and run again.{first('not_printed')}"
-            )
+    lost = sums.trained_tokens_lost
+    total = lost + totals.trained_tokens
+    if lost > budgets.max_lost_fraction * total:
+        yield (
+            f"{lost:,} of {total:,} tokens to train on are in no row because of max_length, more than "
+            f"max_lost_fraction {budgets.max_lost_fraction}. Build with a larger max_length, or allow a larger "
+            f"fraction and run again.{first('records_that_lost_trained_tokens')} {folder.records}-* "
+            "lists all of them."
+        )
+    differing = notes.get("parity_turns_differing", 0)
+    compared = notes.get("parity_turns_checked", 0)
+    if options.get("parity", "report") == "report" and differing > budgets.max_parity_fraction * compared:
+        kinds = {name: count for name, count in notes.items() if name.startswith("parity_turns_")}
+        commonest = ", ".join(
+            f"{name.removeprefix('parity_turns_').replace('_', ' ')} {count:,}"
+            for name, count in Counter(kinds).most_common()
+            if name not in ("parity_turns_differing", "parity_turns_checked")
+        )
+        yield (
+            f"{differing:,} of {compared:,} trained turns that were compared differ from inference ({commonest}), "
+            f"more than max_parity_fraction {budgets.max_parity_fraction}. Build with parity expand or reject, or "
+            f"allow a larger fraction and run again.{first('parity_records_differing')}"
+        )
+    unprinted = notes.get("not_printed", 0)
+    if unprinted > budgets.max_unprinted_fraction * read:
+        yield (
+            f"{unprinted:,} of {read:,} records have a content, a tool call or tools that the chat template does "
+            f"not print, more than max_unprinted_fraction {budgets.max_unprinted_fraction}. Build with another "
+            f"template, or allow a larger fraction and run again.{first('not_printed')}"
+        )
 
 
 def first_rejects(sums: Sums) -> str:
@@ -104,7 +84,7 @@ def first_rejects(sums: Sums) -> str:
 
 
 def nothing_left(sums: Sums, folder: Folder) -> str:
-    """Describe that no row is left, and why. Takes what Budgets.exceeded takes."""
+    """Describe that no row is left, and why. Takes what `exceeded` takes."""
     records = sums.totals().records
     if not records.read:
         return "the inputs have no records."

@@ -11,7 +11,8 @@ from itertools import groupby
 import apache_beam as beam
 
 from transforms.base.errors import InputError, RejectsError
-from transforms.dataset.budgets import Budgets, nothing_left
+from transforms.dataset import Budgets
+from transforms.dataset.budgets import exceeded, nothing_left, too_many_rejects
 from transforms.dataset.derived import finish_commit
 from transforms.dataset.description import read_job
 from transforms.dataset.layout import PUBLISHED, Folder
@@ -81,8 +82,8 @@ def commit_increment(
     job = read_job(folder.job)
     _check_complete(job["tasks"], receipts)
     sums = Sums.total(receipt.sums() for receipt in receipts)
-    totals, has_too_many_rejects = sums.totals(), budgets.too_many_rejects(sums)
-    problem = "\n".join(budgets.exceeded(sums, job["options"], folder))
+    totals, has_too_many_rejects = sums.totals(), too_many_rejects(budgets, sums)
+    problem = "\n".join(exceeded(budgets, sums, job["options"], folder))
     if not problem and change.kind == "build" and not totals.rows:
         problem = nothing_left(sums, folder)
         has_too_many_rejects = bool(totals.records.rejected)

@@ -18,9 +18,8 @@ import msgspec
 import numpy as np
 
 from transforms.base.errors import CommittedMeanwhile, ParameterError, UserError
-from transforms.base.options import Names, String, check_choice, checked, values_of
-from transforms.dataset import REPORTS
-from transforms.dataset.budgets import Budgets
+from transforms.base.options import Names, String, check_choice, checked, field_types, values_of
+from transforms.dataset import REPORTS, Budgets
 from transforms.dataset.commit import CommitDataset, commit_increment
 from transforms.dataset.description import library_versions
 from transforms.dataset.layout import Folder
@@ -55,12 +54,9 @@ class WriteDataset(beam.PTransform):
         packing, max_length, shift_labels: as in TruncateOrPack.
         keep_columns: as in ParseConversations.
         sources: the names of the sources, in the order of ReadConversations, if it reads several.
-        max_reject_fraction: the run fails if a larger fraction of the records is rejected.
-        max_lost_fraction: the same for the tokens to train on that are in no row because of max_length.
-        max_parity_fraction: the same for the trained turns that differ from inference, of those that were compared.
-        max_unprinted_fraction: the same for the records of which the chat template does not print something.
         report: `html` for a report.html of the dataset, or `none`.
-        options: those of a build, by name: output_format, write_columns, provenance.
+        options: those of a build, by name: output_format, write_columns, provenance; max_reject_fraction,
+            max_lost_fraction, max_parity_fraction, max_unprinted_fraction, with which the run fails if there is more.
 
     Raises:
         ParameterError: if a value is not one of those; and, when the pipeline is built, if the output is not empty.
@@ -79,10 +75,6 @@ class WriteDataset(beam.PTransform):
         shift_labels: bool = False,
         keep_columns: Sequence[str] = (),
         sources: Sequence[str] = ("input",),
-        max_reject_fraction: float = 0.01,
-        max_lost_fraction: float = 1.0,
-        max_parity_fraction: float = 1.0,
-        max_unprinted_fraction: float = 1.0,
         report: str = "html",
         **options: Any,
     ):
@@ -93,6 +85,8 @@ class WriteDataset(beam.PTransform):
         checked("keep_columns", keep_columns, Names)
         checked("sources", sources, Names)
         check_choice("report", report, REPORTS)
+        own = {name: options.pop(name) for name in field_types(Budgets) if name in options}
+        self._budgets = Budgets(**own)
         self._writing = values_of(WriteOptions, WriteOptions(**options))
         check_kept_columns(keep_columns, self._writing["write_columns"], self._writing["provenance"])
         rows = {name: getattr(pack, name) for name in ("packing", "max_length", "shift_labels")}
@@ -102,12 +96,6 @@ class WriteDataset(beam.PTransform):
             "sources": [{"name": name} for name in sources],
         }
         self._output, self._tokenizer, self._report = output, tokenizer, report
-        self._budgets = Budgets(
-            max_reject_fraction=max_reject_fraction,
-            max_lost_fraction=max_lost_fraction,
-            max_parity_fraction=max_parity_fraction,
-            max_unprinted_fraction=max_unprinted_fraction,
-        )
         self.with_input_types(Chunks[Rows])
 
     def expand(self, rows: beam.PCollection) -> beam.PCollection:

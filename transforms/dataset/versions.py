@@ -19,7 +19,7 @@ from typing import Any, Literal
 import msgspec
 
 from transforms.base.errors import CommittedMeanwhile, InputError, StoreError, UserError
-from transforms.dataset.budgets import Budgets
+from transforms.dataset import Budgets
 from transforms.dataset.description import Description
 from transforms.dataset.layout import FORMAT, SPLITS, Folder, check_format, increment_of, is_increment
 from transforms.files.listing import InputFile
