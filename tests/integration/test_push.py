@@ -27,7 +27,6 @@ from transforms import Dataset
 OPTIONS = [f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--direct_num_workers=1"]
 SEVERAL = ["--split_bytes=2000", "--validation_fraction=0.2"]
 DERIVED = ["README.md", "manifest.json", "report.html"]
-FILES_IN_COMMIT = 256
 
 
 def with_an_append(folder: Path, first: list[Any], more: list[Any], *options: str) -> list[Path]:
@@ -50,11 +49,12 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The same with more files, and more new ones, than a commit has: of each split rows and exceptions."""
-    texts = [[{"text": number % 9 and f"text {number:3} of {name}"} for number in range(120 * 9)] for name in "ab"]
-    splits = ["--split_bytes=270", "--validation_fraction=0.5", "--report=none"]
-    return with_an_append(tmp_path_factory.mktemp("many"), *texts, *splits)
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another dataset."""
+    folder = tmp_path_factory.mktemp("other")
+    corpus = write_jsonl(folder / "c.jsonl", [{"text": "another one"}])
+    assert chatmill("build", *OPTIONS, f"--input={corpus}", f"--output={folder}/out") == 0
+    return folder / "out"
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_pushed_dataset_is_loaded_by_its_name(versions, hub, push, loaded, tmp_p
     code, printed = push(versions[0], "--private")
     shards = shards_in(versions[0])
     assert (code, len(shards) > 2) == (0, True)
-    sent = f"has version 1: {len(shards) + 3} files sent in 1 commit, 0 there already, 0 deleted."
+    sent = f"has version 1: {len(shards) + 3} files sent, 0 there already, 0 deleted."
     assert printed == f"{hub.endpoint}/datasets/me/mine {sent}\n"
     assert_has(hub, versions[0])
     assert hub.repos["me/mine"].is_private
@@ -144,7 +144,7 @@ def test_append_sends_its_own_shards_alone_and_the_earlier_version_has_its_name(
     new = {*shards_in(versions[1])} - {*shards_in(versions[0])}
     assert code == 0
     there = len(shards_in(versions[0]))
-    assert f"{len(new) + 3} files sent in 1 commit, {there} there already, 0 deleted" in printed
+    assert f"{len(new) + 3} files sent, {there} there already, 0 deleted" in printed
     assert hub.upload_bytes == sum((versions[1] / path).stat().st_size for path in new)
     assert_has(hub, versions[1])
     assert loaded()["train"] == rows_of(versions[1])
@@ -158,7 +158,7 @@ def test_only_what_is_not_there_or_is_damaged_is_sent_again_and_files_of_others_
     damaged = (versions[0] / first).read_bytes()[:-9] + bytes(9)
     repo.commit({first: damaged, second: in_git, "LICENSE": b"mine", "eval/a.parquet": b"mine"}, deleted=[third])
     code, printed = push(versions[0])
-    assert (code, "2 files sent in 1 commit" in printed and "0 deleted" in printed) == (0, True)
+    assert (code, "2 files sent" in printed and "0 deleted" in printed) == (0, True)
     files = repo.files()
     assert (files.pop("LICENSE"), files.pop("eval/a.parquet")) == (b"mine", b"mine")
     repo.commit({}, deleted=["LICENSE", "eval/a.parquet"])
@@ -222,26 +222,23 @@ def test_rejects_and_exceptions_are_pushed_only_if_they_are_asked_for(versions, 
     assert_has(hub, versions[0])
 
 
-def test_many_files_are_pushed_in_several_commits_and_readers_see_the_last_alone(many, hub, push):
-    code, printed = push(many[0], "--with_rejects")
-    assert (code, "in 2 commits" in printed, len(data_in(hub)) > FILES_IN_COMMIT) == (0, True, True), printed
+def test_readers_see_the_last_commit_alone(versions, hub, push):
+    assert push(versions[0], "--with_rejects")[0] == 0
     repo = hub.repos["me/mine"]
-    _, earlier, *_ = repo.history()
-    assert b"chatmill-push-is-not-finished/*" in earlier.files["README.md"].content
-    assert "manifest.json" not in earlier.files
+    _, files, hidden, _ = repo.history()
+    assert (hidden.changed, files.changed) == ({"README.md"}, {*data_in(hub)})
+    assert b"chatmill-push-is-not-finished/*" in files.files["README.md"].content
     # Readers of the first version keep it until the last commit of the next one.
     before = repo.files()
-    code, printed = push(many[1], "--with_rejects")
-    assert (code, "in 2 commits" in printed) == (0, True), printed
-    _, earlier, *_ = repo.history()
+    assert push(versions[1], "--with_rejects")[0] == 0
+    _, earlier, first, *_ = repo.history()
     assert {path: earlier.files[path].content for path in before} == before and len(earlier.files) > len(before)
-    assert push(many[1])[0] == 0
-    assert_has(hub, many[1])
+    assert first.files["manifest.json"].content == before["manifest.json"]
 
 
 @pytest.mark.slow
-def test_killed_push_is_finished_by_the_same_command(many, hub, tmp_path):
-    command = [sys.executable, "-m", "pipeline", "push", str(many[0]), "me/mine", "--with_rejects"]
+def test_killed_push_is_finished_by_the_same_command(versions, hub, tmp_path):
+    command = [sys.executable, "-m", "pipeline", "push", str(versions[0]), "me/mine"]
     environment = os.environ | hub.environment(tmp_path / "home", hub.token_of("me"))
 
     def push_killed_at(part: str, number: int, fault: str | None = None) -> int:
@@ -258,24 +255,40 @@ def test_killed_push_is_finished_by_the_same_command(many, hub, tmp_path):
         assert process.wait() == -signal.SIGKILL
         return hub.upload_bytes
 
-    sent = push_killed_at("/upload/", 9, "reset")  # in the middle of the first files
-    sent += push_killed_at("/commit/", 1, "reset")  # before the first commit
+    sent = push_killed_at("/commit/", 1)  # of the card that hides the files
+    sent += push_killed_at("/upload/", 9, "reset")
+    sent += push_killed_at("/commit/", 1, "reset")  # before the commit of the files
     sent += push_killed_at("/commit/", 1)  # after it, before its answer
     sent += push_killed_at("/commit/", 1, "reset")  # the last one
     hub.reset()
     assert subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode == 0
-    files = hub.repos["me/mine"].files()
-    assert {path: files[path] for path in data_in(hub)} == {
-        path: (many[0] / path).read_bytes() for path in data_in(hub)
-    } and {*shards_in(many[0])} < {*data_in(hub)}
-    # Only what was being sent when the first process was killed is sent twice.
-    sizes = [len(files[path]) for path in data_in(hub)]
-    assert sum(sizes) <= sent + hub.upload_bytes <= sum(sizes) + 5 * max(sizes)
+    assert_has(hub, versions[0])
+    # Only what was being sent when a process was killed is sent twice.
+    sizes = [(versions[0] / path).stat().st_size for path in data_in(hub)]
+    assert hub.upload_bytes == 0
+    assert sum(sizes) <= sent <= sum(sizes) + 5 * max(sizes)
+
+
+@pytest.mark.slow
+def test_one_of_two_pushes_at_once_is_refused(versions, other, hub, tmp_path):
+    environment = os.environ | hub.environment(tmp_path / "home", hub.token_of("me"))
+    processes = {
+        output: subprocess.Popen(
+            [sys.executable, "-m", "pipeline", "push", str(output), "me/mine"], cwd=ROOT, env=environment
+        )
+        for output in (versions[0], other)
+    }
+    codes = {output: process.wait() for output, process in processes.items()}
+    assert sorted(codes.values()) == [0, 2]
+    (pushed,) = (output for output, code in codes.items() if code == 0)
+    repo = hub.repos["me/mine"]
+    assert repo.files()["manifest.json"] == (pushed / "manifest.json").read_bytes()
+    assert all(repo.files()[path] == (pushed / path).read_bytes() for path in shards_in(pushed))
 
 
 def test_rate_limits_and_failures_are_tried_again(versions, hub, push, waits):
     kinds = ("429", "500", "503", "reset", "lost", "truncated", "expired")
-    hub.faults = each(3, *kinds)
+    hub.faults = each(5, *kinds)
     for output in versions:
         code, printed = push(output)
         assert code == 0, printed
@@ -300,17 +313,17 @@ def test_hub_that_does_not_answer_ends_the_push_with_one_line(versions, hub, pus
     )
 
 
+@pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("edited", ["LICENSE", "README.md"])
-def test_commit_of_somebody_else_in_between_is_not_lost(versions, hub, push, edited):
+def test_commit_of_somebody_else_in_between_is_not_lost(versions, hub, push, edited, number):
     push(versions[0])
 
     def edit(_: int, request: str) -> None:
-        if "/commit/main" in request:
-            hub.on_request = None
+        if "/commit/main" in request and hub.count("/commit/main") == number:
             hub.repos["me/mine"].commit({edited: b"mine"})
 
+    hub.reset()
     hub.on_request = edit
-    hub.log.clear()
     code, printed = push(versions[1])
     files = hub.repos["me/mine"].files()
     assert files[edited] == b"mine"
@@ -318,7 +331,35 @@ def test_commit_of_somebody_else_in_between_is_not_lost(versions, hub, push, edi
         assert (code, "was written or edited there" in printed) == (2, True)
     else:
         assert (code, files["manifest.json"]) == (0, (versions[1] / "manifest.json").read_bytes())
-    assert hub.count("/objects/batch") == 1  # shards are read and uploaded once
+    new = {*shards_in(versions[1])} - {*shards_in(versions[0])}
+    assert hub.upload_bytes == sum((versions[1] / path).stat().st_size for path in new)
+
+
+@pytest.mark.parametrize(
+    ("number", "says"), [(2, "it has another dataset"), (3, "it has version 2 of this dataset, which is newer than")]
+)
+def test_push_that_comes_in_between_is_not_undone(versions, other, hub, push, number, says):
+    comes = other if number == 2 else versions[1]
+
+    def push_it(_: int, request: str) -> None:
+        if "/commit/main" in request and hub.count("/commit/main") == number:
+            names = [*DERIVED, *shards_in(comes)]
+            hub.repos["me/mine"].commit({name: (comes / name).read_bytes() for name in names})
+
+    hub.on_request = push_it
+    code, printed = push(f"{versions[1]}@1")
+    assert (code, says in printed, len(printed.splitlines())) == (2, True, 1)
+    assert_has(hub, comes)
+
+
+def test_file_that_somebody_deletes_in_between_is_sent_again(versions, hub, push):
+    def delete(_: int, request: str) -> None:
+        if "/commit/main" in request and hub.count("/commit/main") == 3:
+            hub.repos["me/mine"].commit({}, deleted=shards_in(versions[0])[:1])
+
+    hub.on_request = delete
+    assert push(versions[0])[0] == 0
+    assert_has(hub, versions[0])
 
 
 def header_of(card: bytes) -> dict[str, Any]:
@@ -370,10 +411,7 @@ def test_what_somebody_else_has_put_there_is_not_replaced(versions, hub, push, p
     assert repo.files() == before
 
 
-def test_another_dataset_is_not_replaced(versions, hub, push, tmp_path):
-    other = tmp_path / "other"
-    corpus = write_jsonl(tmp_path / "c.jsonl", [{"text": "another one"}])
-    assert chatmill("build", *OPTIONS, f"--input={corpus}", f"--output={other}") == 0
+def test_another_dataset_is_not_replaced(versions, other, hub, push):
     push(other)
     code, printed = push(versions[0])
     assert (code, "it has another dataset" in printed, len(printed.splitlines())) == (2, True, 1)
@@ -406,21 +444,34 @@ def test_private_dataset_is_not_pushed_to_a_public_repository(versions, hub, pus
     assert data_in(hub) == []
 
 
-def test_what_is_not_a_dataset_and_a_damaged_shard_are_refused_before_anything_is_committed(
+def test_what_is_not_a_dataset_and_a_shard_that_is_missing_or_cut_are_refused_before_anything_is_sent(
     versions, hub, push, tmp_path
 ):
     assert push(tmp_path)[0] == 2
     output = tmp_path / "out"
     shutil.copytree(versions[0], output)
     shard = output / shards_in(output)[-1]
+    shard.write_bytes(shard.read_bytes()[:-9])
+    code, printed = push(output)
+    assert (code, f"{shard}: the file is damaged (it has" in printed, len(printed.splitlines())) == (1, True, 1)
+    shard.unlink()
+    code, printed = push(output)
+    assert (code, f"{shard}: the file is missing" in printed, len(printed.splitlines())) == (1, True, 1)
+    assert data_in(hub) == []
+
+
+def test_damaged_shard_is_found_before_readers_see_it(versions, hub, push, tmp_path):
+    output = tmp_path / "out"
+    shutil.copytree(versions[0], output)
+    shard = output / shards_in(output)[-1]
     content = shard.read_bytes()
     shard.write_bytes(content[:-9] + bytes(9))
     code, printed = push(output)
-    assert (code, f"{shard}: the file is damaged" in printed) == (1, True)
-    shard.unlink()
-    code, printed = push(output)
-    assert (code, f"{shard}: the file is missing" in printed) == (1, True)
-    assert data_in(hub) == []
+    assert (code, f"{shard}: the file is damaged (its sha256" in printed, len(printed.splitlines())) == (1, True, 1)
+    assert b"chatmill-push-is-not-finished/*" in hub.repos["me/mine"].files()["README.md"]
+    shard.write_bytes(content)
+    assert push(output)[0] == 0
+    assert_has(hub, versions[0])
 
 
 def test_dataset_in_a_store_and_a_copy_without_its_log_are_pushed(versions, hub, push, tmp_path):
@@ -430,8 +481,10 @@ def test_dataset_in_a_store_and_a_copy_without_its_log_are_pushed(versions, hub,
     assert_has(hub, versions[0])
     assert not [*tmp_path.glob("**/tmp*")]
     copy = tmp_path / "copy"
-    shutil.copytree(versions[1], copy, ignore=shutil.ignore_patterns("_chatmill"))
-    assert push(copy, "--with_rejects")[0] == 0
+    shutil.copytree(versions[1], copy, ignore=shutil.ignore_patterns("_chatmill", "report.html"))
+    code, printed = push(copy, "--with_rejects")
+    assert (code, "1 deleted" in printed) == (0, True)
     manifest = manifest_of(versions[1])
     exceptions = [file["path"] for file in manifest["exceptions"]]
     assert {*data_in(hub)} == {*shards_in(versions[1]), *exceptions}
+    assert "report.html" not in hub.repos["me/mine"].files()

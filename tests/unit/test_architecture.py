@@ -40,7 +40,7 @@ LAYERS = [
     {"transforms.report"},
     # They write and read what is derived from a version: the card, the report.
     {f"transforms.dataset.{name}" for name in ("derived", "commit", "custom_pipeline", "expiry", "verification")},
-    {"transforms.pushing"},
+    {"transforms.push"},
     {"pipeline.show.hints"},
     {"pipeline.cli.console"},
     {"pipeline.stopping", "pipeline.fork_server"},
