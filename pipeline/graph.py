@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
@@ -52,7 +51,7 @@ def build_graph(pipeline: beam.Pipeline, plan: Plan, options: Options, change: C
     """
     folder, job = plan.folder, plan.job
     # A worker reads the plan, so that it is not in the graph.
-    read = beam.FlatMap(_read_plan, PlanReader(folder, job), FailureWriter()).with_output_types(Task)
+    read = beam.FlatMap(_read_tasks, folder, job, FailureWriter()).with_output_types(Task)
     receipts = _build_tasks(pipeline | beam.Impulse() | "plan" >> read, job, folder, options.engine)
     if job.options.is_exchanged:
         receipts |= "exchange" >> _Exchange(job, folder)
@@ -134,7 +133,7 @@ class _Exchange(beam.PTransform):
     def expand(self, sent: beam.PCollection) -> beam.PCollection:
         job, options, output = self._job, self._job.options, self._folder.output
         is_shuffled, dedup = options.shuffle != "none", options.dedup != "none"
-        reader = PlanReader(self._folder, job)
+        reader = functools.partial(_read_plan, self._folder, job)
         select = SelectRecords(output, reader, seed=options.seed, dedup=dedup, mix=job.mix)
         skipped = sent | "select" >> select | "skip" >> SkipFinished(output)
         chunks = skipped.unfinished | "receive" >> ReadBuckets(output, options.seed if is_shuffled else None)
@@ -145,33 +144,20 @@ class _Exchange(beam.PTransform):
         return (sent, receipts, skipped.finished) | "all" >> beam.Flatten()
 
 
-def _read_plan(_impulse: bytes, read: PlanReader, failures: FailureWriter) -> list[Task]:
+def _read_tasks(_impulse: bytes, folder: Folder, job: Job, failures: FailureWriter) -> list[Task]:
     with failures:
-        return largest_first(read())
+        return largest_first(_read_plan(folder, job))
 
 
-class PlanReader:
-    """Reads the tasks of a plan file, with the buckets that they send to, if they do.
-
-    Args:
-        folder: of the increment that is built.
-        job: of the same.
-    """
-
-    def __init__(self, folder: Folder, job: Job):
-        self._folder, self._split_bytes = folder, job.split_bytes
-        options = job.options
-        self._with_buckets: Callable[[list[Task]], list[Task]] = unshuffled if options.is_exchanged else list
-        if options.shuffle != "none":
-            self._with_buckets = functools.partial(
-                with_buckets, shards=options.shards, seed=options.seed, copies=job.copies
-            )
-
-    def __call__(self) -> list[Task]:
-        try:
-            files = decode_plan(read_bytes(self._folder.plan))
-        except FileNotFoundError:
-            if is_committed(self._folder):  # by an earlier run of the same pipeline, which removed it
-                return []
-            raise
-        return self._with_buckets(list(tasks_of(files, self._split_bytes, self._folder.increment)))
+def _read_plan(folder: Folder, job: Job) -> list[Task]:
+    """The tasks of an increment, with the buckets that they send to, if they do."""
+    try:
+        files = decode_plan(read_bytes(folder.plan))
+    except FileNotFoundError:
+        if is_committed(folder):  # by an earlier run of the same pipeline, which removed it
+            return []
+        raise
+    options, tasks = job.options, list(tasks_of(files, job.split_bytes, folder.increment))
+    if options.shuffle != "none":
+        return with_buckets(tasks, shards=options.shards, seed=options.seed, copies=job.copies)
+    return unshuffled(tasks) if options.is_exchanged else tasks
