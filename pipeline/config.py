@@ -190,14 +190,6 @@ class Options(Budgets, _WhichOutput, RowOptions, _WhichInput):
         common=True,
     )
 
-    def urls(self) -> list[tuple[str, str]]:
-        """The urls that the job reads or writes, each after the name of its option; not the paths on this machine."""
-        template = "" if self.chat_template is None or is_template(self.chat_template) else self.chat_template
-        named = [("output", self.output), ("tokenizer", self.tokenizer), *(("input", url) for url in self.input)]
-        named += [("chat_template", template), ("recipe", self.recipe or "")]
-        named += [("decontaminate", url) for url in self.decontaminate]
-        return [(option, url) for option, url in named if "://" in url]
-
 
 def is_template(text: str) -> bool:
     """Whether the value of --chat_template is the text of a template, not its name or url."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -66,11 +65,6 @@ class Request:
         """Whether records of a source go through a formatter."""
         return any(source.options.formatter for source in self.sources)
 
-    @property
-    def mix(self) -> Mix | None:
-        """How often each record of each source is there; None for once."""
-        return mix_of(values_of(RowOptions, self.options), [(source.name, source.own) for source in self.sources])
-
     def warn(self, text: str) -> None:
         """Print a warning or a note, once for all increments that the run adds."""
         if text not in self._warnings:
@@ -78,8 +72,12 @@ class Request:
             show(text)
 
     def urls(self) -> list[tuple[str, str]]:
-        """Return the urls that the job reads or writes, each after the name of its option."""
-        return dataclasses.replace(self.options, input=self.inputs).urls()
+        """Return the urls that the job reads or writes, each after the name of its option; not the paths of files."""
+        options, template = self.options, self.options.chat_template or ""
+        named = [("output", options.output), ("tokenizer", options.tokenizer), *(("input", url) for url in self.inputs)]
+        named += [("chat_template", "" if is_template(template) else template), ("recipe", options.recipe or "")]
+        named += [("decontaminate", url) for url in options.decontaminate]
+        return [(option, url) for option, url in named if "://" in url]
 
 
 class Outcome(NamedTuple):
@@ -155,13 +153,12 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     @property
     def mix(self) -> Mix | None:
         """How often each record of each source is there; None for once."""
-        return mix_of(values_of(RowOptions, self.options), [(source.name, source.options) for source in self.sources])
+        return mix_of(vars(self.options), [(source.name, source.options) for source in self.sources])
 
     @property
     def copies(self) -> int:
         """How many copies a record has at most; 0 without a mix."""
-        mix = self.mix
-        return mix.copies if mix else 0
+        return mix.copies if (mix := self.mix) else 0
 
 
 def job_sources(sources: Sequence[Source], formatters: Mapping[int | None, str | None]) -> tuple[JobSource, ...]:
@@ -194,46 +191,35 @@ def describe_recipe(
         now: what the template's strftime_now returns, if it is used.
         files: the inputs, with the commits of those on the Hub.
     """
-    commits = [
-        {file.repository: file.commit for of in files if of.source == number and (file := hub_file(of.url))}
-        for number in range(len(sources))
-    ]
     found: dict[str, Any] = {
         option_name(field.name): getattr(options, field.name)
         for field in options_in(RowOptions)
         if getattr(options, field.name) != field.default
     }
-    if now is not None:
-        found["now"] = now
-    found["tokenizer"] = _from_anywhere(options.tokenizer)
-    if options.chat_template and not is_template(options.chat_template):
-        found["chat_template"] = _from_anywhere(options.chat_template)
-    if options.formatter:
-        found["formatter"] = _formatter_from_anywhere(options.formatter)
-    if options.decontaminate:
-        found["decontaminate"] = [
-            path if hub_name(in_full(path)) else _absolute(path) for path in options.decontaminate
-        ]
-    if options.sources:
-        found["sources"] = [_entry(source, of) for source, of in zip(sources, commits, strict=True)]
-    else:
-        found["input"] = [_pinned(path, commits[0]) for path in sources[0].options.input]
-    return msgspec.to_builtins(found)
+    template = options.chat_template
+    others = {
+        "now": now,
+        "tokenizer": _from_anywhere(options.tokenizer),
+        "chat_template": _from_anywhere(template) if template and not is_template(template) else None,
+        "formatter": _formatter_from_anywhere(options.formatter),
+        "decontaminate": [path if hub_name(in_full(path)) else _absolute(path) for path in options.decontaminate],
+    }
+    found |= {name: value for name, value in others.items() if value}
+    entries = [_entry(source, [file for file in files if file.source == i]) for i, source in enumerate(sources)]
+    return msgspec.to_builtins(found | ({"sources": entries} if options.sources else {"input": entries[0]["input"]}))
 
 
-def _entry(source: Source, commits: Mapping[str, str]) -> dict[str, Any]:
-    """A source, as a recipe has it. commits: of the repositories on the Hub."""
-    inputs = [_pinned(path, commits) for path in source.options.input]
-    entry = {"name": source.name, "input": inputs, **source.own}
+def _entry(source: Source, files: Sequence[InputFile]) -> dict[str, Any]:
+    """A source, as a recipe has it, with inputs that mean the same elsewhere and later. files: of the source."""
+    commits = {found.repository: found.commit for file in files if (found := hub_file(file.url))}
+    entry: dict[str, Any] = {"name": source.name, "input": [], **source.own}
+    for path in source.options.input:
+        name = hub_name(path)
+        pinned = name and name._replace(revision=commits.get(name.repository, name.revision)).url
+        entry["input"].append(pinned or _absolute(path))
     if source.own.get("formatter"):
-        entry["formatter"] = _formatter_from_anywhere(source.options.formatter or "")
+        entry["formatter"] = _formatter_from_anywhere(source.options.formatter)
     return entry | ({"may_repeat": True} if source.may_repeat else {})
-
-
-def _pinned(path: str, commits: Mapping[str, str]) -> str:
-    """An input that means the same elsewhere and later. commits: of the repositories on the Hub."""
-    name = hub_name(path)
-    return name._replace(revision=commits.get(name.repository, name.revision)).url if name else _absolute(path)
 
 
 def _absolute(path: str) -> str:
@@ -245,9 +231,9 @@ def _from_anywhere(name: str) -> str:
     return _absolute(name) if os.path.exists(os.path.expanduser(name)) else name
 
 
-def _formatter_from_anywhere(formatter: str) -> str:
-    module, _, function = formatter.rpartition(":")
-    return f"{_absolute(module) if module.endswith('.py') else module}:{function}"
+def _formatter_from_anywhere(formatter: str | None) -> str | None:
+    module, _, function = (formatter or "").rpartition(":")
+    return f"{_absolute(module) if module.endswith('.py') else module}:{function}" if module else None
 
 
 def encode_job(job: Job) -> bytes:
@@ -292,11 +278,6 @@ def _job(url: str, content: Any) -> Job:
     return job
 
 
-def row_options(options: Options) -> RowOptions:
-    """Return those of the options of a build that decide what the rows are."""
-    return RowOptions(**values_of(RowOptions, options))
-
-
 def tokenizer_name(given: str) -> str:
     """Return the name of a tokenizer; it begins with a dot if it is a folder below this one, and no name on the Hub."""
     is_folder = "://" not in given and not given.startswith(("/", "~", ".")) and Path(given).is_dir()
@@ -317,7 +298,7 @@ def with_options(job: Job, options: Options, sources: Sequence[Source]) -> Job:
     name, template = tokenizer_name(options.tokenizer), options.chat_template
     return msgspec.structs.replace(
         job,
-        options=row_options(options),
+        options=RowOptions(**values_of(RowOptions, options)),
         now=options.now or job.now,
         tokenizer=job.tokenizer if name == job.tokenizer_name else fingerprint(read_tokenizer_files(name)),
         tokenizer_name=name,

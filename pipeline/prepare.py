@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pipeline.cli.console import as_typed, show_phase
+from pipeline.config import RowOptions
 from pipeline.existing import output_errors
 from pipeline.first_records import check_first_records
-from pipeline.job import Job, JobEvaluations, Request, describe_recipe, job_sources, row_options, tokenizer_name
+from pipeline.job import Job, JobEvaluations, Request, describe_recipe, job_sources, tokenizer_name
 from pipeline.plan import warn_of_much_input, with_plan
 from pipeline.tokenizer import checked_tokenizer, read_tokenizer_files
 from transforms.base.errors import UserError, before_the_work
+from transforms.base.options import values_of
 from transforms.base.phrases import counted
 from transforms.chat.rendering.template import reads_clock
 from transforms.contamination.index import MOST_RECORDS, EvaluationIndex
@@ -89,7 +91,7 @@ def prepare(request: Request, version: Version | None, files: Sequence[InputFile
     if now is None and reads_clock(checked.template or checked.tokenizer.chat_template):
         now = datetime.now().replace(microsecond=0).isoformat()
     job = Job(
-        options=row_options(options),
+        options=RowOptions(**values_of(RowOptions, options)),
         now=now,
         tokenizer=fingerprint(tokenizer),
         tokenizer_name=tokenizer_name(options.tokenizer),
