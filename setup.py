@@ -51,6 +51,7 @@ setup(
     packages=find_packages(include=["pipeline", "pipeline.*", "transforms", "transforms.*"]),
     package_data={
         "pipeline": ["py.typed"],
+        "pipeline.commands": ["built-in.jsonl"],
         "transforms": ["py.typed"],
         "transforms.report": ["page_files/*", "recipes/*"],
     },

@@ -12,14 +12,13 @@ import json
 import logging
 import os
 import re
-import shutil
 import signal
 import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 from transforms.base.errors import (
@@ -37,7 +36,6 @@ from transforms.base.version import __version__
 # What to do after a build that was stopped.
 RESUME = "Run the same command again, without --overwrite, to resume."
 _DOCUMENTATION = "documentation: README.md and the docs/ folder of Chatmill's repository"
-_HELP_WIDTH = 110
 _SHOWN_CHARACTERS = 200
 _PYTHON_WORDS = re.compile(r"\b(True|False|None)\b")
 # The reasons that a RejectsError lists, each in a line of its own.
@@ -45,28 +43,28 @@ _REASONS = re.compile(r"^  (\w+) \(", re.MULTILINE)
 
 
 class CommandParser(argparse.ArgumentParser):
-    """The options of a command. Errors are raised as UserError; help is as wide as the terminal, up to 110 columns.
+    """The options of a command. Errors are raised as UserError.
 
     Args:
-        command: the name of the command.
-        usage: the options of a typical call.
-        description: what the command does.
+        command: its name.
+        summary: its arguments, and what it does.
+        description: what it does, in full.
         examples: calls to show, without the name of the command.
-        argument_default: of options without a default; argparse.SUPPRESS to have those alone that are given.
+        settings: of argparse.
     """
 
     def __init__(
-        self, command: str, usage: str, description: str, examples: Sequence[str], argument_default: str | None = None
+        self, command: str, summary: tuple[str, str], description: str, examples: Sequence[str], **settings: Any
     ):
         lines = "\n".join(f"  chatmill {command} {example}" for example in examples)
         super().__init__(
             prog=f"chatmill {command}",
-            usage=f"%(prog)s {usage}",
+            usage=f"%(prog)s {summary[0]}",
             description=description,
             epilog=f"examples:\n{lines}\n\n{_DOCUMENTATION}",
-            formatter_class=_help_formatter,
+            formatter_class=partial(argparse.RawDescriptionHelpFormatter, max_help_position=28),
             allow_abbrev=False,
-            argument_default=argument_default,
+            **settings,
         )
         self.add_argument("--version", action="version", version=f"chatmill {__version__}", help="show the version")
 
@@ -74,12 +72,7 @@ class CommandParser(argparse.ArgumentParser):
         raise UserError(f"{message.removeprefix('argument ').rstrip('.')}. {self.prog} --help lists the options.")
 
 
-def _help_formatter(prog: str) -> argparse.HelpFormatter:
-    width = min(shutil.get_terminal_size().columns - 2, _HELP_WIDTH)
-    return argparse.RawDescriptionHelpFormatter(prog, max_help_position=28, width=width)
-
-
-def unknown_option(command: str, name: str, known: Sequence[str]) -> UserError:
+def unknown_option(command: str, name: str, known: Iterable[str]) -> UserError:
     """The error for an option that does not exist. known: the names of those that do."""
     hint = did_you_mean(f"--{name}", [f"--{other}" for other in known])
     return UserError(f"unknown option --{name}.{hint} chatmill {command} --help lists the options.")
@@ -114,40 +107,34 @@ def run_command(command: Callable[[], int], hint: str = "") -> int:
         130 after Ctrl-C, 143 after SIGTERM, 141 if nobody reads the output to its end.
     """
     quiet_libraries()
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL and threading.current_thread() == threading.main_thread():
+        signal.signal(signal.SIGTERM, raise_terminated)
     gc.disable()  # imports and loading create many objects that stay; scanning them costs most of a second
     try:
-        with _raising_terminated():
-            return command()
-    except UserError as error:
-        print(f"chatmill: {error_text(error)}", file=sys.stderr)
-        return 2
-    except (InputError, StoreError, Unavailable) as error:
-        print(f"chatmill: {error_text(error)}", file=sys.stderr)
-        return 3 if isinstance(error, CommittedMeanwhile) else 1
+        return command()
+    except (UserError, InputError, StoreError, Unavailable) as error:
+        show(error_text(error))
+        return 2 if isinstance(error, UserError) else 3 if isinstance(error, CommittedMeanwhile) else 1
     except KeyboardInterrupt as stop:
-        print(f"chatmill: stopped. {hint}".rstrip(), file=sys.stderr)
+        show(f"stopped. {hint}".rstrip())
         return 143 if isinstance(stop, Terminated) else 130
     except BrokenPipeError:  # the reader of the output, such as head, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and _is_not_installed(error):
-            print(
-                f"chatmill: the Python package {error.name} is not installed for {sys.executable}. "
-                "./run_local.sh in Chatmill's repository installs all packages that it needs.",
-                file=sys.stderr,
+        package = (getattr(error, "name", "") or "").partition(".")[0]
+        # A package that lacks a module is a defect.
+        if isinstance(error, ModuleNotFoundError) and package and not importlib.util.find_spec(package):
+            show(
+                f"the Python package {error.name} is not installed for {sys.executable}. "
+                "./run_local.sh in Chatmill's repository installs all packages that it needs."
             )
             return 2
         traceback.print_exc()  # a defect of ours or of a library
-        print(f"chatmill: unexpected error; the traceback is above. {hint}".rstrip(), file=sys.stderr)
+        show(f"unexpected error; the traceback is above. {hint}".rstrip())
         return 1
     finally:
         gc.enable()
-
-
-def _is_not_installed(error: ModuleNotFoundError) -> bool:
-    """Whether a package is missing: others may lack a module, which is a defect."""
-    return importlib.util.find_spec((error.name or "").partition(".")[0] or "pipeline") is None
 
 
 class Terminated(KeyboardInterrupt):
@@ -155,21 +142,8 @@ class Terminated(KeyboardInterrupt):
 
 
 def raise_terminated(*_: object) -> NoReturn:
-    """The handler of SIGTERM while a command runs."""
+    """The handler of SIGTERM."""
     raise Terminated
-
-
-@contextmanager
-def _raising_terminated() -> Iterator[None]:
-    """Inside, SIGTERM raises Terminated, unless it is ignored or the caller handles it."""
-    if signal.getsignal(signal.SIGTERM) != signal.SIG_DFL or threading.current_thread() != threading.main_thread():
-        yield
-        return
-    signal.signal(signal.SIGTERM, raise_terminated)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def show(text: str) -> None:
@@ -188,7 +162,7 @@ def show_phase(text: str) -> None:
     A log does not need it. What is there about a run that works is few lines, and an error is one.
     """
     if sys.stderr.isatty():
-        print(f"chatmill: {text}", file=sys.stderr, flush=True)
+        show(text)
 
 
 def import_beam() -> None:
@@ -214,9 +188,8 @@ def error_text(error: BaseException) -> str:
         from pipeline.show.hints import hints
 
         return "\n".join([str(error), *hints(_REASONS.findall(str(error)))])
-    if isinstance(error, (InputError, StoreError, Unavailable)):
-        return str(error)
-    return f"{type(error).__name__}: {error}"
+    is_ours = isinstance(error, (InputError, StoreError, Unavailable))
+    return str(error) if is_ours else f"{type(error).__name__}: {error}"
 
 
 def quiet_libraries() -> None:
@@ -224,21 +197,11 @@ def quiet_libraries() -> None:
     warnings.filterwarnings("ignore", category=FutureWarning, module="google")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-    handler = logging.StreamHandler()
-    handler.setFormatter(_LogFormatter())
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    # Beam logs an error when it ends the job server that it started, and warns of a job server's own options.
-    logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)
-    logging.getLogger("apache_beam.options.pipeline_options").setLevel(logging.ERROR)
-    logging.getLogger("apache_beam.io.mongodbio").setLevel(logging.ERROR)  # it warns if it does not find bson
+    logging.basicConfig(level=logging.WARNING, format="chatmill: %(levelname)s: %(message)s")
+    # Beam warns when it ends the job server that it started, of a job server's own options, and if there is no bson.
+    for name in ("utils.subprocess_server", "options.pipeline_options", "io.mongodbio"):
+        logging.getLogger(f"apache_beam.{name}").setLevel(logging.ERROR)
     logging.getLogger().addFilter(_is_for_the_user)
-
-
-class _LogFormatter(logging.Formatter):
-    """Formats what libraries log as the messages of the commands are."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return f"chatmill: {record.levelname.lower()}: {super().format(record)}"
 
 
 def _is_for_the_user(record: logging.LogRecord) -> bool:

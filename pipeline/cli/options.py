@@ -18,7 +18,7 @@ from pipeline.runners import find_runner
 from transforms.base.errors import UserError
 from transforms.base.options import Flag, field_types, values_in
 
-_OF_RECIPES = (".yaml", ".yml", ".json")  # the suffixes of their files
+BUILD = "[RECIPE] OPTIONS", "build a dataset"
 
 
 def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
@@ -36,7 +36,7 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     """
     parser = CommandParser(
         "build",
-        usage="[RECIPE] --input URL,.. --tokenizer NAME|URL --output URL",
+        BUILD,
         description="Build a dataset of token shards for training from conversations.\n--help all lists all options.",
         examples=[
             "recipe.yaml --output out/chats",
@@ -52,29 +52,18 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     groups = {title: parser.add_argument_group(title) for title in GROUPS}
     shows_all = ("--help", "all") in pairwise(arguments)
     for field in command_line_fields():
-        add_option(groups[field.metadata["group"]], field, is_shown=shows_all or field.metadata["common"])
-    if arguments and not arguments[0].startswith("-"):
-        if not arguments[0].endswith(_OF_RECIPES):
-            raise UserError(
-                f"unexpected argument {arguments[0]}: a recipe is named .yaml, .yml or .json. Each input needs its "
-                f"option: --input {arguments[0]}"
-            )
-        arguments = ["--recipe", *arguments]
-    known, rest = parser.parse_known_args(arguments)
-    given = vars(known)
-    if _ends_with_recipe(arguments, rest) and "recipe" not in given:
-        given["recipe"] = rest.pop()
-    if "input" in given:
-        given["input"] = tuple(given["input"])
-    of_recipe: list[str] = []
-    if "recipe" in given:
+        is_shown = shows_all or field.metadata["common"]
+        add_option(groups[field.metadata["group"]], field, help_text(field) if is_shown else argparse.SUPPRESS)
+    named = [f"--recipe={word}" if _is_recipe(before, word) else word for before, word in pairwise(["", *arguments])]
+    known, rest = parser.parse_known_args(named)
+    values, of_recipe = dict[str, Any](), list[str]()
+    if "recipe" in known:
         from pipeline.recipe import read_recipe
 
-        values, of_recipe = read_recipe(given["recipe"])
-        given = values | given
-        options_given = {word.partition("=")[0] for word in rest}
-        of_recipe = [word for word in of_recipe if word.partition("=")[0] not in options_given]
-    options = Options(**given)
+        values, of_recipe = read_recipe(known.recipe)
+        given = {word.partition("=")[0] for word in rest}
+        of_recipe = [word for word in of_recipe if word.partition("=")[0] not in given]
+    options = Options(**values | vars(known))
     _check_beam_flags(of_recipe, options.runner, f"{options.recipe}: ")
     _check_beam_flags(rest, options.runner)
     options = for_consumer(options)
@@ -82,12 +71,10 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     return options, [*of_recipe, *rest]
 
 
-def _ends_with_recipe(arguments: Sequence[str], rest: Sequence[str]) -> bool:
-    """Whether the last argument is a recipe, and no value of an option of Beam. rest: what is none of our options."""
-    if not rest or rest[-1] != arguments[-1] or not rest[-1].endswith(_OF_RECIPES):
-        return False
-    before = arguments[-2] if len(arguments) > 1 else ""
-    return not (before in rest and before.startswith("-") and "=" not in before)
+def _is_recipe(before: str, word: str) -> bool:
+    """Whether an argument is a recipe, and no option or its value. before: the argument before it."""
+    is_option, is_value = word.startswith("-"), before.startswith("-") and "=" not in before
+    return word.endswith((".yaml", ".yml", ".json")) and not is_option and not is_value
 
 
 def command_line_fields() -> list[dataclasses.Field[Any]]:
@@ -96,20 +83,15 @@ def command_line_fields() -> list[dataclasses.Field[Any]]:
     return sorted(fields, key=lambda field: (GROUPS.index(field.metadata["group"]), not field.metadata["common"]))
 
 
-def add_option(group: Any, field: dataclasses.Field[Any], is_shown: bool = True) -> None:
-    """Add a field of Options to a group of argparse, or to a parser. is_shown: whether --help shows it."""
+def add_option(group: Any, field: dataclasses.Field[Any], help: str) -> None:
+    """Add a field of Options to a group of argparse, or to a parser. help: for --help, or SUPPRESS."""
     name, type = option_name(field.name), field_types(Options)[field.name]
     settings: dict[str, Any] = {"nargs": "?", "const": True} if type == Flag else {}
     if field.name == "input":
         settings["action"] = "extend"
-    group.add_argument(
-        f"--{name}",
-        dest=field.name,
-        type=functools.partial(read_value, name, type=type),
-        metavar=metavar(field),
-        help=help_text(field).replace("%", "%%") if is_shown else argparse.SUPPRESS,
-        **settings,
-    )
+    read = functools.partial(read_value, name, type=type)
+    help = help.replace("%", "%%")
+    group.add_argument(f"--{name}", dest=field.name, type=read, metavar=metavar(field), help=help, **settings)
 
 
 def metavar(field: dataclasses.Field[Any]) -> str | None:
@@ -128,16 +110,15 @@ def help_text(field: dataclasses.Field[Any]) -> str:
 def _check_beam_flags(arguments: Sequence[str], runner: str, place: str = "") -> None:
     """Raise UserError for an argument that is no option of Beam. place: what errors begin with."""
     beam_names = _beam_option_names()
-    after_option = False
-    for word in arguments:
+    for before, word in pairwise(["", *arguments]):
+        name = word.partition("=")[0].removeprefix("--")
         if not word.startswith("--"):
-            if not after_option:
-                raise UserError(f"{place}unexpected argument {word}. Each input needs its option: --input {word}")
-            after_option = False
-            continue
-        name, _, value = word.removeprefix("--").partition("=")
-        after_option = not value
-        if name not in beam_names:
+            if not before.startswith("--") or "=" in before:
+                raise UserError(
+                    f"{place}unexpected argument {word}. Each input needs its option: --input {word}; a recipe is "
+                    "named .yaml, .yml or .json."
+                )
+        elif name not in beam_names:
             error = unknown_option("build", name, [*map(option_name, field_types(Options)), *sorted(beam_names)])
             # The job server of a portable runner has options that Beam's Python SDK does not know.
             if "Did you mean" in str(error) or find_runner(runner).options_are_known:

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from pipeline.cli.console import error_text, show_phase
-from pipeline.cli.options import parse_options
+from pipeline.cli.options import BUILD, parse_options
 
-SUMMARY = "[RECIPE] OPTIONS", "build a dataset"
+SUMMARY = BUILD
 
 
 def run(arguments: Sequence[str]) -> int:

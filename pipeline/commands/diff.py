@@ -13,7 +13,7 @@ def run(arguments: Sequence[str]) -> int:
     """Show what differs between two datasets. Returns 0 if they have the same outcomes, sums and files, 1 if not."""
     parser = CommandParser(
         "diff",
-        usage="A B [--json]",
+        SUMMARY,
         description="Show what differs between two datasets by their manifests: options, tokenizer, template, "
         "versions, outcomes of records, sums, and files of rows. Exit code 0 if outcomes, sums and files are the same, "
         "1 if not.",

@@ -27,7 +27,7 @@ def run(arguments: Sequence[str]) -> int:
     """Expire old versions; there may be none."""
     parser = CommandParser(
         "expire",
-        usage="OUT --older_than DURATION [--keep N]",
+        SUMMARY,
         description="Drop old versions of a dataset, and remove the files that only they have.",
         examples=["out/mine --older_than 7d", "gs://shards/mine --older_than 30d --keep 10"],
     )

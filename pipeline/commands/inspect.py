@@ -37,14 +37,14 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The value of each option. Raises UserError."""
     parser = CommandParser(
         "inspect",
-        usage="OUT [--row N | --source FILE:POSITION | --reject N | --reason R | --sample N | --search TEXT] [...]",
+        SUMMARY,
         description="Show decoded rows of a dataset, with what is trained on between ⟦ and ⟧, or its rejected records. "
         "Without options: an overview and the first row.",
         examples=["out/mine", "out/mine --search refund", "out/mine --reason bad_message", "out/mine --row 7 --tokens"],
     )
     parser.add_argument("dataset", metavar="OUT", help="the folder or url of a dataset")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--row", metavar="N", type=_number, help="a row, by its number in the split, from 0")
+    which.add_argument("--row", metavar="N", type=number, help="a row, by its number in the split, from 0")
     which.add_argument(
         "--source",
         metavar="FILE:POSITION",
@@ -52,14 +52,14 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="the rows or the reject of a record: the url of its file, or the end of it, and the byte of its line or "
         "its number there (of a kept record, the build needs --provenance)",
     )
-    which.add_argument("--reject", metavar="N", type=_number, help="a rejected record, by its number, from 0")
+    which.add_argument("--reject", metavar="N", type=number, help="a rejected record, by its number, from 0")
     which.add_argument("--reason", metavar="R", help="records that were rejected or dropped for a reason, or truncated")
-    which.add_argument("--sample", metavar="N", type=_number, help="random rows, the same ones each time")
+    which.add_argument("--sample", metavar="N", type=number, help="random rows, the same ones each time")
     which.add_argument("--search", metavar="TEXT", help="rows that contain a text")
     parser.add_argument("--split", choices=("train", "validation"), help="the split of the rows (default: train)")
-    parser.add_argument("--seed", metavar="N", type=_number, default=0, help="seed of --sample (default: 0)")
+    parser.add_argument("--seed", metavar="N", type=number, default=0, help="seed of --sample (default: 0)")
     parser.add_argument(
-        "--limit", metavar="N", type=_number, default=5, help="the most rows or records to show (default: 5)"
+        "--limit", metavar="N", type=number, default=5, help="the most rows or records to show (default: 5)"
     )
     parser.add_argument("--tokens", action="store_true", help="list the tokens, each with its id and its label")
     parser.add_argument("--full", action="store_true", help="show whole texts and records")
@@ -70,14 +70,12 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _number(text: str) -> int:
-    number = int(text.replace(",", "").replace("_", ""))
-    if number < 0:
+def number(text: str) -> int:
+    """Read a number. argparse has the name of this function in its error."""
+    value = int(text.replace(",", ""))
+    if value < 0:
         raise argparse.ArgumentTypeError(f"{text}: expected a number from 0")
-    return number
-
-
-_number.__name__ = "number"  # argparse names it in its error
+    return value
 
 
 def _origin(text: str) -> tuple[str, int]:

@@ -37,7 +37,7 @@ def run(arguments: Sequence[str]) -> int:
     """Push a dataset: all of it that the repository does not have."""
     parser = CommandParser(
         "push",
-        usage="OUT ORG/NAME [--private] [--revision BRANCH] [--with_rejects] [--overwrite]",
+        SUMMARY,
         description="Upload a dataset to a repository of the Hugging Face Hub, with its card, manifest and report, so "
         'that datasets.load_dataset("ORG/NAME") loads it. The token is that of HF_TOKEN or of `hf auth login`. Files '
         "that are there are not sent again: run the same command after a kill, or after an append.",
@@ -46,17 +46,12 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("dataset", metavar="OUT", help="the folder or url of the dataset; OUT@6 is its version 6")
     parser.add_argument("name", metavar="ORG/NAME", help="the repository; it is made if it does not exist")
     parser.add_argument("--revision", metavar="BRANCH", help="the branch to push to (default: main)")
-    parser.add_argument(
-        "--private", action="store_true", help="make a new repository private; refuse an existing one that is public"
-    )
-    parser.add_argument(
-        "--with_rejects", action="store_true", help="also upload records/, which has the rejected records"
-    )
-    parser.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="replace what the repository has, also if it is not an earlier version of this dataset",
-    )
+    for name, what in (
+        ("private", "make a new repository private; refuse an existing one that is public"),
+        ("with_rejects", "also upload records/, which has the rejected records"),
+        ("overwrite", "replace what the repository has, also if it is not an earlier version of this dataset"),
+    ):
+        parser.add_argument(f"--{name}", action="store_true", help=what)
     options = parser.parse_args(arguments)
     show_phase(f"reading {options.dataset}")
 

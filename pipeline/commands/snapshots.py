@@ -12,17 +12,15 @@ if TYPE_CHECKING:
     from transforms.dataset.versions import Version
 
 SUMMARY = "OUT", "list the versions of a dataset"
-# A pipe or a file has no width: no cell is cut there.
-_WIDE = 1_000
+_WIDE = 1_000  # so that no cell is cut
 _COLUMNS = ("version", "kind", "increment", "replaces", "inputs", "records", "rows", "tokens", "time")
-_JUSTIFY = "rllrrrrrl"
 
 
 def run(arguments: Sequence[str]) -> int:
     """List the versions of a dataset: for people, or as JSON."""
     parser = CommandParser(
         "snapshots",
-        usage="OUT [--json]",
+        SUMMARY,
         description="List the versions of a dataset: what each one added or joined. OUT@7 is version 7 for the other "
         "commands.",
         examples=["out/mine", "gs://bucket/mine --json"],
@@ -31,17 +29,24 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
 
-    from pipeline.show.printing import print_json
+    from pipeline.show.printing import new_console, new_table, print_json
     from transforms.dataset.layout import Folder
     from transforms.dataset.reader import Dataset, url_of_all
     from transforms.dataset.versions import history, newest
 
     folder = Folder(url_of_all(options.dataset))
     versions = [*history(folder, newest(folder))]
-    described = [_describe(*each) for each in zip_longest(versions, versions[1:])][::-1]
     if not versions:
         Dataset(options.dataset)  # says why there is none
-    (print_json if options.json else _print)(described)
+    described = [_describe(*each) for each in zip_longest(versions, versions[1:])][::-1]
+    if options.json:
+        print_json(described)
+        return 0
+    table = new_table("rllrrrrrl", _COLUMNS)
+    for version in described:
+        version |= {"replaces": len(version["removed"]) or "-", "increment": version["increment"][:8]}
+        table.add_row(*(f"{cell:,}" if isinstance(cell, int) else cell for cell in map(version.get, _COLUMNS)))
+    new_console(_WIDE).print(table)
     return 0
 
 
@@ -59,17 +64,3 @@ def _describe(version: Version, before: Version | None) -> dict[str, Any]:
         "tokens": added.counts.tokens,
         "time": version.time,
     }
-
-
-def _print(versions: Sequence[dict[str, Any]]) -> None:
-    from pipeline.show.printing import new_console, new_table
-
-    is_terminal = new_console().is_terminal
-    table = new_table(_JUSTIFY, _COLUMNS)
-    for version in versions:
-        described = version | {"replaces": len(version["removed"]) or None}
-        if is_terminal:
-            described["increment"] = described["increment"][:8]
-        cells = [described[name] for name in _COLUMNS]
-        table.add_row(*(f"{cell:,}" if isinstance(cell, int) else cell or "-" for cell in cells))
-    new_console(width=None if is_terminal else _WIDE).print(table, soft_wrap=False)

@@ -13,7 +13,7 @@ def run(arguments: Sequence[str]) -> int:
     """Print the statistics of a dataset: for people, or as JSON."""
     parser = CommandParser(
         "stats",
-        usage="OUT [--json]",
+        SUMMARY,
         description="Print histograms of a dataset's lengths, trained share and turns, its schemas, roles and tools, "
         "what was not read, turns without an end of turn, and its parity with inference.",
         examples=["out/mine", "gs://bucket/mine --json"],

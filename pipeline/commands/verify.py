@@ -15,7 +15,7 @@ def run(arguments: Sequence[str]) -> int:
     """Verify a dataset. Returns 0 if it is sound, otherwise 1."""
     parser = CommandParser(
         "verify",
-        usage="OUT [--json]",
+        SUMMARY,
         description="Read all files of a dataset: each has the size and the sha256 that were written, none is missing, "
         "and none is more. `sha256sum -c SHA256SUMS` in its folder does the same.",
         examples=["out/mine", "out/mine@6", "gs://shards/mine --json"],
