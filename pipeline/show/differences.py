@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -14,11 +14,10 @@ from pipeline.show.printing import new_table
 from pipeline.show.text import visible
 from transforms.dataset.reader import Dataset
 
-_Describe = Callable[[Mapping[str, Any]], Iterator[tuple[str, Any]]]
-_Pairs = dict[str, dict[str, Any]]
 # Keys of a job that follow from others, or say nothing of the rows.
 _NOT_COMPARED = ("recipe", "options", "versions", "split_bytes", "tasks", "input_bytes", "unpacked_bytes", "sources")
 _TITLES = {"job": "changed in the job", "records": "changed records", "sums": "changed sums"}
+_SUMS = ("rows", "tokens", "trained_tokens")
 
 
 def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,65 +30,41 @@ def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
     """
     of_a, of_b = (Counter(shard["sha256"] for shard in manifest["shards"]) for manifest in (a, b))
     files = {"a": of_a.total(), "b": of_b.total(), "same": (of_a & of_b).total()}
-    parts = {name: _pairs(describe, a, b) for name, describe in (("job", _job), ("records", _records), ("sums", _sums))}
-    equal = not (parts["records"] or parts["sums"]) and len({*files.values()}) == 1
-    return {"equal": equal, **parts, "files": files}
+    pairs = {}
+    for part, all_of_a, all_of_b in zip(_TITLES, _parts(a), _parts(b), strict=True):
+        both = {name: {"a": all_of_a.get(name), "b": all_of_b.get(name)} for name in {**all_of_a, **all_of_b}}
+        pairs[part] = {name: pair for name, pair in both.items() if pair["a"] != pair["b"]}
+    equal = not (pairs["records"] or pairs["sums"]) and len({*files.values()}) == 1
+    return {"equal": equal, **pairs, "files": files}
 
 
-def _pairs(describe: _Describe, *manifests: Mapping[str, Any]) -> _Pairs:
-    a, b = (dict(describe(manifest)) for manifest in manifests)
-    return {name: {"a": a.get(name), "b": b.get(name)} for name in {**a, **b} if a.get(name) != b.get(name)}
-
-
-def _job(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    job = manifest["job"]
-    for name, value in job["options"].items():
-        yield f"--{name}", value
-    for name, value in job["versions"].items():
-        yield f"version of {name}", value
-    for name, value in job.items():
-        if name not in _NOT_COMPARED:
-            yield name.replace("_", " "), value
+def _parts(manifest: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int], dict[str, int]]:
+    """What is compared, by name: of the job, of the outcomes of records, and of the sums."""
+    job, records = manifest["job"], manifest["records"]
+    described = {f"--{name}": value for name, value in job["options"].items()}
+    described |= {f"version of {name}": value for name, value in job["versions"].items()}
+    described |= {name.replace("_", " "): value for name, value in job.items() if name not in _NOT_COMPARED}
     for number, source in enumerate(job.get("sources", [])):
         # Its files are compared, as the inputs of the job, and not how they were named.
-        yield f"source {number}", {name: value for name, value in source.items() if name != "input"}
-
-
-def _records(manifest: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    records = manifest["records"]
-    for name in ("read", "kept", "truncated"):
-        yield name, records[name]
+        described[f"source {number}"] = {name: value for name, value in source.items() if name != "input"}
+    outcomes = {name: records[name] for name in ("read", "kept", "truncated")}
     for outcome in ("dropped", "rejected"):
-        for reason, count in records[outcome].items():
-            yield f"{outcome}: {reason}", count
-
-
-def _sums(manifest: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    for name in ("rows", "tokens", "trained_tokens", "trained_tokens_lost"):
-        yield name, manifest[name]
-    yield from manifest["notes"].items()
+        outcomes |= {f"{outcome}: {reason}": count for reason, count in records[outcome].items()}
+    return described, outcomes, {name: manifest[name] for name in (*_SUMS, "trained_tokens_lost")} | manifest["notes"]
 
 
 def print_differences(console: Console, datasets: tuple[Dataset, Dataset], found: Mapping[str, Any]) -> None:
     """Print what differs between two datasets. found: of compare."""
-
-    def print_table(title: str, pairs: _Pairs) -> None:
+    a, b = datasets
+    of_each = {name.replace("_", " "): {"a": a.manifest[name], "b": b.manifest[name]} for name in _SUMS}
+    tables = {"": {"dataset": {"a": a.name, "b": b.name}, **of_each, "files of rows": found["files"]}}
+    tables |= {title: found[part] for part, title in _TITLES.items() if found[part]}
+    for title, pairs in tables.items():
         table = new_table("lll", (title, "A", "B"), folds=True)
         for name, pair in pairs.items():
             table.add_row(visible(name), *(visible(shortened(as_typed(pair[of]))) for of in ("a", "b")))
         console.print(table, soft_wrap=False)
         console.print()
-
-    figures = [
-        {"dataset": each.name}
-        | {name.replace("_", " "): f"{each.manifest[name]:,}" for name in ("rows", "tokens", "trained_tokens")}
-        | {"files of rows": f"{found['files'][of]:,}"}
-        for of, each in zip(("a", "b"), datasets, strict=True)
-    ]
-    print_table("", {name: {"a": figures[0][name], "b": figures[1][name]} for name in figures[0]})
-    for part, title in _TITLES.items():
-        if found[part]:
-            print_table(title, found[part])
     if found["equal"]:
         console.print(Text("equal: both have the same outcomes, sums and files", "bold"))
     else:

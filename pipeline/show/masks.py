@@ -18,9 +18,10 @@ from transforms.rows.parts import KINDS, kinds_of
 from transforms.steps.render import Omitted, Renderer
 from transforms.tokens.strings import longest_of
 
-# The kinds of turns whose end is shown, as in TemplateFacts.closings. Of the others, those that nothing closes are.
-_SHOWN_ENDS = {(False, "user"): "an answer before a question", (False, None): "an answer at the end of the text"}
-_OTHER_ENDS = {
+# The kinds of turns whose end is shown, as in TemplateFacts.closings.
+_ENDS = {
+    (False, "user"): "an answer before a question",
+    (False, None): "an answer at the end of the text",
     (False, "assistant"): "an answer before another one",
     (False, "tool"): "an answer before a tool's result",
     (True, "tool"): "a tool call before its result",
@@ -50,10 +51,9 @@ def print_template(renderer: Renderer, tokenizer: Any, conversation: Conversatio
     if not named:
         found = "none; --eot_tokens names them, or generation_config.json next to the tokenizer"
     console.print(f"stop tokens that are trained on if they follow an answer: {found}")
-    for ending, what in (_SHOWN_ENDS | _OTHER_ENDS).items():
+    for ending, what in _ENDS.items():
         closing = facts.closings[ending]
-        if ending in _SHOWN_ENDS:
-            console.print(f"end of {what}: {'unknown' if closing is None else repr(closing)}")
+        console.print(f"end of {what}: {'unknown' if closing is None else repr(closing)}")
         if ending in facts.open_endings:
             console.print(f"warning: nothing closes {what}, so a model does not learn to stop there", style="yellow")
     if finder.trains_on_headers(conversation):

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -43,7 +42,7 @@ def print_statistics(manifest: Mapping[str, Any]) -> None:
     console.print(f"{manifest['rows']:,} rows, {manifest['tokens']:,} tokens, {trained:.1%} of them trained on")
     for name, title in _TITLES.items():
         if histogram := statistics["histograms"].get(name):
-            print_part(title, _describe(name, histogram), _bars(console, name, histogram))
+            print_part(title, _describe(name, histogram), _bars(name, histogram))
     if statistics["limits"]:
         print_part("what another --max_length would cut off", _limits(statistics))
     for title, counts in (
@@ -80,14 +79,13 @@ def _parity(checked: int, notes: Mapping[str, int]) -> str:
     return f"{checked:,} turns of {records_compared(notes)} were compared: {differing:,} differ{kinds}"
 
 
-def _bars(console: Console, name: str, histogram: Mapping[str, Any]) -> Table:
+def _bars(name: str, histogram: Mapping[str, Any]) -> Table:
     bins = bins_of(name, histogram, _MOST_LINES)
     most = max(count for *_, count in bins)
-    mark = "#" if console.options.ascii_only else "█"
     table = new_table("rlrr")
     for first, last, count in bins:
         between = f"{first:,}" if first == last else f"{first:,} to {last:,}"
-        bar = mark * round(_BAR * count / most)
+        bar = "#" * round(_BAR * count / most)
         table.add_row(between, bar.ljust(_BAR), f"{count:,}", f"{count / histogram['count']:.1%}")
     return table
 

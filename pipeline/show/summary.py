@@ -13,7 +13,6 @@ from pipeline.show.hints import hints
 from pipeline.show.printing import new_console, new_table
 from pipeline.show.rows import print_preview
 from transforms.base.phrases import counted, most_of
-from transforms.chat.parity.contexts import KINDS
 from transforms.dataset.layout import Folder
 from transforms.dataset.reader import Dataset
 from transforms.outputs import loading_code
@@ -23,17 +22,8 @@ from transforms.report.warnings import DatasetWarning, warnings
 # Reasons in a line, lines of notes, and lines of sources.
 _SHOWN, _SOURCES_SHOWN = 3, 4
 _SCHEMA_NAMES = {"text": "plain text"}
-# Notes that have lines of their own, or belong to those that have a warning.
-_SHOWN_ELSEWHERE = {
-    "records_that_lost_trained_tokens",
-    "parity_records_checked",
-    "parity_records_not_checked",
-    "parity_turns_checked",
-    "parity_records_differing",
-    "parity_turns_differing",
-    *(f"parity_turns_{kind}" for kind in KINDS),
-    "parity_rows_added",
-}
+# What notes begin with that have lines of their own, or belong to those that have a warning.
+_SHOWN_ELSEWHERE = ("records_that_lost_trained_tokens", "parity_")
 
 
 def print_summary(folder: Folder, manifest: dict[str, Any], max_reject_fraction: float) -> None:
@@ -113,7 +103,7 @@ def _counts(manifest: dict[str, Any], with_warnings: Collection[str]) -> Iterato
     if options["packing"] != "none":
         padding = manifest["rows"] * options["max_length"] - tokens
         yield "padding left", padding, f"{padding / (padding + tokens):.2%} of rows of {options['max_length']:,}"
-    others = sorted(notes.keys() - _SHOWN_ELSEWHERE - {*with_warnings})
+    others = sorted(name for name in notes.keys() - {*with_warnings} if not name.startswith(_SHOWN_ELSEWHERE))
     for name in others[:_SHOWN]:
         yield name.replace("_", " "), notes[name], ""
     if len(others) > _SHOWN:
