@@ -371,7 +371,7 @@ def test_a_value_that_python_cannot_represent_costs_only_its_row(tmp_path, value
 
 
 def test_rows_with_another_number_of_cells_and_rows_that_are_not_utf8_cost_only_themselves(tmp_path):
-    rows = [b"1,one", b"2", b"3,three,x", b'4,"a\nb"', b"\xff,5", b"", b'\xff,"6",6', b"7,seven", b"8,\xe9", b"9"]
+    rows = [b"1,one", b"2", b"3,three,x", b'4,"a\nb"', b"\xff,5", b"", b'\xff,"6",6', b"7,seven", b"8,\xe9", b'9,"x"y']
     found = read_content(tmp_path / "a.csv", b"\n".join([b"a,b", *rows]) + b"\n")
     assert found.records == [(0, {"a": "1", "b": "one"}), (3, {"a": "4", "b": "a\nb"}), (6, {"a": "7", "b": "seven"})]
     assert [(position, reason, record) for position, reason, _, record in found.rejects] == [
@@ -380,9 +380,10 @@ def test_rows_with_another_number_of_cells_and_rows_that_are_not_utf8_cost_only_
         (4, "invalid_unicode", b"\xff,5"),
         (5, "bad_row", b'\xff,"6",6'),
         (7, "invalid_unicode", b"8,\xe9"),
-        (8, "bad_row", b"9"),
+        (8, "bad_row", b'9,"x"y'),
     ]
     assert found.rejects[1][2] == "it has 3 cells; expected 2, as the header has"
+    assert found.rejects[5][2].startswith("it is malformed (',' expected after '\"'); a quote inside")
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])

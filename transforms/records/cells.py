@@ -42,7 +42,7 @@ def with_lists(record: Mapping[str, Any], reading: Reading) -> Mapping[str, Any]
 
 def with_labels(record: dict[str, Any]) -> dict[str, Any]:
     """Decode the labels of a record of untyped cells: each becomes a boolean or a number."""
-    labels = {name: str(record.get(name)).lower() for name in LABELS}
+    labels = {name: str(record[name]).lower() for name in LABELS if name in record}
     decoded = {name: _BOOLEANS[label] for name, label in labels.items() if label in _BOOLEANS}
     return {**record, **decoded} if decoded else record
 

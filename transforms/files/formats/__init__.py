@@ -80,6 +80,21 @@ class InputFormat:
     errors: tuple[type[Exception], ...] = (OSError,)
 
 
+def in_chunks(items: Iterable[tuple[Record | Reject, int]], chunk_bytes: int) -> Iterator[Chunk]:
+    """Yield records and rejects, each of which comes with its size, in chunks of about chunk_bytes."""
+    chunk, size = Chunk([], []), 0
+    for item, item_bytes in items:
+        if isinstance(item, Record):
+            chunk.records.append(item)
+        else:
+            chunk.rejects.append(item)
+        size += item_bytes
+        if size >= chunk_bytes:
+            yield chunk._replace(bytes=size)
+            chunk, size = Chunk([], []), 0
+    yield chunk._replace(bytes=size)
+
+
 def too_long(position: int, record: bytes, max_record_bytes: int) -> Reject:
     """Reject a record that is longer than max_record_bytes. Its first 64 KiB are kept.
 

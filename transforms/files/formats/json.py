@@ -11,11 +11,12 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import takewhile
 from typing import BinaryIO, TypeAlias
 
 import msgspec
 
-from transforms.files.formats import KEPT_BYTES, SNIFFED_BYTES, Chunk, InputFormat, too_long
+from transforms.files.formats import KEPT_BYTES, SNIFFED_BYTES, Chunk, InputFormat, in_chunks, too_long
 from transforms.files.json_values import KEY, has_records_by_id, next_after_value, with_id
 from transforms.files.malformed import end_of_malformed
 from transforms.model.examples import Record
@@ -39,24 +40,19 @@ def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_rec
 
     A record's position is its number in the file, from 0. The file is read from its start.
     """
-    chunk, size = Chunk([], []), 0
-    for number, (begin, found) in enumerate(_Reader(file, max_record_bytes).values()):
-        if stop is not None and begin >= stop:
-            break
-        if begin < start:
-            continue
-        content = found if isinstance(found, bytes) else found[1][: max(max_record_bytes, KEPT_BYTES)]
-        if not isinstance(found, bytes):
-            chunk.rejects.append(Reject(number, "cut_short", found[0], content))
-        elif len(content) > max_record_bytes:
-            chunk.rejects.append(too_long(number, content, max_record_bytes))
-        else:
-            chunk.records.append(Record(number, content))
-        size += len(content)
-        if size >= chunk_bytes:
-            yield chunk._replace(bytes=size)
-            chunk, size = Chunk([], []), 0
-    yield chunk._replace(bytes=size)
+    values = enumerate(_Reader(file, max_record_bytes).values())
+    own = takewhile(lambda found: stop is None or found[1][0] < stop, values)
+    items = (_item(number, found, max_record_bytes) for number, (begin, found) in own if begin >= start)
+    yield from in_chunks(items, chunk_bytes)
+
+
+def _item(number: int, found: _Value, max_record_bytes: int) -> tuple[Record | Reject, int]:
+    if not isinstance(found, bytes):
+        content = found[1][: max(max_record_bytes, KEPT_BYTES)]
+        return Reject(number, "cut_short", found[0], content), len(content)
+    if len(found) > max_record_bytes:
+        return too_long(number, found, max_record_bytes), len(found)
+    return Record(number, found), len(found)
 
 
 class _Reader:
