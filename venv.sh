@@ -1,10 +1,11 @@
 # Sourced by run_local.sh and tests/run.sh. Sets up .venv, the environment in which both run.
 
-# ensure_venv ROOT [EXTRA]: install the dependencies of setup.py, and those of an extra, into ROOT/.venv.
-# A stamp file records the folder, the extra and the setup.py that were installed. If nothing has changed, nothing is done.
+# ensure_venv ROOT EXTRA: install the dependencies of setup.py, and those of an extra, into ROOT/.venv.
+# A stamp file records the folder, the extra and the setup.py that were installed. If nothing has changed, nothing is done;
+# nor if the extra test is there, which has all that run_local.sh needs.
 ensure_venv() {
-    local root=$1 extra=${2:-} venv=$1/.venv stamp python
-    for stamp in "$venv/installed-$extra" "$venv"/installed-${extra:-*}; do
+    local root=$1 extra=$2 venv=$1/.venv stamp python
+    for stamp in "$venv/installed-$extra" "$venv/installed-test"; do
         if [ -x "$venv/bin/python" ] && { echo "$root"; cat "$root/setup.py"; } | cmp -s - "$stamp"; then
             return
         fi
@@ -16,7 +17,7 @@ ensure_venv() {
     else
         echo "updating .venv ..." >&2
     fi
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$root${extra:+[$extra]}"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$root[$extra]"
     # As pip does with what it installs, but not with editable code. Where PYTHONDONTWRITEBYTECODE is set, as in many
     # containers, each run would compile it again.
     "$venv/bin/python" -m compileall -q "$root/pipeline" "$root/transforms"

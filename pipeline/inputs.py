@@ -12,8 +12,7 @@ from pipeline.recipe import Source
 from transforms.base.errors import UserError, before_the_work
 from transforms.dataset.layout import PARTS, Folder
 from transforms.dataset.versions import Version
-from transforms.files.hub.names import hub_name
-from transforms.files.hub.repository import Commits
+from transforms.files.hub import Commits, hub_name
 from transforms.files.listing import Accepts, InputFile, files_of_sources, list_arriving, list_inputs, shared_files
 from transforms.storage.files import join, resolved
 from transforms.storage.hub.urls import without_commit

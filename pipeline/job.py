@@ -23,7 +23,7 @@ from transforms.base.version import __version__
 from transforms.corpus.mix import Mix, mix_of
 from transforms.dataset.layout import Folder
 from transforms.dataset.versions import Increment, Version
-from transforms.files.hub.names import hub_name, in_full
+from transforms.files.hub import expand_hub_name, hub_name
 from transforms.files.listing import InputFile
 from transforms.storage.files import full_url, read_bytes
 from transforms.storage.hub.urls import hub_file
@@ -202,7 +202,9 @@ def describe_recipe(
         "tokenizer": _from_anywhere(options.tokenizer),
         "chat_template": _from_anywhere(template) if template and not is_template(template) else None,
         "formatter": _formatter_from_anywhere(options.formatter),
-        "decontaminate": [path if hub_name(in_full(path)) else _absolute(path) for path in options.decontaminate],
+        "decontaminate": [
+            path if hub_name(expand_hub_name(path)) else _absolute(path) for path in options.decontaminate
+        ],
     }
     found |= {name: value for name, value in others.items() if value}
     entries = [_entry(source, [file for file in files if file.source == i]) for i, source in enumerate(sources)]

@@ -18,7 +18,7 @@ from pipeline.config import Options, check_options, option_name, read_value
 from transforms.base.errors import ParameterError, StoreError, UserError
 from transforms.base.options import Flag, Values, field_types, options_in, that
 from transforms.base.phrases import did_you_mean
-from transforms.files.hub.names import in_full
+from transforms.files.hub import expand_hub_name
 from transforms.storage.files import check_reachable, exists, kind_of, read_bytes
 
 # Options whose paths begin at the folder of the recipe if they begin with ./ or ../: other texts may be names.
@@ -95,7 +95,7 @@ def _from_folder(recipe: str, path: str) -> str:
 def _located_input(recipe: str, path: str) -> str:
     """A relative path begins at the folder of the recipe, unless it names a dataset on the Hub."""
     located = _from_folder(recipe, path)
-    full = in_full(path, lambda _: exists(located))
+    full = expand_hub_name(path, lambda _: exists(located))
     return located if full == path else full
 
 
@@ -144,7 +144,7 @@ def read_sources(options: Options) -> list[Source]:
     """
     url = options.recipe
     if url is None or not options.sources:
-        return [Source("input", dataclasses.replace(options, input=tuple(map(in_full, options.input))))]
+        return [Source("input", dataclasses.replace(options, input=tuple(map(expand_hub_name, options.input))))]
     sources = [_source(entry, number, url, options) for number, entry in enumerate(options.sources, start=1)]
     names = [source.name for source in sources]
     for number, name in enumerate(names, start=1):

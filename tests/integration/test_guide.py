@@ -83,7 +83,7 @@ def make_clone(folder: Path) -> Path:
         (programs / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {arguments}"$@"\n')
         (programs / name).chmod(0o755)
     (programs / "activate").write_text(f'PATH={shlex.quote(str(programs))}:"$PATH"\n')
-    (folder / ".venv" / "installed-").write_text(f"{folder}\n{(ROOT / 'setup.py').read_text()}")
+    (folder / ".venv" / "installed-hub").write_text(f"{folder}\n{(ROOT / 'setup.py').read_text()}")
     return folder
 
 

@@ -91,11 +91,9 @@ def push(hub: Hub, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callabl
 
 
 @pytest.fixture
-def loaded(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, list[dict[str, Any]]]]:
+def loaded(hub: Hub, tmp_path: Path) -> Callable[..., dict[str, list[dict[str, Any]]]]:
     """Load me/mine with `datasets`: the rows of each split."""
     token = hub.token_of("me")
-    for name, value in (("HF_ENDPOINT", hub.endpoint), ("HF_HUB_OFFLINE", False)):
-        monkeypatch.setattr(datasets.config, name, value)
 
     def load(*name: str, **options: str) -> dict[str, list[dict[str, Any]]]:
         with hub.in_process(tmp_path / "reader", token):

@@ -212,9 +212,15 @@ class Hub(FaultyServer):
     @contextlib.contextmanager
     def in_process(self, home: Path, token: str | None = None) -> Iterator[None]:
         """Inside, the client in this process uses this Hub: it reads the environment when it is imported."""
+        import datasets
         from huggingface_hub import HfFileSystem, constants
         from huggingface_hub.utils import close_session
 
+        of_datasets = {
+            "HF_ENDPOINT": self.endpoint,
+            "HUB_DATASETS_URL": self.endpoint + "/datasets/{repo_id}/resolve/{revision}/{path}",
+            "HF_HUB_OFFLINE": False,
+        }
         changed = {
             "ENDPOINT": self.endpoint,
             "HF_HUB_OFFLINE": False,
@@ -228,6 +234,8 @@ class Hub(FaultyServer):
         with contextlib.ExitStack() as stack:
             for name, value in changed.items():
                 stack.enter_context(mock.patch.object(constants, name, value))
+            for name, value in of_datasets.items():
+                stack.enter_context(mock.patch.object(datasets.config, name, value))
             stack.enter_context(mock.patch.dict(os.environ, self.environment(home, token)))
             if token is None:
                 os.environ.pop("HF_TOKEN", None)

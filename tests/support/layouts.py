@@ -24,6 +24,7 @@ dataset_info:
   splits:
   - {{name: train_sft, num_bytes: 9, num_examples: 1234}}
   - {{name: test_sft, num_bytes: 9, num_examples: 5}}
+- config_name: {second}
 ---
 # A dataset
 """
@@ -59,7 +60,7 @@ LAYOUTS = {
     + OF_CARD,
     "a card without configurations": "---\nlicense: mit\n---\n" + "train.jsonl test.jsonl",
     "no card but a README": "# Title\n" + "train.jsonl",
-    "other patterns": "---\nconfigs:\n- config_name: a\n  data_files: ['./x.jsonl', '**/y*.jsonl', 'z/[ab].jsonl']\n"
+    "other patterns": "---\nconfigs:\n- config_name: a\n  data_files: ['x.jsonl', '**/y*.jsonl', 'z/[ab].jsonl']\n"
     "---\nx.jsonl y1.jsonl d/y2.jsonl z/a.jsonl z/c.jsonl x/x.jsonl",
     "a pattern in a folder": "---\nconfigs:\n- config_name: a\n  data_dir: d\n  data_files:\n  - split: train\n"
     "    path: '*.jsonl'\n---\n" + "a.jsonl d/b.jsonl d/e/c.jsonl",

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import posixpath
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,9 +20,16 @@ from transforms.base.errors import ParameterError, UserError
 from transforms.base.phrases import counted
 from transforms.files.earlier_datasets import dataset_folders, is_below, rows_of_dataset
 from transforms.files.formats import format_of_suffix
-from transforms.files.hub.card import CARD_FILES, Card, Configuration, read_card
-from transforms.files.hub.layout import Layout, listed
-from transforms.files.hub.patterns import MalformedError, Patterns
+from transforms.files.splits import (
+    Splits,
+    choose_files,
+    describe_splits,
+    listed,
+    load_configuration,
+    log_unread,
+    names_in_no_split,
+    splits_by_name,
+)
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX
 from transforms.storage.files import full_url
 from transforms.storage.walking import find
@@ -35,28 +43,11 @@ _SAVED, _SAVED_INFO, _SAVED_SPLITS = "state.json", "dataset_info.json", "dataset
 # Files that `datasets` writes next to files of records, and Claude Code next to sessions.
 _NOT_RECORDS = {_SAVED, _SAVED_INFO, _SAVED_SPLITS, "dataset_infos.json", "sessions-index.json"}
 _ABOUT_SESSIONS = ".meta.json"
-_DEFAULT, _TRAIN = "default", "train"
-_BY_NAMES = {_DEFAULT: Configuration(None)}
+# Where the metadata of a card are.
+_CARDS = ("README.md", ".huggingface.yaml")
+_TRAIN = "train"
 _OTHERS = "with other suffixes than those of records"
-_SHOWN = 3
 _LOGGER = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class _Folder:
-    """What is in a folder.
-
-    name: what errors call it. files: what the store says of each, by its path below the folder. read: returns the
-    content of one. url_of: returns its url.
-    """
-
-    name: str
-    files: Entries
-    read: Callable[[str], bytes]
-    url_of: Callable[[str], str]
-
-    def layout(self, card: Card, records: Collection[str]) -> Layout:
-        return Layout(self.name, self.files, card, records, self.url_of)
 
 
 def records_below(
@@ -96,92 +87,102 @@ def records_below(
     files = {
         below: entries[path] for below, path in paths.items() if not any(is_below(below, each) for each in skipped)
     }
-    inside = _Folder(folder, files, read, url_of)
-    try:
-        if "" in datasets:
-            chosen = _chosen(_layout_of_rows(inside, splits), splits, parameter, arriving)
-        else:
-            chosen = _files_of_records(inside, splits, format, parameter, arriving)
-    except MalformedError as error:
-        raise ParameterError(parameter, folder, f"its splits cannot be found: {error}. Name its files.") from None
+
+    def choose(by_split: Splits) -> list[str]:
+        wanted = splits
+        if arriving and splits and (missing := [split for split in splits if split not in by_split]):
+            described = describe_splits(by_split, files)
+            _LOGGER.warning("%s: it has no split %s yet; it has %s", folder, ",".join(missing), described)
+            wanted = [split for split in splits if split in by_split]
+        is_there = by_split and (wanted or not splits)
+        return choose_files(by_split, files, wanted, folder, parameter, url_of) if is_there else []
+
+    if "" in datasets:
+        chosen = choose(_rows(folder, files, read, splits))
+    else:
+        chosen = _files_of_records(folder, files, read, splits, format, parameter, choose)
     return {paths[below]: files[below] for below in chosen}
 
 
 def _files_of_records(
-    folder: _Folder, splits: Sequence[str] | None, format: str, parameter: str, arriving: bool
+    folder: str,
+    files: Entries,
+    read: Callable[[str], bytes],
+    splits: Sequence[str] | None,
+    format: str,
+    parameter: str,
+    choose: Callable[[Splits], list[str]],
 ) -> list[str]:
     """The files of records that are read of a folder that this project did not write."""
-    records, links, others = _by_kind(folder.files)
-    card = _card(folder)
-    configurations = card.configurations or _BY_NAMES
-    layout = folder.layout(card._replace(configurations=configurations), records)
-    by_config = {config: layout.splits(config) for config in configurations}
-    in_splits = {path for found in by_config.values() for paths in found.values() for path in paths}
-    rest = [path for path in records if path not in in_splits]
-    config, found = next(iter(by_config.items()))
-    if not splits and configurations == {config: Configuration(None)}:
-        has_no_splits = format in TRACES or (splits is None and _TRAIN not in found)
-        if has_no_splits or found.keys() <= {_TRAIN} or (len(found) == 1 and not rest):
-            _log_unread(folder, others, _OTHERS)
+    records, links, others = sort_files(files)
+    try:
+        by_split = _saved_splits(files, read)
+    except ValueError as error:
+        raise ParameterError(parameter, folder, f"its splits cannot be found: {error}. Name its files.") from None
+    by_split = by_split or _splits_of_card(folder, files, read, parameter)
+    by_name = splits_by_name(records) if by_split is None else {}
+    rest = names_in_no_split(records, by_split or by_name)
+    if by_split is None and not splits:
+        has_no_splits = format in TRACES or (splits is None and _TRAIN not in by_name)
+        if has_no_splits or by_name.keys() <= {_TRAIN} or (len(by_name) == 1 and not rest):
+            log_unread(folder, others, _OTHERS)
             return [*records, *links]
-        if len(found) == 1:
+        if len(by_name) == 1:
             raise ParameterError(
                 parameter,
-                folder.name,
-                f"it has a split {layout.described(config, found)}, and {counted(len(rest), 'file')} in none: "
-                f"{listed(rest, _SHOWN)}. Choose with split, such as {next(iter(found))}, or name the files.",
+                folder,
+                f"it has a split {describe_splits(by_name, files)}, and {counted(len(rest), 'file')} in none: "
+                f"{listed(rest, 3)}. Choose with split, such as {next(iter(by_name))}, or name the files.",
             )
-    chosen = _chosen(layout, splits, parameter, arriving)
-    _log_unread(folder, others, _OTHERS)
-    _log_unread(folder, rest, "in no split")
+    chosen = choose(by_name if by_split is None else by_split)
+    log_unread(folder, others, _OTHERS)
+    log_unread(folder, rest)
     return [*chosen, *links]
 
 
-def _chosen(layout: Layout, splits: Sequence[str] | None, parameter: str, arriving: bool) -> list[str]:
-    """The files of the splits that are chosen."""
-    config = layout.configuration(None, parameter)
-    if not (found := layout.splits(config)):
-        return []
-    if arriving and splits and (missing := [split for split in splits if split not in found]):
-        described = layout.described(config, found)
-        _LOGGER.warning("%s: it has no split %s yet; it has %s", layout.shown, ",".join(missing), described)
-        splits = [split for split in splits if split in found]
-        if not splits:
-            return []
-    return layout.chosen(config, splits, parameter)
+def _splits_of_card(folder: str, files: Entries, read: Callable[[str], bytes], parameter: str) -> Splits | None:
+    """The splits that `datasets` finds in a folder of empty files with these names and cards; None without a card."""
+    cards = {name: read(name) for name in _CARDS if name in files}
+    if not any(b"configs" in card for card in cards.values()):
+        return None
+    with tempfile.TemporaryDirectory() as place:
+        for name in files.keys() - {"dataset_infos.json"}:
+            path = Path(place, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(cards.get(name, b""))
+        choice = "Name the files of one, such as those of {}."
+        splits, _ = load_configuration(place, folder, parameter, choice)
+        place = os.path.realpath(place)
+        return {split: [os.path.relpath(path, place) for path in paths] for split, paths in splits.items()}
 
 
-def _card(folder: _Folder) -> Card:
-    """What `datasets` saved, or the card. Raises MalformedError."""
-    if saved := _saved_splits(folder):
-        return Card({_DEFAULT: Configuration(saved)}, {})
-    texts = (folder.read(name).decode(errors="replace") if name in folder.files else "" for name in CARD_FILES)
-    return read_card(*texts)
+def sort_files(files: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[str], list[str]]:
+    """Return the files of records, as far as their names show; links to folders, which are not followed; and others.
 
-
-def _by_kind(files: Entries) -> tuple[list[str], list[str], list[str]]:
-    """The files of records, as far as their names show; links to folders, which are not followed; and other files."""
+    Args:
+        files: what the store says of each, by its path below a folder.
+    """
     suffixes = format_of_suffix()
     records, links, others = list[str](), list[str](), list[str]()
     for below, entry in sorted(files.items()):
         name = posixpath.basename(below)
         is_hidden = any(part.startswith((".", "_")) for part in below.split("/"))
-        if name in _NOT_RECORDS or name.endswith(_ABOUT_SESSIONS) or is_hidden or below in CARD_FILES:
+        if name in _NOT_RECORDS or name.endswith(_ABOUT_SESSIONS) or is_hidden or below in _CARDS:
             continue
         is_record = suffixes_of(below)[0] in suffixes
         (links if entry["type"] == "directory" else records if is_record else others).append(below)
     return records, links, others
 
 
-def _layout_of_rows(folder: _Folder, splits: Sequence[str] | None) -> Layout:
+def _rows(folder: str, files: Entries, read: Callable[[str], bytes], splits: Sequence[str] | None) -> Splits:
     """The splits of a dataset of this project. Raises UserError if they cannot be read."""
     try:
-        rows = rows_of_dataset({below: entry["size"] for below, entry in folder.files.items()}, folder.read, splits)
+        rows = rows_of_dataset({below: entry["size"] for below, entry in files.items()}, read, splits)
     except ValueError as error:
-        raise UserError(f"{folder.name}: {error}") from None
+        raise UserError(f"{folder}: {error}") from None
     if rows.loss:
-        _LOGGER.warning("%s: what is read are its rows: %s.", folder.name, rows.loss)
-    return folder.layout(Card({_DEFAULT: Configuration(rows.shards)}, {}), ())
+        _LOGGER.warning("%s: what is read are its rows: %s.", folder, rows.loss)
+    return rows.shards
 
 
 class _DataFile(msgspec.Struct):
@@ -203,44 +204,31 @@ _decode_state = msgspec.json.Decoder(_State).decode
 _decode_splits = msgspec.json.Decoder(_SavedSplits).decode
 
 
-def _saved_splits(folder: _Folder) -> Patterns | None:
-    """The files of each split of what `save_to_disk` wrote; None if it did not. Raises MalformedError."""
-    if _SAVED in folder.files and _SAVED_INFO in folder.files:
-        state = _decoded(folder, _SAVED, _decode_state)
-        return {state.split or _TRAIN: _named_in_state(folder, "", state)}
-    if _SAVED_SPLITS not in folder.files:
+def _saved_splits(files: Entries, read: Callable[[str], bytes]) -> Splits | None:
+    """The files of each split of what `save_to_disk` wrote; None if it did not. Raises ValueError."""
+
+    def decoded(name: str, decode: Callable[[bytes], _T]) -> _T:
+        if name not in files:
+            raise ValueError(f"{name} is missing")
+        try:
+            return decode(read(name))
+        except (ValueError, RecursionError) as error:  # of msgspec, too
+            raise ValueError(f"{name} is not as datasets writes it ({error})") from None
+
+    def named_in(before: str, state: _State) -> list[str]:
+        paths = [f"{before}{file.filename}" for file in state.data_files]
+        if missing := next((path for path in paths if path not in files), None):
+            raise ValueError(f"{missing} is missing, which {before}{_SAVED} names")
+        return paths
+
+    if _SAVED in files and _SAVED_INFO in files:
+        state = decoded(_SAVED, _decode_state)
+        return {state.split or _TRAIN: named_in("", state)}
+    if _SAVED_SPLITS not in files:
         return None
-    splits = _decoded(folder, _SAVED_SPLITS, _decode_splits).splits
-    states = {split: _decoded(folder, f"{split}/{_SAVED}", _decode_state) for split in splits}
-    return {split: _named_in_state(folder, f"{split}/", state) for split, state in states.items()}
-
-
-def _named_in_state(folder: _Folder, before: str, state: _State) -> list[str]:
-    paths = [f"{before}{file.filename}" for file in state.data_files]
-    if missing := next((path for path in paths if path not in folder.files), None):
-        raise MalformedError(f"{missing} is missing, which {before}{_SAVED} names")
-    return paths
-
-
-def _decoded(folder: _Folder, name: str, decode: Callable[[bytes], _T]) -> _T:
-    if name not in folder.files:
-        raise MalformedError(f"{name} is missing")
-    try:
-        return decode(folder.read(name))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedError(f"{name} is not as datasets writes it ({error})") from None
-
-
-def _log_unread(folder: _Folder, unread: Sequence[str], what: str) -> None:
-    if unread:
-        shown = ", ".join(unread[:_SHOWN]) + (", ..." if len(unread) > _SHOWN else "")
-        _LOGGER.warning(
-            "%s: files %s are not read (%s): %s. To read such a file, name it.",
-            folder.name,
-            what,
-            f"{len(unread):,}",
-            shown,
-        )
+    splits = decoded(_SAVED_SPLITS, _decode_splits).splits
+    states = {split: decoded(f"{split}/{_SAVED}", _decode_state) for split in splits}
+    return {split: named_in(f"{split}/", state) for split, state in states.items()}
 
 
 def with_targets(system: Any, entries: Entries) -> Entries:

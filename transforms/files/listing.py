@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import posixpath
@@ -20,10 +19,7 @@ from transforms.files.detection import detect_format
 from transforms.files.earlier_datasets import folders_above, is_below, state_of
 from transforms.files.folders import log_skipped, records_below, suffixes_of, with_targets
 from transforms.files.formats import INPUT_FORMATS, format_of_suffix, input_format
-from transforms.files.hub.first_files import look_at_first
-from transforms.files.hub.listing import find_on_hub, no_splits
-from transforms.files.hub.names import hub_name, in_full
-from transforms.files.hub.repository import Commits
+from transforms.files.hub import Commits, expand_hub_name, find_dataset, hub_name
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX, estimated_size
 from transforms.storage.files import exists, file_system, full_url, open_input, read_range
 from transforms.storage.hub.urls import without_commit
@@ -32,8 +28,8 @@ from transforms.storage.versions import version_of
 from transforms.storage.walking import find_matching
 
 _REQUESTS_AT_ONCE = 32
-# Of more files than this, only the first few are looked at, if these have the formats that their names show.
-_MANY, _FIRST = 1_000, 4
+# Of more files of one suffix than this, the first few are looked at, and the others are taken to be like these.
+_MANY, _FIRST = 100, 4
 # Roughly how much larger conversations are than the same ones compressed.
 _COMPRESSION_RATIO = 5
 # From this size on, the start of a compressed file is decompressed to estimate how large all of it is.
@@ -137,20 +133,32 @@ def list_arriving(
 
 
 def _input_files(entries: Mapping[str, Mapping[str, Any]], format: str, parameter: str) -> list[InputFile]:
-    """Make input files of what find_files found."""
-    make = functools.partial(input_file, format=format, parameter=parameter)
-    # A store takes some 30 ms for the first bytes of a file, and there may be thousands of files.
-    seen = look_at_first(entries, suffixes_of, make)
+    """Make input files of what find_files found, in the same order."""
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for url in entries:
+        kinds.setdefault(suffixes_of(url), []).append(url)
+    first = {url for urls in kinds.values() for url in urls[: _FIRST if len(urls) > _MANY else None]}
+    # A store takes some 30 ms for the first bytes of a file.
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
 
-        def made(urls: Iterable[str], by_name: bool) -> list[InputFile]:
-            return list(threads.map(lambda url: seen(url) or make(url, entries[url], by_name), urls))
+        def look_at(urls: Iterable[str]) -> Iterator[InputFile]:
+            return threads.map(lambda url: input_file(url, entries[url], format, parameter), urls)
 
-        first = [*entries][: _FIRST if len(entries) > _MANY else None]
-        files = made(first, by_name=False)
-        named = format_of_suffix()
-        are_as_named = all(file.format == named.get(suffixes_of(file.url)[0], file.format) for file in files)
-        return files + made([*entries][len(first) :], by_name=are_as_named)
+        files = {file.url: file for file in look_at([url for url in entries if url in first])}
+        for urls in kinds.values():
+            alike, rest = [files[url] for url in urls[:_FIRST]], [url for url in urls if url not in files]
+            are_alike = len({file.format for file in alike}) == 1
+            found = (_like(alike, url, entries[url]) for url in rest) if are_alike else look_at(rest)
+            files |= {file.url: file for file in found}
+    return [files[url] for url in entries]
+
+
+def _like(files: Sequence[InputFile], url: str, entry: Mapping[str, Any]) -> InputFile:
+    """The input file of a url that was not looked at, if it is like some others."""
+    size = entry["size"]
+    unpacked = sum(file.unpacked for file in files) * size // sum(file.bytes for file in files)
+    version = listed_version(url, entry)
+    return msgspec.structs.replace(files[0], url=url, bytes=size, version=version, unpacked=unpacked)
 
 
 def find_files(
@@ -177,10 +185,13 @@ def find_files(
     commits = commits or Commits()
     found: dict[str, Mapping[str, Any]] = {}
     for pattern in patterns:
-        if name := hub_name(in_full(pattern)):
-            entries = find_on_hub(name, splits, commits, parameter)
-        else:
-            entries = _entries(pattern, parameter, arriving, splits, format)
+        name = hub_name(expand_hub_name(pattern))
+        with _store_errors(pattern, parameter, "listed"):
+            if name and not name.path:
+                entries = find_dataset(name, splits, commits, parameter)
+            else:
+                url = name._replace(revision=commits[name.repository, name.revision]).url if name else pattern
+                entries = _entries(url, parameter, arriving, splits, format)
         found |= {url: entry for url, entry in entries if url not in found and entry["size"]}
     names = [without_commit(url) for url in found]
     if len({*names}) < len(names):
@@ -215,13 +226,12 @@ def _entries(
     pattern: str, parameter: str, arriving: bool, splits: Sequence[str] | None, format: str
 ) -> list[tuple[str, Mapping[str, Any]]]:
     """Find the files that a pattern names: the url of each, and what its store says of it."""
-    with _store_errors(pattern, parameter, "listed"):
-        try:
-            found = _found(pattern, splits, format, parameter, arriving)
-        except FileNotFoundError:
-            if arriving:
-                return []
-            raise ParameterError(parameter, pattern, "there is no such file or folder.") from None
+    try:
+        found = _found(pattern, splits, format, parameter, arriving)
+    except FileNotFoundError:
+        if arriving:
+            return []
+        raise ParameterError(parameter, pattern, "there is no such file or folder.") from None
     if not found and not arriving:
         suffixes = ", ".join(format_of_suffix())
         raise ParameterError(parameter, pattern, f"it has no file of records ({suffixes}, compressed or not).")
@@ -256,7 +266,8 @@ def _found(
     if not is_glob and entry["type"] == "directory":
         return records_below(system, path, splits, format, parameter, arriving)
     if splits:
-        raise no_splits(pattern, splits)
+        problem = f"{pattern} is not a dataset, and has no splits. Give it without, such as in another source."
+        raise ParameterError("split", ",".join(splits), problem)
     return _matching(system, path) if is_glob else {path: entry}
 
 
@@ -301,14 +312,11 @@ def _matching(system: Any, pattern: str) -> dict[str, dict[str, Any]]:
     return {path: entry for path, entry in found.items() if not any(is_below(path, folder) for folder in datasets)}
 
 
-def input_file(
-    url: str, entry: Mapping[str, Any], by_name: bool = False, format: str = "auto", parameter: str = "patterns"
-) -> InputFile:
+def input_file(url: str, entry: Mapping[str, Any], format: str = "auto", parameter: str = "patterns") -> InputFile:
     """Make an input file of what find_files found: its format, and its size without compression.
 
     Args:
         url, entry: of find_files.
-        by_name: whether the name alone decides the format, if it shows one.
         format, parameter: as of list_inputs.
 
     Raises:
@@ -319,10 +327,9 @@ def input_file(
     named = format
     if format in ("auto", "json"):
         of_suffix = format_of_suffix().get(suffix) if format == "auto" else format
-        if of_suffix is None or of_suffix == "json" or not by_name:
-            among = None if format == "auto" else (format,)
-            of_suffix = _detected(url, of_suffix, compression, entry["size"], parameter, among)
-        named = of_suffix
+        named = _detected(
+            url, of_suffix, compression, entry["size"], parameter, None if format == "auto" else (format,)
+        )
     if compression and not input_format(named).may_be_compressed:
         raise ParameterError(
             parameter, url, f"a {named} file that is compressed as a whole cannot be read. Decompress it."

@@ -14,7 +14,7 @@ import apache_beam as beam
 from transforms.base.errors import InputError, ParameterError, StoreError
 from transforms.base.options import PositiveInt, String, checked
 from transforms.files.formats import MAX_RECORD_BYTES, Chunk, input_format
-from transforms.files.hub.repository import Commits
+from transforms.files.hub import Commits
 from transforms.files.listing import InputFile, files_of_sources, list_inputs, shared_files
 from transforms.files.tasks import default_task_bytes, largest_first, tasks_of
 from transforms.model.batches import Records, Slice, Task

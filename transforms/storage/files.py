@@ -78,8 +78,10 @@ def file_system(url: str) -> tuple[Any, str]:
         )
     try:
         kind = fsspec.get_filesystem_class(protocol)
-        # Other processes write to the folders that this one lists: a cached listing would hide their files.
-        return kind(use_listings_cache=False, **kind._get_kwargs_from_urls(url)), kind._strip_protocol(url)
+        # Other processes write to the folders that this one lists: a cached listing would hide their files. None writes
+        # to a commit on the Hub, whose file system has the cache that `datasets` uses, too.
+        options = {} if protocol == "hf" else {"use_listings_cache": False}
+        return kind(**options, **kind._get_kwargs_from_urls(url)), kind._strip_protocol(url)
     except (ValueError, ImportError) as error:
         raise UserError(f"{url}: {error}.") from None
 

@@ -1,0 +1,201 @@
+"""Datasets on the Hugging Face Hub: how one is named, and which of its files are read: those that `datasets` loads.
+
+ORG/NAME:CONFIG@REVISION
+hf://datasets/ORG/NAME:CONFIG@REVISION
+hf://datasets/ORG/NAME@REVISION/PATH        a file, a folder or a glob of the repository
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from transforms.base.errors import ParameterError, StoreError, UserError
+from transforms.files.folders import sort_files
+from transforms.files.formats import format_of_suffix
+from transforms.files.splits import (
+    Splits,
+    check_configuration,
+    choose_files,
+    load_configuration,
+    log_unread,
+    names_in_no_split,
+)
+from transforms.storage.compression import COMPRESSION_OF_SUFFIX
+from transforms.storage.files import file_system
+from transforms.storage.hub.client import SECONDS_TO_ANSWER, ask
+from transforms.storage.hub.urls import HubFile
+
+_PREFIX = "hf://datasets/"
+# What the Hub allows, without a dot or a dash at the beginning.
+_NAME = r"[A-Za-z0-9_][\w.-]*"
+_SHORT = re.compile(rf"({_NAME}/{_NAME})(:[^@/:]+)?(@.+)?", re.ASCII)
+_LONG = re.compile(
+    rf"{_PREFIX}({_NAME}/{_NAME})(?::([^@/:]+))?(?:@(refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/(.*))?", re.ASCII | re.DOTALL
+)
+_EXPECTED = f"expected {_PREFIX}ORG/NAME[:CONFIG][@REVISION], or a file, folder or glob of it: {_PREFIX}ORG/NAME/PATH"
+# Where the Hub keeps what it converted to Parquet: CONFIG/SPLIT/0000.parquet.
+_CONVERTED = "refs/convert/parquet"
+_CONVERTED_FILE = re.compile(r"([^/]+)/([^/]+)/\d{4}\.parquet")
+_LOGGER = logging.getLogger(__name__)
+
+_Entries = Mapping[str, Mapping[str, Any]]
+
+
+class HubName(NamedTuple):
+    """What is named on the Hub.
+
+    repository: ORG/NAME. config: a configuration of it, if one is named. revision: a branch, a tag or a commit; None
+    for the main branch. path: a file, a folder or a glob; empty for the dataset.
+    """
+
+    repository: str
+    config: str | None
+    revision: str | None
+    path: str
+
+    @property
+    def url(self) -> str:
+        """The name in full."""
+        config = f":{self.config}" if self.config else ""
+        revision = f"@{self.revision}" if self.revision else ""
+        return f"{_PREFIX}{self.repository}{config}{revision}" + (f"/{self.path}" if self.path else "")
+
+
+def hub_name(url: str) -> HubName | None:
+    """Return what a url names on the Hub; None if it is not a url of a dataset there.
+
+    Raises:
+        UserError: if it begins like one, and is not.
+    """
+    if not url.startswith(_PREFIX):
+        return None
+    found = _LONG.fullmatch(url)
+    if not found or (found[2] and found[4]):
+        raise UserError(f"{url}: {_EXPECTED}.")
+    return HubName(found[1], found[2], unquote(found[3]) if found[3] else None, (found[4] or "").strip("/"))
+
+
+def expand_hub_name(
+    pattern: str, is_here: Callable[[str], bool] = lambda path: os.path.exists(os.path.expanduser(path))
+) -> str:
+    """Return the url of a dataset that is named in short; other patterns as they are.
+
+    A file or folder of this name wins. What ends like a file of records is a path, even if there is no such file.
+
+    Args:
+        pattern: a file, folder, glob, url or name.
+        is_here: whether there is a file or folder.
+    """
+    found = _SHORT.fullmatch(pattern)
+    if not found or pattern.lower().endswith((*format_of_suffix(), *COMPRESSION_OF_SUFFIX)) or is_here(pattern):
+        return pattern
+    return f"{_PREFIX}{pattern}"
+
+
+class Commits(dict[tuple[str, str | None], str]):
+    """The commit of each repository and revision, asked for once, so that a push in between changes nothing."""
+
+    def __missing__(self, key: tuple[str, str | None]) -> str:
+        repository, revision = key
+
+        def request(hub: Any) -> str:
+            return hub.dataset_info(repository, revision=revision, expand=["sha"], timeout=SECONDS_TO_ANSWER).sha
+
+        shown = repository + (f"@{revision}" if revision else "")
+        self[key] = ask(shown, "listed", repository, request, revision)
+        return self[key]
+
+
+def find_dataset(
+    name: HubName, splits: Sequence[str] | None, commits: Commits, parameter: str
+) -> list[tuple[str, Mapping[str, Any]]]:
+    """Find the files of a dataset: those of a configuration and of splits that `datasets` would load.
+
+    Args:
+        name: of the dataset.
+        splits: that are chosen; none if there is only one; None if there is no option for them.
+        commits: that revisions stand for.
+        parameter: what the caller calls the name, for errors.
+
+    Returns:
+        The url of each file at its commit, and what the Hub says of it.
+
+    Raises:
+        ParameterError: if there is a choice and none is made, or of something that does not exist; or if no file can be
+            read.
+        StoreError: if there is no such repository or revision, or if the Hub refuses or fails.
+        Unavailable: if the Hub does not answer.
+    """
+    shown, repository = name.url.removeprefix(_PREFIX), name.repository
+    commit, files = _files_of(name, commits)
+    by_config = _converted(files)
+    script = f"{repository.partition('/')[2]}.py"
+    if not by_config and script in files and name.revision in (None, "main"):
+        converted = name._replace(revision=_CONVERTED)
+        with suppress(StoreError):
+            commit, files = _files_of(converted, commits)
+            by_config = _converted(files)
+            _LOGGER.warning("%s: what the Hub converted to Parquet is read (%s)", repository, _CONVERTED)
+    choice = f"Name one, such as {repository}:{{}}."
+    if by_config:
+        check_configuration(name.config, [*by_config], shown, parameter, choice)
+        by_split: Splits = by_config[name.config or next(iter(by_config))]
+    elif script in files:
+        problem = (
+            f"it has no file of records: its script {script} makes them, which is not run, and the Hub has not "
+            "converted it to Parquet. Run the script with datasets<4 and save what it makes as Parquet or JSON lines."
+        )
+        raise ParameterError(parameter, shown, problem)
+    else:
+        by_split = _loaded(name, commit, files, shown, parameter, choice)
+
+    def url_of(path: str) -> str:
+        return HubName(repository, None, name.revision, path).url
+
+    chosen = choose_files(by_split, files, splits, shown, parameter, url_of)
+    return [(HubFile(repository, commit, path).url, files[path]) for path in chosen]
+
+
+def _files_of(name: HubName, commits: Commits) -> tuple[str, _Entries]:
+    """The commit of a dataset, and what the Hub says of each of its files. Raises StoreError."""
+    commit = commits[name.repository, name.revision]
+    system, root = file_system(f"{_PREFIX}{name.repository}@{commit}")
+    found = ask(name.url, "listed", name.repository, lambda _: system.find(root, detail=True), name.revision)
+    return commit, {path.removeprefix(f"{root}/"): entry for path, entry in found.items()}
+
+
+def _loaded(name: HubName, commit: str, files: _Entries, shown: str, parameter: str, choice: str) -> Splits:
+    """The files of each split of a configuration, by their paths, as `datasets` finds them."""
+
+    def request(hub: Any) -> str:
+        return hub.hf_hub_download(name.repository, "README.md", repo_type="dataset", revision=commit)
+
+    with suppress(FileNotFoundError):  # `datasets` would say less of a dataset that may not be read
+        ask(shown, "read", name.repository, request)
+    path, before = f"{_PREFIX}{name.repository}", f"{_PREFIX}{name.repository}@{commit}/"
+    splits, names = _load(path, shown, parameter, choice, name.config, commit)
+    by_split = {split: [url.removeprefix(before) for url in urls] for split, urls in splits.items()}
+    if len(names) == 1:
+        log_unread(shown, names_in_no_split(sort_files(files)[0], by_split))
+    return by_split
+
+
+_load = functools.lru_cache(16)(load_configuration)  # for those who look again and again
+
+
+def _converted(files: _Entries) -> dict[str, dict[str, list[str]]]:
+    """The splits of each configuration of files that the Hub converted, by their folders; none of other files."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for path in files:
+        if parts := _CONVERTED_FILE.fullmatch(path):
+            found.setdefault(parts[1], {}).setdefault(parts[2], []).append(path)
+        elif not path.startswith("."):
+            return {}
+    return found
