@@ -18,20 +18,17 @@ from transforms.files.listing import Accepts, InputFile, Key
 
 
 def select_new(request: Request, files: Sequence[InputFile], version: Version | None) -> list[InputFile]:
-    """Select what a dataset does not have yet.
+    """Select the files of the next increment, in order: with --append what a dataset does not have yet, otherwise all.
 
     Args:
-        request: says what to do with a file of which the dataset has another version.
+        request: of the run.
         files: the inputs, as they are listed now.
         version: the newest one; None if there is none.
-
-    Returns:
-        The files of the next increment, in the order in which they were listed; none if there is nothing new.
 
     Raises:
         UserError: if a file changed, and that is to be an error.
     """
-    taken = version.taken() if version else {}
+    taken = version.taken() if version and request.options.append else {}
     new = [file for file in files if file.version not in taken.get(file.key, ())]
     changed = [file for file in new if file.key in taken]
     if changed and request.options.on_changed_file == "error":

@@ -9,9 +9,11 @@ from datetime import datetime
 import msgspec
 
 from pipeline.cli.console import show
-from pipeline.config import Options
-from pipeline.job import Job, Outcome, Request, differences, version_job, with_options
+from pipeline.config import Options, RowOptions
+from pipeline.job import Job, Outcome, Request, differences, job_sources, tokenizer_name, version_job
+from pipeline.tokenizer import read_tokenizer_files
 from transforms.base.errors import ParameterError, StoreError, UserError
+from transforms.base.options import values_of
 from transforms.corpus.mix import mix_of
 from transforms.dataset.derived import finish_commit, is_stale
 from transforms.dataset.layout import Folder, check_format, check_free, check_no_links, is_alive, last_written
@@ -21,6 +23,7 @@ from transforms.files.plan_file import decode_plan
 from transforms.storage.files import exists, read_bytes
 from transforms.storage.lock import Lock
 from transforms.storage.writing import remove, remove_attempts, remove_if_empty
+from transforms.tokens.tokenizer_files import fingerprint
 
 
 @contextmanager
@@ -65,7 +68,7 @@ def read_base(request: Request) -> Version | None:
         check_not_lost(folder, version)
     if version and options.append:
         job = version_job(folder, version)
-        check_same(folder, job, with_options(job, options, request.sources))
+        check_same(folder, job, _with_options(job, request))
     return version
 
 
@@ -86,7 +89,7 @@ def finish(request: Request, version: Version) -> Outcome:
     """
     options, folder = request.options, request.folder
     job = version_job(folder, version)
-    if changed := differences(job, with_options(job, options, request.sources), with_inputs=True):
+    if changed := differences(job, _with_options(job, request), with_inputs=True):
         raise UserError(
             f"{folder.output} holds a finished dataset that was built with other options: {'; '.join(changed)}. "
             "Give another --output, or --overwrite to replace it."
@@ -105,6 +108,21 @@ def finish(request: Request, version: Version) -> Outcome:
     return Outcome("done_before", version)
 
 
+def _with_options(job: Job, request: Request) -> Job:
+    """A job with what options say, as far as that shows without the inputs and what is stored with them."""
+    options, sources = request.options, request.sources
+    name, template = tokenizer_name(options.tokenizer), options.chat_template
+    return msgspec.structs.replace(
+        job,
+        options=RowOptions(**values_of(RowOptions, options)),
+        now=options.now or job.now,
+        tokenizer=job.tokenizer if name == job.tokenizer_name else fingerprint(read_tokenizer_files(name)),
+        tokenizer_name=name,
+        chat_template=None if template is None else job.chat_template or template,
+        sources=job_sources(sources, {number: source.formatter for number, source in enumerate(job.sources)}),
+    )
+
+
 def planned_files(folder: Folder) -> list[InputFile]:
     """Return the inputs of an increment that was begun; none if their list is missing or damaged."""
     try:
@@ -114,14 +132,7 @@ def planned_files(folder: Folder) -> list[InputFile]:
 
 
 def begun_since_commit(folder: Folder, version: Version | None) -> list[str]:
-    """Return the ids of the increments that were begun, and are worked on since the newest commit.
-
-    The others were given up for what was committed then.
-
-    Args:
-        folder: of the dataset.
-        version: the newest one; None if there is none.
-    """
+    """Return the ids of the increments that are worked on since the newest commit; others were given up for it."""
     since = datetime.fromisoformat(version.time).timestamp() if version else 0.0
     return [id for id in folder.begun() if last_written(Folder(folder.output, id)) >= since]
 

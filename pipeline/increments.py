@@ -37,27 +37,21 @@ from transforms.storage.writing import remove, remove_attempts
 
 
 def build_increments(
-    request: Request,
-    version: Version | None,
-    files: list[InputFile],
-    new: list[InputFile],
-    accepts: Accepts | None = None,
+    request: Request, version: Version | None, files: list[InputFile], accepts: Accepts | None
 ) -> Outcome:
     """Build what a dataset does not have yet: all of it, or with --append one increment after the other.
 
     Args:
         request: what to do.
         version: the newest one; None if there is none.
-        files: the inputs, if they were listed.
-        new: those of them that are to be added.
-        accepts: as of `change`.
+        files: the inputs; with --append alone they are listed by now.
+        accepts: which files may be added, if some may be still to come; None if all are there.
     """
     options, folder = request.options, request.folder
     request.runner.beam_options(request)  # checks them
-    if not options.append:
-        files = new = list_files(request, version)
+    files = files if options.append else list_files(request, version)
+    new, status = select_new(request, files, version), "nothing_new"
     prepared = prepare(request, version, new) if new else None
-    status = "nothing_new"
     with Lock(folder.lock, options.output) as lock:
         with output_errors(options):
             was_held = lock.take(show_owner if options.append else None)
@@ -67,7 +61,7 @@ def build_increments(
                 finish_commit(folder, version, options.report)
         if was_held:  # what another one took meanwhile may have changed since
             files = list_files(request, version, accepts)
-        while new := select_new(request, files, version) if options.append else files:
+        while new := select_new(request, files, version):
             prepared = prepared or prepare(request, version, new)
             with output_errors(options):
                 plan = _begin(request, version, prepared, new)
@@ -111,19 +105,9 @@ def _begin(request: Request, version: Version | None, prepared: Prepared, files:
 
 
 def _run(request: Request, plan: Plan, version: Version | None) -> str:
-    """Run the job of an increment until it ends, or until it is submitted.
+    """Run the job of an increment until it ends, or until it is submitted. version: on which it is planned.
 
-    Args:
-        request: of this run.
-        plan: of the increment.
-        version: on which it is planned; None if there is none.
-
-    Returns:
-        `done`; `submitted`, if the job was written as a template of Dataflow, for others to run; `dry_run`, if the job
-        was only checked.
-
-    Raises:
-        InputError, UserError, Unavailable: as a worker raised it. Other errors are Beam's.
+    Returns `done`; `submitted`, if the job was written as a template of Dataflow, for others to run; or `dry_run`.
     """
     folder, job, runner = plan.folder, plan.job, request.runner
     change = Change(version.number, "append" if request.options.append else "build") if version else Change()

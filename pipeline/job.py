@@ -16,7 +16,6 @@ from pipeline.config import Options, RowOptions, is_template, option_name
 from pipeline.recipe import Source
 from pipeline.runners import find_runner
 from pipeline.runners.runner import Runner
-from pipeline.tokenizer import read_tokenizer_files
 from transforms.base.errors import UserError
 from transforms.base.options import options_in, values_of
 from transforms.base.version import __version__
@@ -27,7 +26,6 @@ from transforms.files.hub import expand_hub_name, hub_name
 from transforms.files.listing import InputFile
 from transforms.storage.files import full_url, read_bytes
 from transforms.storage.hub.urls import hub_file
-from transforms.tokens.tokenizer_files import fingerprint
 
 
 @dataclass(frozen=True)
@@ -162,12 +160,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 def job_sources(sources: Sequence[Source], formatters: Mapping[int | None, str | None]) -> tuple[JobSource, ...]:
-    """Return the sources of a job.
-
-    Args:
-        sources: those of the build.
-        formatters: by the number of the source, the sha256 of the file of its own formatter.
-    """
+    """Return the sources of a job. formatters: sha256 of the file of the formatter of each, by its number."""
     return tuple(
         JobSource(
             name=source.name,
@@ -257,12 +250,7 @@ def read_job(folder: Folder) -> Job | None:
 
 
 def version_job(folder: Folder, version: Version) -> Job:
-    """Return the job that a dataset has. Raises as read_job does.
-
-    Args:
-        folder: of the dataset.
-        version: of the dataset.
-    """
+    """Return the job that a version of a dataset has. Raises as read_job does."""
     return _job(folder.output, version.job)
 
 
@@ -284,29 +272,6 @@ def tokenizer_name(given: str) -> str:
     """Return the name of a tokenizer; it begins with a dot if it is a folder below this one, and no name on the Hub."""
     is_folder = "://" not in given and not given.startswith(("/", "~", ".")) and Path(given).is_dir()
     return f"./{given}" if is_folder else given
-
-
-def with_options(job: Job, options: Options, sources: Sequence[Source]) -> Job:
-    """Return a job with what options say, as far as that shows without the inputs and what is stored with them.
-
-    Args:
-        job: of a dataset.
-        options: of a build.
-        sources: of read_sources.
-
-    Raises:
-        UserError, Unavailable: if a tokenizer of another name cannot be read.
-    """
-    name, template = tokenizer_name(options.tokenizer), options.chat_template
-    return msgspec.structs.replace(
-        job,
-        options=RowOptions(**values_of(RowOptions, options)),
-        now=options.now or job.now,
-        tokenizer=job.tokenizer if name == job.tokenizer_name else fingerprint(read_tokenizer_files(name)),
-        tokenizer_name=name,
-        chat_template=None if template is None else job.chat_template or template,
-        sources=job_sources(sources, {number: source.formatter for number, source in enumerate(job.sources)}),
-    )
 
 
 def with_clock(job: Job, before: Job | None, options: Options) -> Job:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -76,19 +77,27 @@ class ReportProgress:
     def _run(self) -> None:
         console = Console(stderr=True)
         if not console.is_terminal:
-            seconds = _SECONDS_TO_FIRST_LINE
-            while not self._stop.wait(seconds):
-                seconds = max(_SECONDS_ELSEWHERE, self._read() / _SHARE_OF_TIME)
-                show(self._sums())
+            for sums in self._looks(_SECONDS_TO_FIRST_LINE, _SECONDS_ELSEWHERE):
+                show(sums)
             return
-        sums = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
-        columns = (BarColumn(_BAR_WIDTH), TimeElapsedColumn(), TimeRemainingColumn(), sums)
-        with Progress(*columns, console=console, transient=True, expand=True) as progress:
-            task = progress.add_task("starting", total=self._bytes if self._reports else self._tasks)
-            seconds = _SECONDS_IN_TERMINAL
-            while not self._stop.wait(seconds):
-                seconds = max(_SECONDS_IN_TERMINAL, self._read() / _SHARE_OF_TIME)
-                progress.update(task, completed=self._done.work, description=self._sums())
+        sums_column = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+        columns = (BarColumn(_BAR_WIDTH), TimeElapsedColumn(), TimeRemainingColumn(), sums_column)
+        with Progress(*columns, console=console, transient=True, expand=True) as bar:
+            task = bar.add_task("starting", total=self._bytes if self._reports else self._tasks)
+            for sums in self._looks(_SECONDS_IN_TERMINAL, _SECONDS_IN_TERMINAL):
+                bar.update(task, completed=self._done.work, description=sums)
+
+    def _looks(self, seconds: float, others: float) -> Iterator[str]:
+        """Say what is done, after some seconds and again after others, until the end. If the store fails, it waits."""
+        while not self._stop.wait(seconds):
+            began = time.monotonic()
+            with suppress(OSError):
+                if self._reports:
+                    self._done = read_reports(self._reports)
+                else:
+                    self._read_receipts()
+            seconds = max(others, (time.monotonic() - began) / _SHARE_OF_TIME)
+            yield self._sums()
 
     def _sums(self) -> str:
         """What is done of what, and how fast."""
@@ -98,16 +107,6 @@ class ReportProgress:
         records, tokens = self._done.records, self._done.tokens
         speed = (tokens - self._tokens_before) / max(time.monotonic() - self._began, 1e-9)
         return f"{done}, {records:,} records, {tokens:,} tokens, {speed:,.0f} tokens/s"
-
-    def _read(self) -> float:
-        """Read what is done. Returns the seconds it took. If the store fails, the next call retries."""
-        began = time.monotonic()
-        with suppress(OSError):
-            if self._reports:
-                self._done = read_reports(self._reports)
-            else:
-                self._read_receipts()
-        return time.monotonic() - began
 
     def _read_receipts(self) -> None:
         """Add up the receipts that are new. One that is damaged does not count: its task is done again."""

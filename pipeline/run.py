@@ -86,14 +86,14 @@ def _run(request: Request) -> Outcome:
         outcome, added = Outcome("nothing_new"), list[Increment]()
         with closing(looks(options.every, request.folder)) as each_look:
             for accepts in each_look:
-                outcome = change(request, accepts)
+                outcome = _change(request, accepts)
                 added += outcome.added
                 if outcome.added:
                     _print_added(outcome)
                 if outcome.status not in ("done", "nothing_new"):
                     break
         return outcome._replace(added=tuple(added))
-    outcome = change(request)
+    outcome = _change(request)
     if outcome.version and (outcome.added or not options.append):
         if options.expire_replaced and outcome.status == "done":
             from transforms.dataset.expiry import expire
@@ -136,18 +136,10 @@ def _check_stores(request: Request) -> None:
             check_reachable(url)
 
 
-def change(request: Request, accepts: Accepts | None = None) -> Outcome:
+def _change(request: Request, accepts: Accepts | None = None) -> Outcome:
     """Build a dataset, replace it, or add what is new in the inputs to it.
 
-    Args:
-        request: what to do.
-        accepts: which files may be added, if some may be still to come: then one increment is built, and the others
-            later; None if all are there.
-
-    Raises:
-        UserError: if the options cannot be met, or a file changed, or the folder has another dataset or something else.
-        InputError: if an input cannot be read, or a budget is exceeded. What was committed before stays.
-        Unavailable: if a store or a cluster does not answer.
+    accepts: which files may be added, if some may be still to come: then one increment is built, and the others later.
     """
     options, folder = request.options, request.folder
     with output_errors(options):
@@ -169,4 +161,4 @@ def change(request: Request, accepts: Accepts | None = None) -> Outcome:
             return Outcome("nothing_new", version)
         show(f"a dry run: {counted(len(new), 'file')} would be added, the first of them {new[0].url}")
         return Outcome("dry_run")
-    return build_increments(request, version, files, new, accepts)
+    return build_increments(request, version, files, accepts)

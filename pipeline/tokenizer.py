@@ -102,8 +102,6 @@ def checked_tokenizer(options: Options, files: Mapping[str, bytes]) -> Iterator[
                 configured_stop_tokens(folder)
         except ParameterError as error:
             raise UserError(f"--tokenizer {options.tokenizer}: {error.problem}") from None
-        except StoreError as error:
-            raise error.as_user_error(f"--tokenizer {error}") from None
         except Exception as error:  # transformers raises any type for files that it does not understand
             raise UserError(f"--tokenizer {options.tokenizer}: it cannot be loaded ({_first_line(error)}).") from None
         for text in options.eot_tokens:
@@ -143,15 +141,18 @@ def _resolve_template(value: str | None, tokenizer: Any) -> str | None:
     """The text of the chat template; None for the tokenizer's own. value: of --chat_template."""
     if value is None:
         return None
-    own = tokenizer.chat_template
+    own, name, template = tokenizer.chat_template, value, value
     named = {name: text for name, text in (own if isinstance(own, dict) else {"default": own}).items() if text}
     if is_template(value):
-        template = value
-    elif value in named:
-        template = named[value]
+        name = "TEMPLATE"
     else:
-        template = _read_template(value, list(named))
-    _check_syntax(template, value if template is not value else "TEMPLATE")
+        template = named.get(value) or _read_template(value, list(named))
+    try:
+        compile_template(template)
+    except TemplateSyntaxError as error:
+        raise UserError(f"--chat_template {name}: line {error.lineno}: {error.message}.") from None
+    except (RecursionError, MemoryError, SyntaxError):  # SyntaxError is of the Python that Jinja makes of it
+        raise UserError(f"--chat_template {name}: its blocks or expressions are nested too deeply.") from None
     return template
 
 
@@ -170,15 +171,6 @@ def _read_template(url: str, names: list[str]) -> str:
     raise UserError(
         f"--chat_template {url}: there is no such file, and the tokenizer has no template of that name ({known})."
     )
-
-
-def _check_syntax(template: str, name: str) -> None:
-    try:
-        compile_template(template)
-    except TemplateSyntaxError as error:
-        raise UserError(f"--chat_template {name}: line {error.lineno}: {error.message}.") from None
-    except (RecursionError, MemoryError, SyntaxError):  # SyntaxError is of the Python that Jinja makes of it
-        raise UserError(f"--chat_template {name}: its blocks or expressions are nested too deeply.") from None
 
 
 def _downloaded(name: str) -> str:

@@ -20,7 +20,7 @@ class _DirectRunner(Runner):
         from apache_beam.options.pipeline_options import DirectOptions
 
         # Beam's own default of one worker looks like a user's choice of one; with 0 the launcher chooses.
-        beam_options, _ = self.parse(["--direct_num_workers=0", *request.flags])
+        beam_options = self.parse(["--direct_num_workers=0", *request.flags])
         direct = beam_options.view_as(DirectOptions)
         if direct.direct_num_workers < 0:
             raise UserError(

@@ -116,8 +116,7 @@ def _ask(cluster: str, path: str, method: str = "GET") -> Any:
 class _FlinkRunner(Runner):
     def beam_options(self, request: Request) -> PipelineOptions:
         flags = request.flags
-        defaults = _defaults(self.parse(flags)[0], flags, request.options.output)
-        return self.parse([*defaults, *flags])[0]
+        return self.parse([*_defaults(self.parse(flags), flags, request.options.output), *flags])
 
     def cancel(self, beam_options: PipelineOptions, result: Any) -> None:
         cluster = _cluster_of(beam_options)

@@ -43,26 +43,20 @@ class Runner:
             Unavailable: if the cluster does not answer.
             UserError: if an option is wrong, or something is missing that the job needs.
         """
-        return self.parse(request.flags)[0]
+        return self.parse(request.flags)
 
-    def parse(self, flags: Sequence[str]) -> tuple[PipelineOptions, Any]:
-        """Parse flags as Beam does.
-
-        Returns:
-            Beam's options, and its runner, which is created only to check that it can be.
-
-        Raises:
-            UserError: if Beam refuses an option, does not have the runner, or this has no dry runs.
-        """
+    def parse(self, flags: Sequence[str]) -> PipelineOptions:
+        """Parse flags as Beam does. Raises UserError if it refuses one or the runner, or this has no dry runs."""
         from apache_beam.runners.runner import create_runner
 
         beam_options = parse_flags([*flags, f"--runner={self.name}"])
         if is_dry_run(beam_options) and not self.has_dry_run:
             raise UserError(f"--dry_run: {self.name} has no dry runs: it would run the job. --append has them.")
         try:
-            return beam_options, create_runner(self.name)
+            create_runner(self.name)
         except (ValueError, ImportError, AttributeError) as error:  # the runner is Beam's, or module.Class
             raise UserError(f"--runner {self.name}: {error}") from None
+        return beam_options
 
     def prepare(self, request: Request) -> None:
         """Start what takes its time, before this process imports Beam. The job may not come to run."""
@@ -78,16 +72,13 @@ class Runner:
     def started(
         self, request: Request, plan: Plan, beam_options: PipelineOptions, reports: str | None
     ) -> AbstractContextManager[Any]:
-        """Start what a pipeline needs; inside the context, it can run one.
+        """Start what a pipeline needs. Inside the context, what it yields is the runner of `beam.Pipeline`.
 
         Args:
             request: that is run.
             plan: of the increment that is built.
             beam_options: of this run; what depends on the size of the job is set in them.
             reports: the folder in which our workers write down where they are; None if there are none.
-
-        Yields:
-            What `beam.Pipeline` takes as its runner.
         """
         return nullcontext(self.name)
 
