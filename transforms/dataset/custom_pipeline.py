@@ -55,8 +55,8 @@ class WriteDataset(beam.PTransform):
         keep_columns: as in ParseConversations.
         sources: the names of the sources, in the order of ReadConversations, if it reads several.
         report: `html` for a report.html of the dataset, or `none`.
-        options: those of a build, by name: output_format, write_columns, provenance; max_reject_fraction,
-            max_lost_fraction, max_parity_fraction, max_unprinted_fraction, with which the run fails if there is more.
+        options: those of a build, by name: output_format, write_columns, provenance, max_reject_fraction,
+            max_lost_fraction, max_parity_fraction, max_unprinted_fraction. A run with more than these fractions fails.
 
     Raises:
         ParameterError: if a value is not one of those; and, when the pipeline is built, if the output is not empty.
