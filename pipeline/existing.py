@@ -33,8 +33,6 @@ def output_errors(options: Options) -> Iterator[None]:
         yield
     except StoreError as error:
         raise error.as_user_error(f"--output {options.output}: it cannot be written ({error.reason}).") from None
-    except OSError as error:
-        raise UserError(f"--output {options.output}: it cannot be written ({error}).") from None
 
 
 def read_base(request: Request) -> Version | None:
@@ -57,7 +55,7 @@ def read_base(request: Request) -> Version | None:
     try:
         version = newest(folder)
     except StoreError:
-        with suppress(StoreError, OSError):
+        with suppress(StoreError):
             check_free(folder, options.overwrite)
         raise
     if version is None and not options.overwrite:

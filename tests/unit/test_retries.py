@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -98,11 +99,17 @@ def test_a_file_that_does_not_exist_is_not_an_error_of_the_store(error: BaseExce
     assert calls == [URL]
 
 
-def test_an_error_of_a_local_disk_is_raised_as_it_is(tmp_path: Any):
+def test_an_error_of_a_local_disk_is_that_of_a_store_without_the_path_again(tmp_path: Any):
     for url in (str(tmp_path), f"file://{tmp_path}"):
-        read, _ = failing(PermissionError("no access"))
-        with pytest.raises(PermissionError):
+        read, _ = failing(PermissionError(errno.EACCES, "no access", url))
+        with pytest.raises(StoreError, match=r": it cannot be read \(no access\)\.$"):
             read(url)
+
+
+def test_what_an_operation_makes_of_a_local_file_is_raised_as_it_is(tmp_path: Any):
+    read, _ = failing(ValueError("not what it should be"))
+    with pytest.raises(ValueError):
+        read(str(tmp_path))
 
 
 def test_a_user_error_is_raised_as_it_is():

@@ -28,7 +28,6 @@ from transforms.model.receipts import File
 from transforms.outputs import OUTPUT_FORMATS, stem_of
 from transforms.rows.layout import RowLayout
 from transforms.storage.files import join, read_bytes, read_in_one_request
-from transforms.storage.retries import disk_errors
 from transforms.storage.walking import names_in
 from transforms.storage.writing import create, remove
 
@@ -316,8 +315,7 @@ def _read(folder: Folder, number: int) -> Version | None:
     """Read a version; None if it is not there."""
     url = _url(folder, number)
     try:
-        with disk_errors(url, "read"):
-            content = read_bytes(url)
+        content = read_bytes(url)
         version = _decode(content)
         msgspec.convert(version.job, Description)
     except FileNotFoundError:

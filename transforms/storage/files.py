@@ -26,7 +26,7 @@ from transforms.storage.compression import decompressed
 from transforms.storage.hub.downloads import open_hub_file, read_hub_range
 from transforms.storage.hub.urls import hub_file
 from transforms.storage.ranges import RangeReader, complete, range_reader
-from transforms.storage.retries import disk_errors, is_missing, is_transient, protocol_of, reason_of, with_retries
+from transforms.storage.retries import is_missing, is_transient, protocol_of, reason_of, with_retries
 from transforms.storage.versions import bytes_of, check_version, entry_on_disk
 
 # Query parameters that say which file it is, or how it is sent. Any other one may be a credential: each service has
@@ -42,7 +42,7 @@ _NOT_OPENED = frozenset({
 })  # fmt: skip
 
 # The errors of a disk for a path that is not a file or folder. Others say nothing about what is there.
-NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL}
+_NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL}
 
 _SECONDS_TO_ANSWER = 30
 _READ_AHEAD = 4 << 20
@@ -213,6 +213,7 @@ def _info(url: str) -> dict[str, Any]:
     return system.info(path)
 
 
+@with_retries("read")
 def read_bytes(url: str) -> bytes:
     """Return the content of a file, without decompression.
 
@@ -291,17 +292,16 @@ def read_in_one_request(url: str, stop: int | None = None) -> bytes:
 
 @with_retries("reached")
 def exists(url: str) -> bool:
-    """Return whether there is a file or folder. Raises StoreError if the store fails, for a disk as well."""
+    """Return whether there is a file or folder. Raises StoreError if the store fails."""
     system, path = file_system(url)
     if not isinstance(system, LocalFileSystem):
         return system.exists(path)
-    with disk_errors(url, "reached"):
-        try:
-            os.stat(path)
-        except OSError as error:
-            if error.errno not in NOT_THERE:
-                raise
-            return False
+    try:
+        os.stat(path)
+    except OSError as error:
+        if error.errno not in _NOT_THERE:
+            raise
+        return False
     return True
 
 
@@ -311,9 +311,7 @@ def kind_of(url: str) -> str | None:
     system, path = file_system(url)
     try:
         return system.info(path)["type"]
-    except NotADirectoryError:  # a parent folder is a file
-        return None
-    except FileNotFoundError as error:
-        if is_missing(error):
+    except OSError as error:
+        if is_missing(error) or error.errno in _NOT_THERE:
             return None
         raise

@@ -19,8 +19,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from transforms.base.errors import ParameterError
 from transforms.storage.files import file_system
-from transforms.storage.retries import disk_errors
-from transforms.storage.writing import create, creates_exclusively, make_folder, remove, remove_if_empty
+from transforms.storage.writing import create, creates_exclusively, disk_errors, make_folder, remove, remove_if_empty
 
 # The descriptors of this process. A fork has copies, and the lock would last for as long as one of them is open.
 _held: set[int] = set()
@@ -67,7 +66,7 @@ class Lock:
         if not self._has_lock:
             check_exclusive_create(self._url, self._output)
         while self._has_lock and self._descriptor is None:
-            with disk_errors(self._url, "written"):
+            with disk_errors(self._url):
                 make_folder(dirname(self._path))
                 descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
             try:

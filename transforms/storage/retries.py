@@ -6,8 +6,7 @@ An operation may be run twice without harm: a store may have done it although it
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import tenacity
@@ -33,7 +32,7 @@ def with_retries(action: str) -> Callable[[_Operation], _Operation]:
 
     Returns:
         The decorator. The operation takes a url and further arguments, all by position. It raises StoreError if the
-        store fails for good or refuses; FileNotFoundError, and every error of a local disk, as it is.
+        store, which may be a disk, fails for good or refuses; FileNotFoundError as it is, unless a file is written.
     """
 
     def decorate(operation: Any) -> Any:
@@ -44,32 +43,15 @@ def with_retries(action: str) -> Callable[[_Operation], _Operation]:
             except (StoreError, UserError):
                 raise
             except Exception as error:  # each store's client has its own classes
-                if is_missing(error) or protocol_of(url) in LocalFileSystem.protocol:
+                if is_missing(error) and action != "written":
                     raise
+                if protocol_of(url) in LocalFileSystem.protocol and not isinstance(error, OSError):
+                    raise  # what the operation does with the content
                 raise StoreError(url, action, reason_of(error), is_transient(error)) from None
 
         return run
 
     return decorate
-
-
-@contextmanager
-def disk_errors(url: str, action: str) -> Iterator[None]:
-    """Inside, an error of a disk is a StoreError that names what could not be read, as that of a store does.
-
-    Args:
-        url: of the file or folder.
-        action: as of with_retries.
-
-    Raises:
-        FileNotFoundError: as it is.
-    """
-    try:
-        yield
-    except (FileNotFoundError, StoreError):
-        raise
-    except OSError as error:
-        raise StoreError(url, action, error.strerror or reason_of(error), is_transient=False) from None
 
 
 def protocol_of(url: str) -> str:
@@ -102,7 +84,10 @@ def reason_of(error: Exception) -> str:
     """Return the store's message, in one line of at most 300 characters."""
     if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
         error = error.__cause__  # the message of fsspec's http file system is the url alone
-    return " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+    message = str(error)
+    if isinstance(error, OSError) and message.startswith("[Errno"):  # it has the path, too
+        message = error.strerror or message
+    return " ".join(message.split())[:300].rstrip(".") or type(error).__name__
 
 
 def http_status(error: BaseException) -> int | None:

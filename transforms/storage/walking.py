@@ -23,7 +23,7 @@ from fsspec.utils import glob_translate
 
 from transforms.base.errors import StoreError
 from transforms.storage.files import file_system
-from transforms.storage.retries import disk_errors, is_missing, is_transient, reason_of, with_retries
+from transforms.storage.retries import is_missing, is_transient, reason_of, with_retries
 from transforms.storage.versions import modified_of, version_of
 
 _Entries = dict[str, dict[str, Any]]
@@ -83,6 +83,7 @@ def find_matching(system: Any, pattern: str) -> _Entries:
     return {path: entry for path, entry in entries.items() if matches(path)}
 
 
+@with_retries("listed")
 def link_below(folder: str) -> str | None:
     """Return the first link in a folder of a disk, or the folder itself, that leads to a folder or to nothing.
 
@@ -98,7 +99,7 @@ def link_below(folder: str) -> str | None:
         return None
     found: list[tuple[str, bool]] = []
     # Somebody else may remove it.
-    with suppress(FileNotFoundError), disk_errors(path, "listed"), os.scandir(path) as entries:
+    with suppress(FileNotFoundError), os.scandir(path) as entries:
         found = sorted((each.path, each.is_symlink()) for each in entries if not each.is_file())
     return next(filter(None, (inner if is_link else link_below(inner) for inner, is_link in found)), None)
 
@@ -108,12 +109,11 @@ def names_in(folder: str) -> list[str]:
     """Return the names of what is in a folder, relative to it and sorted; none if it does not exist.
 
     Raises:
-        StoreError: if the store fails, for a disk as well.
+        StoreError: if the store fails.
     """
     system, path = file_system(folder)
     try:
-        with disk_errors(folder, "listed"):
-            found = system.ls(path, detail=False)
+        found = system.ls(path, detail=False)
     except FileNotFoundError as error:
         if is_missing(error):
             return []
@@ -250,5 +250,4 @@ def _listed(system: Any, path: str, list_: Callable[[], _T], nothing: _T) -> _T:
         if is_missing(error) or (isinstance(error, OSError) and error.errno in (errno.ENOTDIR, errno.ENAMETOOLONG)):
             return nothing
         url = path if isinstance(system, LocalFileSystem) else system.unstrip_protocol(path)
-        reason = getattr(error, "strerror", None) or reason_of(error)
-        raise StoreError(url, "listed", reason, is_transient(error)) from error
+        raise StoreError(url, "listed", reason_of(error), is_transient(error)) from error

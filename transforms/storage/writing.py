@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import hashlib
 import io
 import os
@@ -35,14 +33,13 @@ def write_atomically(url: str, content: bytes) -> None:
     Object stores do so by themselves; on a disk a file is synced, renamed, and its folder synced.
 
     Raises:
-        StoreError: if it cannot be written, for a disk as well.
+        StoreError: if it cannot be written.
     """
     system, path = file_system(url)
     if not isinstance(system, LocalFileSystem):
-        with _missing_bucket_is_an_error(url):
-            system.pipe_file(path, content)
+        system.pipe_file(path, content)
         return
-    with _disk_errors(url), _attempt(path, content) as attempt:
+    with _attempt(path, content) as attempt:
         os.replace(attempt, path)
         _sync_folder(posixpath.dirname(path))
 
@@ -101,50 +98,30 @@ def create(url: str, content: bytes) -> bool:
     """
     system, path = file_system(url)
     if isinstance(system, LocalFileSystem):
-        try:
-            return _create_on_disk(path, content)
-        except FileNotFoundError:  # the folder was removed in between
-            return False
+        return _create_on_disk(path, content)
     try:
-        with _missing_bucket_is_an_error(url):
-            system.pipe_file(path, content, mode="create")
+        system.pipe_file(path, content, mode="create")
     except FileExistsError:
         return False
     return True
 
 
 def _create_on_disk(path: str, content: bytes) -> bool:
-    with _attempt(path, content) as attempt:
-        try:
+    try:
+        with _attempt(path, content) as attempt:
             try:
                 os.link(attempt, path)
             except (FileExistsError, FileNotFoundError):
                 raise
-            except OSError:  # a disk without links
-                _rename_to_new(attempt, path)
-        except FileExistsError:
-            return False
-        _sync_folder(posixpath.dirname(path))
+            except OSError:  # a disk without links, where a kill at this moment leaves a part of the file
+                with open(path, "xb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+            _sync_folder(posixpath.dirname(path))
+    except (FileExistsError, FileNotFoundError):  # it exists, or the folder was removed in between
+        return False
     return True
-
-
-_RENAME_NOREPLACE, _AT_FDCWD = 1, -100  # of renameat2(2)
-
-
-def _rename_to_new(attempt: str, path: str) -> None:
-    """Rename a file, as one operation, to a name that no file has. Raises FileExistsError if one has it.
-
-    Where the system cannot do that, the file is written under its name: a kill at this moment leaves a part of it.
-    """
-    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if rename is not None:
-        source, target = os.fsencode(attempt), os.fsencode(path)
-        if rename(_AT_FDCWD, source, _AT_FDCWD, target, _RENAME_NOREPLACE) == 0:
-            return
-        if ctypes.get_errno() == errno.EEXIST:
-            raise FileExistsError(path)
-    with open(attempt, "rb") as written, open(path, "xb") as file:
-        file.write(written.read())
 
 
 class NewFile(io.RawIOBase):
@@ -161,7 +138,7 @@ class NewFile(io.RawIOBase):
         sha256: of what was written, in hexadecimal.
 
     Raises:
-        StoreError: from each method, if it cannot be written, for a disk as well.
+        StoreError: from each method, if it cannot be written.
     """
 
     def __init__(self, url: str):
@@ -172,7 +149,7 @@ class NewFile(io.RawIOBase):
         self.bytes = 0
         self._is_local = isinstance(system, LocalFileSystem)
         self._file: Any
-        with _disk_errors(url):
+        with disk_errors(url):
             if self._is_local:
                 self._file = _open_new(_attempt_at(path))
             else:
@@ -187,14 +164,14 @@ class NewFile(io.RawIOBase):
 
     def write(self, content: Any) -> int:
         self._digest.update(content)
-        with _disk_errors(self._url):
+        with disk_errors(self._url):
             written = self._file.write(content)
         self.bytes += written
         return written
 
     def complete(self) -> None:
         """Close the file, which is there from now on."""
-        with _disk_errors(self._url):
+        with disk_errors(self._url):
             self._file.flush()
             if self._is_local:
                 os.fsync(self._file.fileno())
@@ -207,28 +184,20 @@ class NewFile(io.RawIOBase):
 
 
 @contextmanager
-def _disk_errors(url: str) -> Iterator[None]:
+def disk_errors(url: str) -> Iterator[None]:
+    """Inside, an error of a disk is a StoreError that names the file that is written."""
     try:
         yield
+    except StoreError:
+        raise
     except OSError as error:
-        if isinstance(error, StoreError):
-            raise
-        raise StoreError(url, "written", error.strerror or reason_of(error), is_transient=False) from None
-
-
-@contextmanager
-def _missing_bucket_is_an_error(url: str) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as error:
         raise StoreError(url, "written", reason_of(error), is_transient=False) from None
 
 
 @with_retries("written")
 def _upload(url: str, file: str) -> None:
     system, path = file_system(url)
-    with _missing_bucket_is_an_error(url):
-        system.put_file(file, path)
+    system.put_file(file, path)
 
 
 def _sync_folder(path: str) -> None:
@@ -246,12 +215,7 @@ def make_folder(path: str) -> None:
         return
     parent = posixpath.dirname(path)
     make_folder(parent)
-    try:
-        os.makedirs(path, exist_ok=True)
-    except FileNotFoundError:
-        if os.path.isdir(parent):  # of a file system that has no folders of others, such as /proc
-            raise PermissionError(errno.EPERM, "no folder can be made there", path) from None
-        raise
+    os.makedirs(path, exist_ok=True)
     _sync_folder(parent)
 
 
@@ -274,10 +238,11 @@ def remove_if_empty(folder: str) -> None:
             os.rmdir(path)
 
 
+@with_retries("removed")
 def remove_attempts(folder: str) -> None:
     """Remove what killed processes left of files that were being written, in a folder of a disk and those in it.
 
-    Those that are younger than a day stay: somebody may be writing them.
+    Those that are younger than a day stay: somebody may be writing them. Raises StoreError if the disk fails.
     """
     system, path = file_system(folder)
     if isinstance(system, LocalFileSystem):
