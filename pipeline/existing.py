@@ -41,7 +41,6 @@ def read_base(request: Request) -> Version | None:
     Raises:
         UserError: if what is in the folder cannot be changed by these options.
         InputError: if the version is damaged, or a later one was lost.
-        StoreError: if the store fails.
     """
     options, folder = request.options, request.folder
     if options.append:

@@ -34,11 +34,7 @@ _LOOKED_AT = 1 << 16  # bytes of the first file of a source
 
 
 class FirstRecord(NamedTuple):
-    """A record that was looked at.
-
-    url, place: of its file, and where it is there, such as `byte 1,024`.
-    found: its first example, or why there is none.
-    """
+    """A record that was looked at: its file, where it is there (`byte 1,024`), and its first example or why none is."""
 
     url: str
     place: str
@@ -49,8 +45,7 @@ def first_records(source: Source, tasks: Iterable[Task], chunk_bytes: int) -> It
     """Read and parse the first records of each task of a source.
 
     Args:
-        source: with the options by which records are read.
-        tasks: of its files.
+        source, tasks: with the options by which records are read, and of its files.
         chunk_bytes: about how much of each task is looked at.
 
     Raises:
@@ -85,27 +80,21 @@ def adapt(example: Example, template: ChatTemplate) -> Example:
 def render(renderer: Renderer, example: Example, omitted: Omitted | None = None) -> Text | Reject:
     """Return the text of an example as a build renders it, or why the build rejects the record.
 
-    Args:
-        renderer: of the build's options.
-        example: what `adapt` returned.
-        omitted: takes what of it the template does not print, if that is reported.
+    example: what `adapt` returned. omitted: takes what of it the template does not print, if that is reported.
     """
-    texts, rejects = attempt(
-        [example],
-        lambda one: renderer.check_keys(renderer.check_special_tokens(renderer.render(one, omitted))),
-    )
-    result: Text | Reject = (texts or rejects)[0]
-    return result
+
+    def rendered(one: Example) -> Text:
+        return renderer.check_keys(renderer.check_special_tokens(renderer.render(one, omitted)))
+
+    texts, rejects = attempt([example], rendered)
+    return rejects[0] if rejects else texts[0]
 
 
 def check_first_records(source: Source, file: InputFile, checked: CheckedTokenizer) -> Iterator[str]:
     """Warn if a source's first records are pairs of answers, or if its first conversation has no certain mask.
 
-    Others may have the same problem.
-
     Args:
-        source: of the build.
-        file: the first one of the source.
+        source, file: of the build, and the first file of it.
         checked: the tokenizer and the chat template of the build.
 
     Raises:

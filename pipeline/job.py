@@ -30,13 +30,7 @@ from transforms.storage.hub.urls import hub_file
 
 @dataclass(frozen=True)
 class Request:
-    """What a run is asked for.
-
-    Args:
-        options: of the build.
-        sources: of read_sources.
-        flags: options of Beam, as arguments.
-    """
+    """What a run is asked for: the options and sources of a build, and options of Beam as arguments."""
 
     options: Options
     sources: Sequence[Source]
@@ -107,9 +101,8 @@ class JobSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class JobEvaluations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The evaluation sets that records are compared with.
 
-    sha256: of the file that is stored next to the job. records: of the sets. too_short: those of them of which no text
-    has enough words. runs: the different runs of words that are looked for. in_templates: those that are not, since so
-    many records have them.
+    sha256: of the file that is stored next to the job. too_short: records of which no text has enough words. runs: the
+    different runs of words that are looked for. in_templates: those that are not, since so many records have them.
     """
 
     sha256: str
@@ -178,11 +171,7 @@ def describe_recipe(
 ) -> dict[str, Any]:
     """Return the recipe that builds the same dataset, as a mapping: for people, and for recipe.yaml.
 
-    Args:
-        options: of the build.
-        sources: of the same.
-        now: what the template's strftime_now returns, if it is used.
-        files: the inputs, with the commits of those on the Hub.
+    now: what the template's strftime_now returns, if it is used. files: the inputs, with commits of those on the Hub.
     """
     found: dict[str, Any] = {
         option_name(field.name): getattr(options, field.name)
@@ -239,9 +228,7 @@ def encode_job(job: Job) -> bytes:
 def read_job(folder: Folder) -> Job | None:
     """Read the job of an increment that was begun, None if there is none, or if its file is damaged.
 
-    Raises:
-        UserError: if it was written by another version of Chatmill, which this one does not understand, or by a
-            custom pipeline.
+    Raises UserError if it was written by another version of Chatmill, or by a custom pipeline.
     """
     try:
         return _job(folder.job, msgspec.json.decode(read_bytes(folder.job)))
@@ -279,17 +266,10 @@ def with_clock(job: Job, before: Job | None, options: Options) -> Job:
     return msgspec.structs.replace(job, now=before.now) if before and job.now and options.now is None else job
 
 
-# For people, where one of two jobs has no such value.
-_NOT_SET = "not set"
-
-
 def differences(before: Job, now: Job, with_inputs: bool = False) -> list[str]:
     """Describe what differs between two jobs, whatever the plans of their inputs are.
 
-    Args:
-        before: of what was built or begun.
-        now: of a build.
-        with_inputs: whether the inputs must be the same, as they were given.
+    with_inputs: whether the inputs must be the same, as they were given.
     """
     found = []
     names = [as_typed([source.name for source in job.sources]) for job in (before, now)]
@@ -300,7 +280,7 @@ def differences(before: Job, now: Job, with_inputs: bool = False) -> list[str]:
         before = msgspec.structs.replace(before, tokenizer_name=now.tokenizer_name)
     old, new = _compared(before, with_inputs), _compared(now, with_inputs)
     for name in old | new:
-        was, is_now = old.get(name, _NOT_SET), new.get(name, _NOT_SET)
+        was, is_now = old.get(name, "not set"), new.get(name, "not set")
         if was != is_now:
             has_values = not name.endswith(("differ", "differs"))
             found.append(f"{name} was {as_typed(was)} and is {as_typed(is_now)}" if has_values else name)

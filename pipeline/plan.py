@@ -25,9 +25,7 @@ from transforms.storage.walking import names_below
 from transforms.storage.writing import remove, write_atomically
 from transforms.tokens.tokenizer_files import fingerprint
 
-# Printed of a stored file.
 _DAMAGED = "warning: {} was corrupted; rewritten"
-
 # How many times the bytes of its input a bucket has in memory (sgd: 3.8), and from how many on a warning says so.
 _MEMORY_OF_INPUT, _MUCH_HELD = 4, 4 * MOST_TASK_BYTES
 # From how many bytes on a corpus may have more than MOST_RECORDS: few have records of less than a kilobyte.
@@ -35,10 +33,7 @@ _MUCH_INPUT = MOST_RECORDS << 10
 
 
 class Plan(NamedTuple):
-    """What an increment is built from.
-
-    folder, job: of the increment, the job with its plan. files: its input.
-    """
+    """What an increment is built from: its folder, its job with a plan, and its input."""
 
     folder: Folder
     job: Job
@@ -46,15 +41,7 @@ class Plan(NamedTuple):
 
 
 def with_plan(job: Job, files: Sequence[InputFile]) -> Job:
-    """Return a job with the plan of an increment.
-
-    Args:
-        job: of the dataset, without a plan or with that of other files.
-        files: the input of the increment.
-
-    Raises:
-        UserError: if there are too few shards for the copies of a record.
-    """
+    """Return a job with the plan of some files. Raises UserError if there are too few shards for copies of a record."""
     options, unpacked = job.options, sum(file.unpacked_bytes for file in files)
     size = default_task_bytes(unpacked)
     if options.is_exchanged:
@@ -93,11 +80,7 @@ def increment_id(job: Job, taken: Collection[str] = ()) -> str:
 
 
 def warn_of_much_input(job: Job) -> Iterator[str]:
-    """Say how much memory workers need for a shard of what is exchanged, and that records may be too many, if they are.
-
-    Args:
-        job: with its plan.
-    """
+    """Say that workers need much memory for a shard of what is exchanged, or that records may be too many."""
     options, total = job.options, job.unpacked_bytes
     held = total // options.shards if options.shards else min(total, job.split_bytes)
     if options.is_exchanged and held > _MUCH_HELD:
@@ -120,10 +103,8 @@ def make_plan(
     """Plan an increment, or find the plan of one that an earlier run began: it goes on with its own time and files.
 
     Args:
-        request: of a run.
-        version: the newest one; None if there is none.
-        job: with the plan of the files.
-        files: all that are to be built; with --append those of an increment that was begun may be some of them.
+        request, version: of the run, and the newest one; None if there is none.
+        job, files: with the plan of the files; with --append those of an increment that was begun may be some of them.
         taken: as of increment_id.
 
     Returns:
@@ -150,7 +131,9 @@ def make_plan(
             if increment_id(found, taken) == id:
                 return Plan(begun, found, each)
         if before and not (version or changed):
-            changed += [*differences(before, job), *([] if options.append else _changed_files(begun, before, new))]
+            changed += differences(before, job)
+            if not options.append and before.inputs != job.inputs:
+                changed += _changed_files(begun, own, files)
     if changed:
         raise UserError(
             f"{folder.output} holds an unfinished dataset that was begun with other options or inputs: "
@@ -160,11 +143,9 @@ def make_plan(
     return finish(request, version) if version and not options.append else new
 
 
-def _changed_files(folder: Folder, before: Job, plan: Plan) -> Iterator[str]:
+def _changed_files(folder: Folder, before: Sequence[InputFile], now: Sequence[InputFile]) -> Iterator[str]:
     """Describe the first input file that is not as it was when the increment in a folder was planned."""
-    if before.inputs == plan.job.inputs:
-        return
-    planned, found = ({file.key: file for file in files} for files in (planned_files(folder), plan.files))
+    planned, found = ({file.key: file for file in files} for files in (before, now))
     if not planned:
         yield f"the inputs differ, and {folder.plan}, which lists the earlier ones, is damaged"
     elif key := next((key for key in planned | found if planned.get(key) != found.get(key)), None):

@@ -121,16 +121,10 @@ def _read_formatter(name: str | None) -> bytes:
 
 
 def _read_evaluation_sets(patterns: Sequence[str], words: int) -> tuple[JobEvaluations, bytes]:
-    """Read evaluation sets, in any format that inputs may have.
+    """Read evaluation sets, in any format that inputs may have: what the job says of them, and the file to store.
 
-    Files are named as they are below the folder that they have in common, so that it is the same wherever they are.
-
-    Args:
-        patterns: the value of --decontaminate: files, folders, globs, or datasets on the Hub that have one split.
-        words: how many words a run has.
-
-    Returns:
-        What the job says of them, and the content of the file to store.
+    Their files are named as they are below the folder that they have in common, so that it is the same wherever they
+    are. words: how many words a run has.
     """
     files = list_inputs(list(patterns), parameter="decontaminate", splits=None)
     above = "".join(f"{folder}/" for folder in commonprefix([dirname(file.url).split("/") for file in files]))

@@ -27,18 +27,9 @@ from transforms.storage.files import check_reachable
 from transforms.tokens.tokenizer import ONLY_TOKENIZERS
 
 _IN_MEMORY, _WEB = "memory://", ("http://", "https://")
-# What --json has of a manifest.
-_SUMS = (
-    "records",
-    "rows",
-    "tokens",
-    "trained_tokens",
-    "trained_tokens_lost",
-    "notes",
-    "sources",
-    "version",
-    "increments",
-)
+# What --json has of an append, and of a manifest.
+_COUNTS = ("rows", "tokens", "trained_tokens")
+_SUMS = ("records", *_COUNTS, "trained_tokens_lost", "notes", "sources", "version", "increments")
 
 
 def run(request: Request) -> dict[str, Any]:
@@ -73,7 +64,7 @@ def _sums(increments: tuple[Increment, ...]) -> dict[str, Any]:
         "increments": len(increments),
         "files": sum(len(each.inputs) for each in increments),
         "records": sum(each.records.read for each in counts),
-        **{name: sum(getattr(each, name) for each in counts) for name in ("rows", "tokens", "trained_tokens")},
+        **{name: sum(getattr(each, name) for each in counts) for name in _COUNTS},
     }
 
 

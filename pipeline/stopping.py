@@ -36,9 +36,8 @@ def stopping_all_processes() -> Iterator[Callable[[Callable[[], None] | None, st
     Without it, Beam would wait for its workers. A signal that is ignored, as in the background of a shell, stays
     ignored, and one that the caller handles is left to it.
 
-    Yields:
-        A function that installs the handlers again, because a runner may have installed its own. Its arguments are
-        what cancels the job, if it runs elsewhere, and the message about a job that does not end with this process.
+    Yields a function that installs the handlers again, because a runner may have installed its own. Its arguments are
+    what cancels the job, if it runs elsewhere, and the message about a job that does not end with this process.
     """
     previous = {number: signal.getsignal(number) for number in _EXIT_CODES}
 

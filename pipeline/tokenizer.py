@@ -33,11 +33,8 @@ if TYPE_CHECKING:
 class CheckedTokenizer:
     """A tokenizer and a chat template that workers can load.
 
-    Attributes:
-        options: of the build.
-        folder: a temporary one, with the files of the tokenizer.
-        tokenizer: as transformers loads it.
-        template: the text of the chat template; None for the tokenizer's own.
+    folder: a temporary one, with the files of the tokenizer. tokenizer: as transformers loads it. template: the text of
+    the chat template; None for the tokenizer's own.
     """
 
     options: Options
@@ -86,8 +83,7 @@ def checked_tokenizer(options: Options, files: Mapping[str, bytes]) -> Iterator[
     """Check the tokenizer, the stop tokens and the chat template of a build.
 
     Args:
-        options: of the build.
-        files: of read_tokenizer_files.
+        options, files: of the build, and of read_tokenizer_files.
 
     Raises:
         UserError: if workers cannot use one of them.
@@ -113,13 +109,10 @@ def checked_tokenizer(options: Options, files: Mapping[str, bytes]) -> Iterator[
 
 @before_the_work("--tokenizer ")
 def read_tokenizer_files(name: str) -> dict[str, bytes]:
-    """Read the files of a tokenizer.
+    """Read the files of a tokenizer: the content of each by its name.
 
     Args:
         name: a folder, a url, or the name of a repository on the Hugging Face hub.
-
-    Returns:
-        The content of each file by its name.
 
     Raises:
         UserError: if there is no tokenizer, or its store refuses to give it.

@@ -47,9 +47,7 @@ _RUNNER = "FnApiRunner"
 # Bytes of input from which on several workers are worth the time that it takes to start them.
 _WORTH_PROCESSES = 8 << 20
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
-_HINTS = {
-    signal.SIGKILL: " (the system may be short of memory, try fewer --direct_num_workers)",
-}
+_IF_KILLED = " (the system may be short of memory, try fewer --direct_num_workers)"
 
 
 @contextmanager
@@ -61,9 +59,6 @@ def local_runner(request: Request, plan: Plan, beam_options: PipelineOptions, re
         plan: of the increment: its size decides how many workers are useful, if the user has not decided.
         beam_options: the number of workers; Beam itself has one.
         reports: the folder in which workers write down where they are.
-
-    Yields:
-        What `beam.Pipeline` takes as its runner.
 
     Raises:
         WorkerDied: if the run failed because a worker died.
@@ -112,11 +107,7 @@ def load(tokenizer: str, is_fast: bool) -> None:
 
 @contextmanager
 def _workers(number: int, method: str, reports: str) -> Iterator[ProcessPoolExecutor]:
-    """Start a pool of processes. If the run fails, they are killed.
-
-    Raises:
-        WorkerDied: if the run failed because one of them died.
-    """
+    """Start a pool of processes. If the run fails, they are killed. Raises WorkerDied if one of them died."""
     context: Any = multiprocessing.get_context(method)
     before = {*multiprocessing.active_children()}
     pool = ProcessPoolExecutor(
@@ -144,10 +135,8 @@ def _workers(number: int, method: str, reports: str) -> Iterator[ProcessPoolExec
 def _begin(environment: dict[str, str], parent: int | None, barrier: Any) -> None:
     """Begin the life of a worker.
 
-    Args:
-        environment: of the launcher, since the fork server has that of its own start.
-        parent: the id of the launcher, if it has forked this process.
-        barrier: that all workers wait at, so that a pool which starts them one by one starts all.
+    environment: of the launcher, since the fork server has that of its own start. parent: the launcher, if it has
+    forked this process. barrier: that all workers wait at, so that a pool which starts them one by one starts all.
     """
     end_with(parent or fork_server.pid or os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; the launcher ends its workers
@@ -184,7 +173,7 @@ def _death(processes: Sequence[BaseProcess], reports: str) -> str:
                 how = f"ended by itself with exit code {code}"
                 if code < 0:
                     number = signal.Signals(-code)
-                    how = f"was ended by {number.name}{_HINTS.get(number, '')}"
+                    how = f"was ended by {number.name}{_IF_KILLED if number == signal.SIGKILL else ''}"
                 place = read_place(reports, process.pid or 0)
                 return f"a worker {how}" + (f" in {place}" if place else "")
         time.sleep(0.02)

@@ -24,11 +24,9 @@ if TYPE_CHECKING:
 class Runner:
     """A runner of Beam. The defaults hold for any runner on a cluster of which nothing else is known.
 
-    Args:
-        name: Beam's name of it.
-        has_our_workers: this machine alone runs the job, with worker processes that Chatmill starts itself.
-        has_dry_run: it checks a job without running it, with Beam's --dry_run.
-        options_are_known: Beam's Python SDK knows all of its options; others may be those of its job server.
+    name: Beam's name of it. has_our_workers: this machine alone runs the job, with processes that Chatmill starts
+    itself. has_dry_run: it checks a job without running it, with Beam's --dry_run. options_are_known: Beam's Python SDK
+    knows all of its options; others may be those of its job server.
     """
 
     name: str

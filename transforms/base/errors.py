@@ -77,13 +77,9 @@ class StoreError(OSError):
 
 @contextmanager
 def before_the_work(prefix: str = "") -> Iterator[None]:
-    """Inside, and in a function with this decorator, what a store refuses is for the user to correct.
+    """Inside, and in a function with this decorator, a StoreError becomes one that the user is to correct.
 
-    Args:
-        prefix: of the message, such as "--input ".
-
-    Raises:
-        UserError, Unavailable: in place of a StoreError.
+    prefix: of the message, such as "--input ".
     """
     try:
         yield

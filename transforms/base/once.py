@@ -23,14 +23,7 @@ def once(function: _Function) -> _Function:
 
     Of threads that call it at the same time, one runs the function, and the others wait for its result.
     """
-    cached = functools.cache(function)
-
-    @functools.wraps(function)
-    def loaded(*arguments: Any) -> Any:
-        with _LOADING:
-            return cached(*arguments)
-
-    return loaded  # type: ignore[return-value]
+    return once_per_version(lambda *_: None)(function)
 
 
 def once_per_version(version: Callable[..., Any]) -> Callable[[_Function], _Function]:
