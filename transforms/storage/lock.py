@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import os
 import platform
-import uuid
 from collections.abc import Callable
 from datetime import datetime, timezone
 from posixpath import dirname
@@ -19,7 +18,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from transforms.base.errors import ParameterError
 from transforms.storage.files import file_system
-from transforms.storage.writing import create, creates_exclusively, disk_errors, make_folder, remove, remove_if_empty
+from transforms.storage.writing import check_exclusive_create, disk_errors, make_folder, remove_if_empty
 
 # The descriptors of this process. A fork has copies, and the lock would last for as long as one of them is open.
 _held: set[int] = set()
@@ -116,28 +115,3 @@ class Lock:
 
     def __exit__(self, *_: Any) -> None:
         self.release()
-
-
-def check_exclusive_create(url: str, output: str) -> None:
-    """Check that a store creates a file only if there is none, so that the versions of a dataset can decide.
-
-    Args:
-        url: of a file that may be written next to it.
-        output: as errors name it.
-
-    Raises:
-        ParameterError: if it cannot, or if its server ignores the condition.
-        StoreError: if the store fails.
-    """
-    trial = f"{url}.{uuid.uuid4().hex}"
-    can_create = creates_exclusively(url)
-    if can_create:
-        create(trial, b"")
-        can_create = not create(trial, b"")
-        remove(trial)
-    if not can_create:
-        problem = (
-            "its store cannot create a file only if there is none, so that two builds might write to one folder. "
-            "Expected a disk, s3://, gs:// or another store that can."
-        )
-        raise ParameterError("output", output, problem)

@@ -12,13 +12,13 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO
+from typing import Any
 
 from fsspec.implementations.local import LocalFileSystem
 
-from transforms.base.errors import StoreError
+from transforms.base.errors import ParameterError, StoreError
 from transforms.storage.files import exists, file_system
-from transforms.storage.retries import reason_of, with_retries
+from transforms.storage.retries import protocol_of, reason_of, with_retries
 
 # For so long after its newest file was written, a build may be alive.
 SECONDS_ALIVE = 86_400.0
@@ -44,45 +44,30 @@ def write_atomically(url: str, content: bytes) -> None:
         _sync_folder(posixpath.dirname(path))
 
 
-def _attempt_at(path: str) -> str:
-    """The name of a file that gets another one when it is complete."""
-    return f"{path}.{uuid.uuid4().hex}"  # remove_attempts knows these names
-
-
 @contextmanager
 def _attempt(path: str, content: bytes) -> Iterator[str]:
     """Write a file next to a path, yield its name, and remove it in the end if it still has this name."""
-    attempt = _attempt_at(path)
+    file = _open_attempt(path)
     try:
-        with _open_new(attempt) as file:
+        with file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        yield attempt
+        yield file.name
     finally:
         with suppress(OSError):
-            os.remove(attempt)
+            os.remove(file.name)
 
 
-def _open_new(path: str) -> BinaryIO:
-    """Open a file for writing, in a folder that is made, also if another process removes this while it is empty."""
+def _open_attempt(path: str) -> Any:
+    """Open a file next to a path, in a folder that is made, also if another process removes this while it is empty."""
+    attempt, folder = f"{path}.{uuid.uuid4().hex}", posixpath.dirname(path)  # remove_attempts knows these names
     for _ in range(2):
         with suppress(FileNotFoundError):
-            make_folder(posixpath.dirname(path))
-            return open(path, "wb")
-    make_folder(posixpath.dirname(path))
-    return open(path, "wb")
-
-
-# Stores whose clients create an object only if there is none. fsspec's default for others first looks, and then writes.
-_CREATES_EXCLUSIVELY = {"s3", "s3a", "gs", "gcs", "memory"}
-
-
-def creates_exclusively(url: str) -> bool:
-    """Return whether a file can be created at a url only if there is none, as one operation: see `create`."""
-    system, _ = file_system(url)
-    protocols = (system.protocol,) if isinstance(system.protocol, str) else system.protocol
-    return isinstance(system, LocalFileSystem) or not _CREATES_EXCLUSIVELY.isdisjoint(protocols)
+            make_folder(folder)
+            return open(attempt, "wb")
+    make_folder(folder)
+    return open(attempt, "wb")
 
 
 @with_retries("written")
@@ -124,6 +109,35 @@ def _create_on_disk(path: str, content: bytes) -> bool:
     return True
 
 
+# Stores whose clients create an object only if there is none. fsspec's default for others first looks, and then writes.
+_CREATES_EXCLUSIVELY = {"s3", "s3a", "gs", "gcs", "memory"}
+
+
+def check_exclusive_create(url: str, output: str) -> None:
+    """Check that a store creates a file only if there is none, so that the versions of a dataset can decide.
+
+    Args:
+        url: of a file that may be written next to it.
+        output: as errors name it.
+
+    Raises:
+        ParameterError: if it cannot, or if its server ignores the condition.
+        StoreError: if the store fails.
+    """
+    trial = f"{url}.{uuid.uuid4().hex}"
+    can_create = protocol_of(url) in _CREATES_EXCLUSIVELY
+    if can_create:
+        create(trial, b"")
+        can_create = not create(trial, b"")
+        remove(trial)
+    if not can_create:
+        problem = (
+            "its store cannot create a file only if there is none, so that two builds might write to one folder. "
+            "Expected a disk, s3://, gs:// or another store that can."
+        )
+        raise ParameterError("output", output, problem)
+
+
 class NewFile(io.RawIOBase):
     """A file that is written piece by piece, and has its name when it is complete: no reader ever sees a part of it.
 
@@ -151,7 +165,7 @@ class NewFile(io.RawIOBase):
         self._file: Any
         with disk_errors(url):
             if self._is_local:
-                self._file = _open_new(_attempt_at(path))
+                self._file = _open_attempt(path)
             else:
                 self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115
 
@@ -211,12 +225,11 @@ def _sync_folder(path: str) -> None:
 
 def make_folder(path: str) -> None:
     """Make a folder with those above it, if they do not exist, so that they survive a power cut."""
-    if not path or os.path.isdir(path):
-        return
-    parent = posixpath.dirname(path)
-    make_folder(parent)
-    os.makedirs(path, exist_ok=True)
-    _sync_folder(parent)
+    if path and not os.path.isdir(path):
+        parent = posixpath.dirname(path)
+        make_folder(parent)
+        os.makedirs(path, exist_ok=True)
+        _sync_folder(parent)
 
 
 @with_retries("removed")
