@@ -45,7 +45,9 @@ def test_what_was_lost_is_reported_and_a_packed_dataset_is_refused_in_one_line(t
     assert build(tmp_path / "packed", *RECORDS, "--max_length=128", "--packing=bfd") == 0
     cut = manifest_of(tmp_path / "cut")["records"]["truncated"]
     assert build(tmp_path / "of_cut", "--input", tmp_path / "cut", "--split=train") == 0
-    line = f"{tmp_path / 'cut'}: what is read are its rows: {cut} records were cut at its max_length of 128 tokens."
+    line = (
+        f"{tmp_path / 'cut'}: what is read are its rows: {cut} records cut or dropped at its max_length of 128 tokens."
+    )
     assert caplog.messages.count(line) == 1
     capfd.readouterr()
     assert build(tmp_path / "of_packed", "--input", tmp_path / "packed") == 2

@@ -18,7 +18,7 @@ import msgspec
 
 from transforms.base.errors import ParameterError, UserError
 from transforms.base.phrases import counted
-from transforms.files.earlier_datasets import dataset_folders, is_below, rows_of_dataset
+from transforms.files.earlier_datasets import MANIFEST, dataset_folders, is_below, rows_of_dataset
 from transforms.files.formats import format_of_suffix
 from transforms.files.splits import (
     Splits,
@@ -81,7 +81,7 @@ def records_below(
     def url_of(below: str) -> str:
         return full_url(system.unstrip_protocol(paths[below]))
 
-    datasets = dataset_folders(paths.keys(), read)
+    datasets = dataset_folders(paths)
     skipped = [dataset for dataset in datasets if dataset]
     log_skipped(folder, skipped)
     files = {
@@ -98,7 +98,7 @@ def records_below(
         return choose_files(by_split, files, wanted, folder, parameter, url_of) if is_there else []
 
     if "" in datasets:
-        chosen = choose(_rows(folder, files, read, splits))
+        chosen = _rows(folder, files, read, choose)
     else:
         chosen = _files_of_records(folder, files, read, splits, format, parameter, choose)
     return {paths[below]: files[below] for below in chosen}
@@ -174,15 +174,21 @@ def sort_files(files: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[
     return records, links, others
 
 
-def _rows(folder: str, files: Entries, read: Callable[[str], bytes], splits: Sequence[str] | None) -> Splits:
-    """The splits of a dataset of this project. Raises UserError if they cannot be read."""
+def _rows(
+    folder: str, files: Entries, read: Callable[[str], bytes], choose: Callable[[Splits], list[str]]
+) -> list[str]:
+    """The shards that are read of a dataset of this project."""
     try:
-        rows = rows_of_dataset({below: entry["size"] for below, entry in files.items()}, read, splits)
+        rows = rows_of_dataset(read(MANIFEST) if MANIFEST in files else b"")
     except ValueError as error:
         raise UserError(f"{folder}: {error}") from None
+    chosen = choose(rows.shards)
+    if wrong := next((path for path in chosen if path not in files or files[path]["size"] != rows.sizes[path]), None):
+        found = f"has {files[wrong]['size']:,} bytes" if wrong in files else "is missing"
+        raise UserError(f"{folder}: {wrong} {found}; expected {rows.sizes[wrong]:,} bytes. Copy it again.")
     if rows.loss:
         _LOGGER.warning("%s: what is read are its rows: %s.", folder, rows.loss)
-    return rows.shards
+    return chosen
 
 
 class _DataFile(msgspec.Struct):

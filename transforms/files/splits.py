@@ -213,7 +213,9 @@ def log_unread(shown: str, names: Sequence[str], what: str = "in no split") -> N
 
 def describe_splits(by_split: Splits, entries: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the names of splits, with the size of their files."""
-    sizes = {split: sum(entries[path]["size"] or 0 for path in paths) for split, paths in by_split.items()}
+    sizes = {
+        split: sum(entries[path]["size"] or 0 for path in paths if path in entries) for split, paths in by_split.items()
+    }
     return listed([f"{split} ({in_bytes(size)})" for split, size in sizes.items()])
 
 
