@@ -20,6 +20,7 @@ from transforms.base.options import Flag, Values, field_types, options_in, that
 from transforms.base.phrases import did_you_mean
 from transforms.files.hub import expand_hub_name
 from transforms.storage.files import check_reachable, exists, kind_of, read_bytes
+from transforms.storage.walking import WILDCARDS
 
 # Options whose paths begin at the folder of the recipe if they begin with ./ or ../: other texts may be names.
 _PATHS = ("tokenizer", "chat_template", "output")
@@ -201,7 +202,7 @@ def _hint(key: Any) -> str:
 def _stem(pattern: str) -> str:
     """What a pattern names, without the folders around it: a file without its suffixes, or the folder of a glob."""
     parts = [part for part in pattern.rpartition("://")[2].split("/") if part not in ("", ".", "..")]
-    named = next((part for part in reversed(parts) if not any(sign in part for sign in "*?[")), "")
+    named = next((part for part in reversed(parts) if not any(wildcard in part for wildcard in WILDCARDS)), "")
     return re.split("[.:@]", named.lstrip("."))[0] or "input"
 
 

@@ -25,7 +25,7 @@ from transforms.storage.files import exists, file_system, full_url, open_input, 
 from transforms.storage.hub.urls import without_commit
 from transforms.storage.retries import with_retries
 from transforms.storage.versions import version_of
-from transforms.storage.walking import find_matching
+from transforms.storage.walking import WILDCARDS, find_matching, folder_of_glob
 
 _REQUESTS_AT_ONCE = 32
 # Of more files of one suffix than this, the first few are looked at, and the others are taken to be like these.
@@ -260,8 +260,8 @@ def _found(
     """Find the files that a pattern names: what the store says of each, by its path."""
     system, path = file_system(pattern)
     is_here = "://" not in pattern and os.path.exists(path)
-    signs = "*[" if "http" in system.protocol else "*?["  # a url may have a query
-    is_glob = not is_here and any(sign in path for sign in signs)
+    wildcards = WILDCARDS.replace("?", "") if "http" in system.protocol else WILDCARDS  # a url may have a query
+    is_glob = not is_here and any(wildcard in path for wildcard in wildcards)
     entry = {} if is_glob else system.info(path)
     if not is_glob and entry["type"] == "directory":
         return records_below(system, path, splits, format, parameter, arriving)
@@ -289,16 +289,10 @@ def _check_ranges(urls: Iterable[str], parameter: str) -> None:
 
 
 def _matching(system: Any, pattern: str) -> dict[str, dict[str, Any]]:
-    """Find the files that match a glob; as in a shell, a hidden file only if the pattern names hidden ones."""
-    hidden = posixpath.basename(pattern).startswith(".")
-    found = {
-        path: entry
-        for path, entry in with_targets(system, find_matching(system, pattern)).items()
-        if entry["type"] != "directory" and (hidden or not posixpath.basename(path).startswith("."))
-    }
-    first_sign = min(pattern.find(sign) for sign in "*?[" if sign in pattern)
-    base = posixpath.dirname(pattern[:first_sign])
-    if "/" not in pattern[first_sign:]:
+    """Find the files that match a glob, but for those of an earlier dataset that nobody chose."""
+    entries, base = with_targets(system, find_matching(system, pattern)), folder_of_glob(pattern)
+    found = {path: entry for path, entry in entries.items() if entry["type"] != "directory"}
+    if posixpath.dirname(pattern) in (base, ""):
         return found
     if isinstance(system, LocalFileSystem):
         links = {folder for path in found for folder in folders_above(path, base) if os.path.islink(folder)}

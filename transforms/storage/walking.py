@@ -29,6 +29,8 @@ from transforms.storage.versions import modified_of, version_of
 _Entries = dict[str, dict[str, Any]]
 _T = TypeVar("_T")
 
+WILDCARDS = "*?["
+
 _REQUESTS_AT_ONCE = 32
 
 
@@ -53,9 +55,11 @@ def find(system: Any, folder: str) -> _Entries:
 def find_matching(system: Any, pattern: str) -> _Entries:
     """Find the files that match a glob, and on a disk also those to which it leads through links to folders.
 
+    As in a shell, a hidden file is one of them only if the pattern names hidden ones.
+
     Args:
         system: an fsspec file system.
-        pattern: a path there, with at least one of the signs of a glob.
+        pattern: a path there, with at least one of WILDCARDS.
 
     Returns:
         As find does.
@@ -63,9 +67,7 @@ def find_matching(system: Any, pattern: str) -> _Entries:
     Raises:
         StoreError: if a folder that the glob can lead through cannot be listed.
     """
-    names = pattern.split("/")
-    first_sign = next(number for number, name in enumerate(names) if set(name) & set("*?["))
-    base = "/".join(names[:first_sign]) or "/"
+    names, base = pattern.split("/"), folder_of_glob(pattern)
     is_deep = "**" in names
     if is_deep and _has_no_folders(system):
         entries = find(system, base)
@@ -79,8 +81,17 @@ def find_matching(system: Any, pattern: str) -> _Entries:
             )
 
         entries = _walk(system, base, leads, follows_links=isinstance(system, LocalFileSystem))
-    matches = re.compile(glob_translate(pattern)).match
-    return {path: entry for path, entry in entries.items() if matches(path)}
+    matches, hidden = re.compile(glob_translate(pattern)).match, names[-1].startswith(".")
+    return {
+        path: entry
+        for path, entry in entries.items()
+        if matches(path) and (hidden or not posixpath.basename(path).startswith("."))
+    }
+
+
+def folder_of_glob(pattern: str) -> str:
+    """Return the folder in which a glob begins to match: that of the path before its first wildcard."""
+    return posixpath.dirname(re.split(f"[{re.escape(WILDCARDS)}]", pattern, maxsplit=1)[0]) or "/"
 
 
 @with_retries("listed")
