@@ -22,14 +22,12 @@ def run(arguments: Sequence[str]) -> int:
 
     is_of_rejects = options.reject is not None or options.reason is not None
     dataset = (open_rejects if is_of_rejects else Dataset)(options.dataset)
-    decoder = TokenDecoder.load(dataset.tokenizer_folder)
-    found = find(dataset, decoder, options)
+    found = find(dataset, options)
     if options.json:
-        print_json(found_as_json(found, decoder, options.tokens))
+        print_json(found_as_json(found, options.tokens))
         return 0
     with paged() as console:
-        for item in found:
-            print_found(console, item, decoder, options)
+        print_found(console, found, options, TokenDecoder.load(dataset.tokenizer_folder))
     return 0
 
 

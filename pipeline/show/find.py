@@ -6,7 +6,7 @@ import json
 import random
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, TypeAlias
 
@@ -17,125 +17,99 @@ from rich.text import Text
 
 from pipeline.show.exceptions import ADDED, Line, read_lines
 from pipeline.show.rejects import print_reject, reject_as_json
-from pipeline.show.rows import Row, print_row, read_example, read_row, row_as_json
-from pipeline.show.text import visible
+from pipeline.show.rows import TOKEN_LISTS, RowReader, print_row
+from pipeline.show.summary import overview
+from pipeline.show.text import joined, visible
 from transforms.base.errors import UserError
-from transforms.base.phrases import counted, did_you_mean, most_of
-from transforms.dataset.layout import SPLITS
+from transforms.base.phrases import counted, did_you_mean
 from transforms.dataset.reader import Dataset, FailedBuild
-from transforms.dataset.row_examples import examples_of
 from transforms.rows.columns import PROVENANCE_COLUMNS
 from transforms.tokens.decoding import TokenDecoder
 
-# What is shown: a row, a line of the exceptions about a record without a row, or a note as a sentence.
-Found: TypeAlias = Row | Line | str
+# What is found: the list of the JSON document that it belongs to; and a row, a line of the exceptions (of a reject, or
+# of another record without a row), or a note as a sentence.
+Found: TypeAlias = tuple[str, Any]
 
-_TOKEN_COLUMNS = ("input_ids", "seq_lengths", "position_ids")
 
-
-def find(dataset: Dataset | FailedBuild, decoder: TokenDecoder, options: Namespace) -> Iterator[Found]:
+def find(dataset: Dataset | FailedBuild, options: Namespace) -> Iterator[Found]:
     """Return what the options of `chatmill inspect` ask for: of a build that failed, rejects.
 
     Raises UserError if there is no such row, reject or record.
     """
+    reader = RowReader(dataset) if isinstance(dataset, Dataset) else None
     if options.reject is not None:
         return _reject(dataset, options.reject)
     if options.reason is not None:
-        return _with_reason(dataset, options.reason, options.limit)
-    assert isinstance(dataset, Dataset)
+        return _with_reason(dataset, reader, options.reason, options.limit)
+    assert isinstance(dataset, Dataset) and reader
     split = options.split or ("train" if dataset.shards("train") else "validation")
-    if options.row is not None:
-        return iter([read_row(dataset, options.row, split)])
     if options.source is not None:
         source, position = options.source
-        return _from_record(dataset, split, source, position, options.limit)
-    if options.sample is not None:
-        return _sample(dataset, split, options.sample, options.seed)
+        return _from_record(reader, split, source, position, options.limit)
     if options.search is not None:
-        return _search(dataset, decoder, split, options.search, options.limit)
-    return iter([_overview(dataset), read_row(dataset, 0, split)])
+        return _search(reader, split, options.search, options.limit)
+    if options.sample is not None:
+        count = dataset.row_count(split)
+        numbers = sorted(random.Random(options.seed).sample(range(count), min(options.sample, count)))
+        return (("rows", reader.row(number, split)) for number in numbers)
+    row = "rows", reader.row(options.row or 0, split)
+    return iter([row] if options.row is not None else [("notes", overview(dataset.manifest)), row])
 
 
-def print_found(console: Console, item: Found, decoder: TokenDecoder, options: Namespace) -> None:
-    """Print a row, a line or a note. options: of `chatmill inspect`."""
-    if isinstance(item, Row):
-        print_row(console, item, decoder, options)
-    elif isinstance(item, str):
-        console.print(visible(item))
-    elif _is_reject(item):
-        print_reject(console, item, options.full)
-    else:
-        console.print(Text(visible(_title(item)), "bold"))
+def print_found(console: Console, found: Iterable[Found], options: Namespace, decoder: TokenDecoder) -> None:
+    """Print what was found.
+
+    Args:
+        options: of `chatmill inspect`.
+        decoder: of the tokens.
+    """
+    for kind, item in found:
+        if kind == "rows":
+            print_row(console, item, decoder, options)
+        elif kind == "rejects":
+            print_reject(console, item, options.full)
+        else:
+            console.print(visible(item) if kind == "notes" else Text(visible(_title(item)), "bold"))
 
 
-def found_as_json(found: Iterator[Found], decoder: TokenDecoder, tokens: bool) -> dict[str, list[Any]]:
+def found_as_json(found: Iterable[Found], tokens: bool) -> dict[str, list[Any]]:
     """Return all that was found, for JSON. tokens: whether each token of a row is listed."""
     document: dict[str, list[Any]] = {"rows": [], "rejects": [], "records": [], "notes": []}
-    for item in found:
-        if isinstance(item, Row):
-            document["rows"].append(row_as_json(item, decoder, tokens))
-        elif isinstance(item, str):
-            document["notes"].append(item)
-        elif _is_reject(item):
-            document["rejects"].append(reject_as_json(item))
-        else:
+    for kind, item in found:
+        if kind == "rejects":
+            item = reject_as_json(item)
+        elif kind == "records":
             known = {name: value for name, value in item.items() if value is not None and name not in ADDED}
-            document["records"].append(known | ({"columns": _kept(item)} if item["columns"] else {}))
+            item = known | ({"columns": _kept(item)} if item["columns"] else {})
+        elif kind == "rows" and not tokens:
+            for example in item["examples"]:
+                for name in TOKEN_LISTS:
+                    del example[name]
+        document[kind].append(item)
     return document
 
 
-def _overview(dataset: Dataset) -> str:
-    """What a dataset holds, in one line."""
-    manifest = dataset.manifest
-    records = manifest["records"]
-    splits = {split: dataset.row_count(split) for split in SPLITS if dataset.shards(split)}
-    rows = " and ".join(f"{counted(rows, 'row')} of {split}" for split, rows in splits.items()) or "no rows"
-    lost = [
-        f"{sum(reasons.values()):,} {outcome} ({most_of(reasons, len(reasons))})"
-        for outcome in ("dropped", "rejected")
-        if (reasons := records[outcome])
-    ]
-    shape = f"packed ({dataset.layout.packing})" if dataset.layout.packed else "not packed"
-    longest = dataset.layout.max_length
-    limit = "" if longest is None else f", at most {longest:,} tokens each"
-    share = manifest["trained_tokens"] / max(manifest["tokens"], 1)  # all increments may have failed
-    return "; ".join([
-        f"{rows}, {shape}{limit}", f"{manifest['tokens']:,} tokens, {share:.1%} trained on",
-        f"{counted(records['read'], 'record')} read", *lost,
-    ])  # fmt: skip
-
-
-def _sample(dataset: Dataset, split: str, count: int, seed: int) -> Iterator[Found]:
-    """Yield some rows of a split, drawn at random, in order."""
-    rows = dataset.row_count(split)
-    for number in sorted(random.Random(seed).sample(range(rows), min(count, rows))):
-        yield read_row(dataset, number, split)
-
-
-def _search(dataset: Dataset, decoder: TokenDecoder, split: str, text: str, limit: int) -> Iterator[Found]:
+def _search(reader: RowReader, split: str, text: str, limit: int) -> Iterator[Found]:
     """Yield the first rows with an example whose decoded text has a text, and how many were found and searched."""
-    columns = [name for name in _TOKEN_COLUMNS if name in dataset.layout.columns]
-    if not dataset.layout.has_ids:
+    if not reader.dataset.layout.has_ids:
         raise UserError("--search: the rows have no input_ids, so there is no text to search.")
-    found, rows = 0, dataset.row_count(split)
-    for _, first, batch in dataset.rows(split, columns):
-        # Through Python numbers it would take a second for each row group.
-        lists = [
-            {name: np.from_dlpack(batch.column(name)[row].values) for name in columns} for row in range(len(batch))
-        ]
-        examples = [examples_of(values, dataset.layout) for values in lists]
-        ids = [of_example.tolist() for row in examples for of_example in np.split(row.ids, row.offsets[1:-1])]
-        texts = iter(decoder.texts(ids))
-        for number, row in enumerate(examples, first):
-            of_row = [*islice(texts, len(row.offsets) - 1)]
-            if not any(text in each for each in of_row):
+    found, rows = 0, reader.dataset.row_count(split)
+    for _, first, batch in reader.dataset.rows(split, ["input_ids"]):
+        # Lists that Arrow makes would take a second for each row group.
+        ids = [np.from_dlpack(row.values).tolist() for row in batch.column("input_ids")]
+        for number, decoded in enumerate(reader.decoder.texts(ids), first):
+            if text not in decoded:
+                continue
+            row = reader.row(number, split)
+            if not any(text in joined(example["text"]) for example in row["examples"]):  # it is in two of them
                 continue
             if found == limit:
-                yield f"{counted(limit, 'row')} shown, of the first {number:,} of {rows:,}; --limit shows more."
+                searched = f"of the first {number:,} of {rows:,}"
+                yield "notes", f"{counted(limit, 'row')} shown, {searched}; --limit shows more."
                 return
             found += 1
-            yield read_row(dataset, number, split)
-    yield f"{found:,} of {rows:,} rows of {split} have it."
+            yield "rows", row
+    yield "notes", f"{found:,} of {rows:,} rows of {split} have it."
 
 
 def _reject(dataset: Dataset | FailedBuild, number: int) -> Iterator[Found]:
@@ -143,7 +117,7 @@ def _reject(dataset: Dataset | FailedBuild, number: int) -> Iterator[Found]:
     count = 0
     for line in read_lines(dataset, _is_reject):
         if line["number"] == number:
-            yield line
+            yield "rejects", line
             return
         count += 1
     raise UserError(f"--reject {number}: the dataset has {count:,} rejects, numbered from 0.")
@@ -153,7 +127,7 @@ def _is_reject(line: Line) -> bool:
     return bool(line["outcome"] == "rejected")
 
 
-def _with_reason(dataset: Dataset | FailedBuild, reason: str, limit: int) -> Iterator[Found]:
+def _with_reason(dataset: Dataset | FailedBuild, reader: RowReader | None, reason: str, limit: int) -> Iterator[Found]:
     """Yield the first records that were rejected or dropped for a reason, or `truncated`, and how many there are.
 
     Of records that were kept although they share a text with evaluation sets, it is `contaminated`.
@@ -176,16 +150,17 @@ def _with_reason(dataset: Dataset | FailedBuild, reason: str, limit: int) -> Ite
         return is_it and line["tokens_lost"] is not None  # the first line of the record
 
     # Of a contaminated record, what was found says more than the row.
-    yield from islice(_records(dataset, has_it, with_rows=reason != "contaminated"), limit)
+    yield from islice(_records(dataset, has_it, None if reason == "contaminated" else reader), limit)
     if counts[reason] > limit:
-        yield f"{limit:,} of {counts[reason]:,} records are shown; --limit shows more."
+        yield "notes", f"{limit:,} of {counts[reason]:,} records are shown; --limit shows more."
 
 
-def _from_record(dataset: Dataset, split: str, source: str, position: int, limit: int) -> Iterator[Found]:
+def _from_record(reader: RowReader, split: str, source: str, position: int, limit: int) -> Iterator[Found]:
     """Yield the rejects and the rows of a record. source: the url of its file, or the end of it from a slash.
 
     Rows are of the split, if their own columns are searched and not the exceptions.
     """
+    dataset = reader.dataset
     has_provenance = set(PROVENANCE_COLUMNS) <= set(dataset.layout.columns)
 
     def is_source(url: str) -> bool:
@@ -195,7 +170,7 @@ def _from_record(dataset: Dataset, split: str, source: str, position: int, limit
         is_shown = line["row"] is None or not has_provenance  # otherwise it is in the rows
         return is_shown and line["origin_position"] == position and is_source(line["origin_file"])
 
-    def rows() -> Iterator[Row]:
+    def rows() -> Iterator[Found]:
         for _, first, batch in dataset.rows(split, PROVENANCE_COLUMNS):
             files, positions = (batch.column(name) for name in PROVENANCE_COLUMNS)
             numbers = np.arange(first, first + len(batch))
@@ -203,16 +178,14 @@ def _from_record(dataset: Dataset, split: str, source: str, position: int, limit
                 numbers = numbers[pc.list_parent_indices(files)]
                 files, positions = files.flatten(), positions.flatten()
             at = np.flatnonzero(pc.equal(positions, position))
-            yield from (
-                read_row(dataset, number, split)
-                for number in dict.fromkeys(int(numbers[one]) for one in at if is_source(files[int(one)].as_py()))
-            )
+            for number in dict.fromkeys(int(numbers[one]) for one in at if is_source(files[int(one)].as_py())):
+                yield "rows", reader.row(number, split)
 
-    items = chain(_records(dataset, is_it), rows() if has_provenance else ())
+    items = chain(_records(dataset, is_it, reader), rows() if has_provenance else ())
     found = list(islice(items, limit + 1))
     yield from found[:limit]
     if len(found) > limit:
-        yield f"{limit:,} are shown; --limit shows more."
+        yield "notes", f"{limit:,} are shown; --limit shows more."
     if not found:
         advice = (
             "A position is the byte at which a line begins, or the number of a record (from 0)."
@@ -224,15 +197,14 @@ def _from_record(dataset: Dataset, split: str, source: str, position: int, limit
 
 
 def _records(
-    dataset: Dataset | FailedBuild, is_wanted: Callable[[Line], bool], with_rows: bool = True
+    dataset: Dataset | FailedBuild, is_wanted: Callable[[Line], bool], reader: RowReader | None
 ) -> Iterator[Found]:
-    """The examples of the wanted lines of exceptions; the line itself if it has no row, or rows are not wanted."""
+    """The examples of the wanted lines of exceptions; the line itself if it has no row. reader: if rows are wanted."""
     for line in read_lines(dataset, is_wanted):
-        if line["row"] is None or not with_rows:
-            yield line
+        if _is_reject(line):
+            yield "rejects", line
         else:
-            assert isinstance(dataset, Dataset)
-            yield read_example(dataset, line)
+            yield ("records", line) if line["row"] is None or not reader else ("rows", reader.example(line))
 
 
 def _kept(line: Line) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from typing import Any
 
@@ -11,12 +10,11 @@ from rich.text import Text
 
 from pipeline.first_records import render
 from pipeline.show.printing import new_console
-from pipeline.show.text import Mark, as_text, legend, mark, visible
+from pipeline.show.text import as_text, cut, legend, visible
 from transforms.model.examples import Conversation, Example
 from transforms.model.outcomes import Reject
 from transforms.rows.parts import KINDS, kinds_of
 from transforms.steps.render import Omitted, Renderer
-from transforms.tokens.strings import longest_of
 
 # The kinds of turns whose end is shown, as in TemplateFacts.closings.
 _ENDS = {
@@ -79,7 +77,7 @@ def print_conversations(
     console = new_console()
     if train_parts:
         console.print(legend())
-    special_tokens = re.compile(longest_of(token.content for token in tokenizer.added_tokens_decoder.values()))
+    special_tokens = [token.content for token in tokenizer.added_tokens_decoder.values()]
     rejected = untrained = 0
     for title, example in found:
         console.print(Text(f"\n{visible(title)}", "bold"))
@@ -94,15 +92,14 @@ def print_conversations(
             continue
         kinds = kinds_of(np.array(text.parts or [0] * len(text.spans), np.int32)).tolist()
         spans = [
-            (start, stop, Mark(True, kind=kind))
+            (start, stop, True, kind)
             for (start, stop), kind in zip(text.spans, kinds, strict=True)
             if start < stop and KINDS[kind] in (train_parts or KINDS)
         ]
         if not spans:
             untrained += 1
             console.print("nothing in this conversation is trained on:", style="yellow")
-        spans += [(*match.span(), Mark(False, special=True)) for match in special_tokens.finditer(text.text)]
-        console.print(as_text(mark(text.text, spans)))
+        console.print(as_text(cut(text.text, spans), special_tokens))
     trained = len(found) - rejected - untrained
     console.print(
         f"\n{trained} of {len(found)} conversations have trained parts (between ⟦ and ⟧); {untrained} have none and "

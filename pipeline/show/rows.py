@@ -4,182 +4,167 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any
+from itertools import accumulate
+from typing import Any, TypeAlias
 
-import numpy as np
 from rich.console import Console
 from rich.text import Text
 
 from pipeline.show.exceptions import Line, read_lines
-from pipeline.show.text import Mark, Marked, as_text, legend, mark, shown_tokens, visible
+from pipeline.show.text import as_text, cut, joined, legend, visible, within
 from transforms.base.phrases import counted
 from transforms.dataset.reader import READ_FORMAT, Dataset
-from transforms.dataset.row_examples import examples_of
+from transforms.dataset.row_examples import RowExamples, examples_of
 from transforms.outputs import ShardEntry, stem_of
 from transforms.rows import IGNORED
 from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS
-from transforms.rows.parts import KINDS
-from transforms.tokens.decoding import Decoded, TokenDecoder
+from transforms.tokens.decoding import TokenDecoder
 
-# Tokens of an example that are shown unless all of them are asked for: of a row, around a text that was searched, and
-# at the end of a build.
-_TOKENS_SHOWN, _TOKENS_FOUND, _TOKENS_OF_PREVIEW = 400, 120, 80
+# A row with its examples, as it is in JSON (docs/inspect.md) with --tokens.
+Row: TypeAlias = dict[str, Any]
+
+TOKEN_LISTS = ("input_ids", "labels", "token_texts")
+# Characters of an example that are shown unless all of them are asked for; those around a text that was searched; and
+# those before it, or before the first one that is trained on.
+_SHOWN, _FOUND, _BEFORE = 1600, 480, 96
+# Tokens of an example at the end of a build, and before its first one that is trained on.
+_TOKENS_OF_PREVIEW, _TOKENS_BEFORE = 80, 24
 
 
-@dataclass(frozen=True)
-class Example:
-    """An example of a row.
+class RowReader:
+    """Reads rows of a dataset.
+
+    Args:
+        dataset: that has them.
+        most: how many tokens of an example are read, from near the first one that is trained on; None for all.
 
     Attributes:
-        ids, labels: int32, shape (tokens,).
-        kinds: int8, shape (tokens,): the part of a turn that each token is, as a number of KINDS; 0 if the rows do not
-            say it.
-        origin: the source and the position of its record, if the dataset has them.
-        kept: the columns of its record that were kept.
-        lost: how many tokens of its record are in no row, and how many of them would have been trained on.
+        dataset: the same.
+        decoder: of its tokens.
     """
 
-    ids: np.ndarray
-    labels: np.ndarray
-    kinds: np.ndarray
-    origin: tuple[str, int] | None
-    kept: Mapping[str, Any]
-    lost: tuple[int, int]
+    def __init__(self, dataset: Dataset, most: int | None = None):
+        self.dataset = dataset
+        self.decoder = TokenDecoder.load(dataset.tokenizer_folder)
+        self._most = most
 
-    @property
-    def trained(self) -> np.ndarray:
-        """Whether each token is trained on: bool, shape (tokens,)."""
-        return self.labels != IGNORED
+    def row(self, number: int, split: str) -> Row:
+        """Read a row. number: in the split, from 0. Raises UserError if there is no such row."""
+        return self._read(*self.dataset.locate(number, split))
 
-    @property
-    def title(self) -> str:
-        """The number of tokens, and what is known of the record, in one line."""
-        tokens = f"{counted(len(self.ids), 'token')}, {int(self.trained.sum()):,} trained on"
-        known = [f"{self.origin[0]}:{self.origin[1]}"] if self.origin else []
-        known += [f"{name}: {value}" for name, value in self.kept.items()]
-        if self.lost[0]:
-            known.append(
-                f"{counted(self.lost[0], 'token')} of the record in no row, {self.lost[1]:,} of them to train on"
+    def example(self, line: Line) -> Row:
+        """Read the row that a line of exceptions is about, with the one example that it is about."""
+        shards = self.dataset.readable(line["split"])
+        shard = next(each for each in shards if stem_of(each["path"]) == line["shard"])
+        return self._read(shard, line["row"], line["segment"])
+
+    def _read(self, shard: ShardEntry, in_shard: int, segment: int | None = None) -> Row:
+        """Read a row of a shard: all of its examples, or one."""
+        dataset, layout = self.dataset, self.dataset.layout
+        shards = dataset.readable(shard["split"])
+        number = sum(other["rows"] for other in shards[: shards.index(shard)]) + in_shard
+        row = {"split": shard["split"], "row": number, "shard": shard["path"], "row_in_shard": in_shard, "examples": []}
+        if not layout.has_ids:
+            return row | {"note": "The rows have no input_ids, so there is no text to show."}
+        values = dataset.read_row(shard, in_shard)
+        found = examples_of(values, layout)
+        lines: Mapping[int, Line] = {}
+        if not layout.has_segments:
+            row["note"] = (
+                "The rows have neither seq_lengths nor position_ids, so the examples are not shown separately."
             )
-        return visible("; ".join([tokens, *known]))
+        else:
+            if "labels" not in values and ("loss_mask" not in values or layout.shift_labels):
+                row["note"] = "The rows have no labels, so what is trained on is not shown."
+            at = shard["split"], in_shard
+            about = read_lines(dataset, lambda line: (line["split"], line["row"]) == at, shard["path"])
+            lines = {line["segment"]: line for line in about}
+        others = {name: value for name, value in values.items() if name not in OUTPUT_COLUMNS}
+        count = len(found.offsets) - 1
+        for each in range(count) if segment is None else [segment]:
+            own = {
+                name: value[each] if isinstance(value, list) and len(value) == count else value
+                for name, value in others.items()
+            }
+            row["examples"].append(self._describe(found, each, own, lines.get(each)))
+        return row
 
-
-@dataclass(frozen=True)
-class Row:
-    """A row of a dataset.
-
-    Attributes:
-        split, number: its number in its split, from 0.
-        shard, in_shard: the path of its shard, and its number there, from 0.
-        examples: one, or several if it is packed; none if the rows have no input_ids.
-        note: what its columns do not say, as a sentence; empty if they say all.
-    """
-
-    split: str
-    number: int
-    shard: str
-    in_shard: int
-    examples: list[Example]
-    note: str
-
-    @property
-    def title(self) -> str:
-        """Where the row is, in one line."""
-        return f"row {self.number:,} of {self.split} ({self.shard}, row {self.in_shard:,})"
-
-
-def read_row(dataset: Dataset, number: int, split: str) -> Row:
-    """Read a row. number: in the split, from 0. Raises UserError if there is no such row."""
-    return _read_row_of_shard(dataset, *dataset.locate(number, split))
-
-
-def read_example(dataset: Dataset, line: Line) -> Row:
-    """Read the row that a line of exceptions is about, with the one example that it is about."""
-    [shard] = (each for each in dataset.readable(line["split"]) if stem_of(each["path"]) == line["shard"])
-    row = _read_row_of_shard(dataset, shard, line["row"])
-    return replace(row, examples=row.examples[line["segment"] :][:1])
-
-
-def _read_row_of_shard(dataset: Dataset, shard: ShardEntry, in_shard: int) -> Row:
-    values = dataset.read_row(shard, in_shard)
-    shards = dataset.readable(shard["split"])
-    number = sum(other["rows"] for other in shards[: shards.index(shard)]) + in_shard
-    place = shard["split"], number, shard["path"], in_shard
-    if not dataset.layout.has_ids:
-        return Row(*place, [], "The rows have no input_ids, so there is no text to show.")
-    found = examples_of(values, dataset.layout)
-    note = ""
-    if not dataset.layout.has_segments:
-        note = "The rows have neither seq_lengths nor position_ids, so the examples are not shown separately."
-    elif "labels" not in values and ("loss_mask" not in values or dataset.layout.shift_labels):
-        note = "The rows have no labels, so what is trained on is not shown."
-    others = {name: value for name, value in values.items() if name not in OUTPUT_COLUMNS}
-    lines: Mapping[int, Line] = {}
-    if dataset.layout.has_segments:
-        at = shard["split"], in_shard
-        about = read_lines(dataset, lambda line: (line["split"], line["row"]) == at, shard["path"])
-        lines = {line["segment"]: line for line in about}
-    examples, count = [], len(found.offsets) - 1
-    kinds = np.zeros(len(found.ids), np.int8) if found.kinds is None else found.kinds
-    for segment, (start, stop) in enumerate(pairwise(found.offsets.tolist())):
-        own = {
-            name: value[segment] if isinstance(value, list) and len(value) == count else value
-            for name, value in others.items()
-        }
-        file, position = (own.pop(name, None) for name in PROVENANCE_COLUMNS)
-        origin, lost = (file, position) if isinstance(file, str) else None, (0, 0)
-        if line := lines.get(segment):
-            origin = line["origin_file"], line["origin_position"]
-            lost = line["tokens_lost"] or 0, line["trained_tokens_lost"] or 0
-        ids, labels = found.ids[start:stop], found.labels[start:stop]
-        examples.append(Example(ids, labels, kinds[start:stop], origin, own, lost))
-    return Row(*place, examples, note)
+    def _describe(self, row: RowExamples, number: int, own: dict[str, Any], line: Line | None) -> dict[str, Any]:
+        """Describe an example. own: its values of columns that are not of tokens. line: of the exceptions about it."""
+        start, stop = row.offsets[number : number + 2].tolist()
+        if self._most:
+            start = max(start + int(row.trained[start:stop].argmax()) - _TOKENS_BEFORE, start)
+            stop = min(start + self._most, stop)
+        tokens = slice(start, stop)
+        ids, labels = row.ids[tokens], row.labels[tokens]
+        origin = {name: own.pop(name, None) for name in PROVENANCE_COLUMNS}
+        described: dict[str, Any] = {}
+        if line:
+            described |= {name: line[name] for name in PROVENANCE_COLUMNS}
+        elif isinstance(origin["origin_file"], str):
+            described |= origin
+        if own:
+            described["columns"] = own
+        if line and line["tokens_lost"]:
+            described |= {name: line[name] or 0 for name in ("tokens_lost", "trained_tokens_lost")}
+        trained = labels != IGNORED
+        described |= {"tokens": len(ids), "trained_tokens": int(trained.sum())}
+        decoded = self.decoder.decode(ids)
+        spans = list(zip(decoded.starts.tolist(), decoded.stops.tolist(), strict=True))
+        kinds = [0] * len(ids) if row.kinds is None else row.kinds[tokens].tolist()
+        marked = zip(spans, trained.tolist(), kinds, strict=True)
+        described["text"] = cut(decoded.text, ((*span, is_trained, kind) for span, is_trained, kind in marked))
+        texts = [decoded.text[start:stop] for start, stop in spans]
+        return described | dict(zip(TOKEN_LISTS, (ids.tolist(), labels.tolist(), texts), strict=True))
 
 
 def print_row(console: Console, row: Row, decoder: TokenDecoder, options: Namespace) -> None:
-    """Print the text or the tokens of each example, from near the first that is trained on.
+    """Print the tokens of each example, or its text from near what is trained on first.
 
     options: of `chatmill inspect`. If a text is searched, the examples that have it are printed, from near the text.
     """
-    search = options.search or ""
-    limit = None if options.full else _TOKENS_FOUND if search else _TOKENS_SHOWN
-    console.print(Text(row.title, "bold"))
-    if row.note:
-        console.print(Text(row.note, "yellow"))
-    if any(example.kinds.any() for example in row.examples):
+    console.print(Text(f"row {row['row']:,} of {row['split']} ({row['shard']}, row {row['row_in_shard']:,})", "bold"))
+    if "note" in row:
+        console.print(Text(row["note"], "yellow"))
+    if any("part" in piece for example in row["examples"] for piece in example["text"]):
         console.print(legend())
-    for number, example in enumerate(row.examples):
-        decoded = decoder.decode(example.ids)
-        near = example.trained
-        if search:
-            if (found := decoded.text.find(search)) < 0:
-                continue
-            near = (decoded.starts <= found) & (found < decoded.stops)
-        heading = f"example {number + 1:,} of {len(row.examples):,}: " if len(row.examples) > 1 else ""
-        console.print(Text(f"── {heading}{example.title}", "bold"))
-        shown = shown_tokens(near, limit)
-        if shown.start:
-            console.print(Text(f"… {counted(shown.start, 'token')} before this; inspect --full shows all", "yellow"))
+    for number, example in enumerate(row["examples"], 1):
+        pieces = example["text"]
+        text = joined(pieces)
+        if options.search and options.search not in text:
+            continue
+        heading = f"example {number:,} of {len(row['examples']):,}: " if len(row["examples"]) > 1 else ""
+        console.print(Text(f"── {heading}{_title(example)}", "bold"))
         if options.tokens:
-            console.print(_token_list(example, decoded, shown))
-        else:
-            start = int(decoded.starts[shown.start]) if shown.start else 0
-            stop = int(decoded.stops[shown.stop - 1]) if shown.stop else 0
-            text = as_text(_mark(example, decoded, decoder.is_added(example.ids))[start:stop])
-            if search:
-                text.highlight_words([visible(search)], "reverse")
-            console.print(text)
-        if left := len(near) - shown.stop:
-            console.print(Text(f"… {counted(left, 'token')} after this; inspect --full shows all", "yellow"))
+            console.print(_token_list(example))
+            continue
+        starts = accumulate((len(piece["text"]) for piece in pieces), initial=0)
+        first = next((start for start, piece in zip(starts, pieces, strict=False) if piece["trained"]), 0)
+        start = max((text.index(options.search) if options.search else first) - _BEFORE, 0)
+        stop = min(start + (_FOUND if options.search else _SHOWN), len(text))
+        if options.full:
+            start, stop = 0, len(text)
+        if start:
+            console.print(Text(f"… {counted(start, 'character')} before this; inspect --full shows all", "yellow"))
+        special = [token for id in {*example["input_ids"]} if (token := decoder.added_token(id))]
+        printed = as_text(within(pieces, start, stop), special)
+        printed.highlight_words([visible(options.search)] if options.search else [], "reverse")
+        console.print(printed)
+        if left := len(text) - stop:
+            console.print(Text(f"… {counted(left, 'character')} after this; inspect --full shows all", "yellow"))
     console.print()
 
 
-def _mark(example: Example, decoded: Decoded, special: np.ndarray) -> Marked:
-    """Mark the text of an example. A character of several tokens is trained on if one of them is."""
-    marks = map(Mark, example.trained.tolist(), special.tolist(), example.kinds.tolist())
-    return mark(decoded.text, zip(decoded.starts.tolist(), decoded.stops.tolist(), marks, strict=True))
+def _title(example: Mapping[str, Any]) -> str:
+    """The number of tokens, and what is known of the record, in one line."""
+    known = [f"{counted(example['tokens'], 'token')}, {example['trained_tokens']:,} trained on"]
+    if "origin_file" in example:
+        known.append(f"{example['origin_file']}:{example['origin_position']}")
+    known += [f"{name}: {value}" for name, value in example.get("columns", {}).items()]
+    if lost := example.get("tokens_lost"):
+        to_train = f"{example['trained_tokens_lost']:,} of them to train on"
+        known.append(f"{counted(lost, 'token')} of the record in no row, {to_train}")
+    return visible("; ".join(known))
 
 
 def print_preview(console: Console, dataset: Dataset) -> None:
@@ -187,57 +172,20 @@ def print_preview(console: Console, dataset: Dataset) -> None:
     split = "train" if dataset.shards("train") else "validation"
     if not dataset.shards(split, READ_FORMAT):
         return
-    example = next(iter(read_row(dataset, 0, split).examples), None)
-    if example is None or not example.trained.any():
-        return
-    shown = shown_tokens(example.trained, _TOKENS_OF_PREVIEW)
-    example = replace(example, **{name: getattr(example, name)[shown] for name in ("ids", "labels", "kinds")})
-    decoder = TokenDecoder.load(dataset.tokenizer_folder)
-    marked = _mark(example, decoder.decode(example.ids), decoder.is_added(example.ids))
-    console.print("\nThe first example, near its first trained token (⟦ ⟧; chatmill inspect has more):")
-    # Line breaks would take most of the screen: a template prints several for each turn.
-    console.print(as_text(replace(marked, text=marked.text.replace("\n", "↵"))))
-    console.print()
+    for example in RowReader(dataset, _TOKENS_OF_PREVIEW).row(0, split)["examples"][:1]:
+        if example["trained_tokens"]:
+            console.print("\nThe first example, near its first trained token (⟦ ⟧; chatmill inspect has more):")
+            # Line breaks would take most of the screen: a template prints several for each turn.
+            console.print(as_text(piece | {"text": piece["text"].replace("\n", "↵")} for piece in example["text"]))
+            console.print()
 
 
-def _token_list(example: Example, decoded: Decoded, shown: slice) -> Text:
-    """A line for each token: its id, its label and its text, of a part of a character the bytes."""
-    ids, labels, trained = example.ids[shown], example.labels[shown], example.trained[shown]
+def _token_list(example: Mapping[str, Any]) -> Text:
+    """A line for each token: its id, its label and its text."""
     lines = Text(f"{'id':>8} {'label':>8}  token\n", "bold")
-    for id, label, text, is_trained in zip(
-        ids.tolist(), labels.tolist(), _texts(decoded)[shown], trained.tolist(), strict=True
-    ):
-        in_line = visible(text).replace("\n", "\\n").replace("\t", "\\t")
+    for id, label, text in zip(*(example[name] for name in TOKEN_LISTS), strict=True):
+        in_line, is_trained = visible(text).replace("\n", "\\n").replace("\t", "\\t"), label != IGNORED
         lines.append(f"{id:8} {label:8}  ", "not bold dim")
         lines.append(f"⟦{in_line}⟧\n" if is_trained else f"{in_line}\n", "bold green" if is_trained else "not bold")
     lines.rstrip()
     return lines
-
-
-def _texts(decoded: Decoded) -> list[str]:
-    return [decoded.text[start:stop] for start, stop in zip(decoded.starts, decoded.stops, strict=True)]
-
-
-def row_as_json(row: Row, decoder: TokenDecoder, tokens: bool = False) -> dict[str, Any]:
-    """Return all of a row, for JSON. tokens: whether to add the ids, the labels and the text of each token."""
-    examples = []
-    for example in row.examples:
-        described: dict[str, Any] = {}
-        if example.origin:
-            described |= zip(PROVENANCE_COLUMNS, example.origin, strict=True)
-        if example.kept:
-            described["columns"] = dict(example.kept)
-        if example.lost[0]:
-            described |= zip(("tokens_lost", "trained_tokens_lost"), example.lost, strict=True)
-        described |= {"tokens": len(example.ids), "trained_tokens": int(example.trained.sum())}
-        decoded = decoder.decode(example.ids)
-        described["text"] = [
-            {"text": text, "trained": found.trained} | ({"part": KINDS[found.kind]} if example.kinds.any() else {})
-            for text, found in _mark(example, decoded, np.zeros(len(example.ids), bool)).pieces()
-        ]
-        if tokens:
-            described |= {"input_ids": example.ids.tolist(), "labels": example.labels.tolist()}
-            described["token_texts"] = _texts(decoded)
-        examples.append(described)
-    place = {"split": row.split, "row": row.number, "shard": row.shard, "row_in_shard": row.in_shard}
-    return {**place, "examples": examples, **({"note": row.note} if row.note else {})}

@@ -76,7 +76,12 @@ def _verdict(manifest: dict[str, Any]) -> str:
     return verdict + "."
 
 
-def _counts(manifest: dict[str, Any], with_warnings: Collection[str]) -> Iterator[tuple[str, int, str]]:
+def overview(manifest: dict[str, Any]) -> str:
+    """Return the counts of a dataset in one line, each with what is known of it."""
+    return "; ".join(f"{name.strip()} {count:,}" + f" ({text})" * bool(text) for name, count, text in _counts(manifest))
+
+
+def _counts(manifest: dict[str, Any], with_warnings: Collection[str] = ()) -> Iterator[tuple[str, int, str]]:
     """Yield the counts of a dataset, each with its name and what is known of it; no note that has a warning."""
     records, statistics, notes = manifest["records"], manifest["statistics"], manifest["notes"]
     schemas = statistics.get("schemas", {})
@@ -95,14 +100,18 @@ def _counts(manifest: dict[str, Any], with_warnings: Collection[str]) -> Iterato
     if not manifest["rows"]:
         yield "rows", 0, ""
         return
-    splits = sorted({shard["split"] for shard in manifest["shards"]})
-    yield "rows", manifest["rows"], f"in {counted(len(manifest['shards']), 'shard')} of {' and '.join(splits)}"
+    splits = Counter[str]()
+    for shard in manifest["shards"]:
+        splits[shard["split"]] += shard["rows"] * (shard["format"] == manifest["shards"][0]["format"])
+    where = " and ".join(f"{rows:,} of {split}" for split, rows in splits.items())
+    yield "rows", manifest["rows"], f"in {counted(len(manifest['shards']), 'shard')}: {where}"
     tokens, trained = manifest["tokens"], manifest["trained_tokens"]
-    yield "tokens", tokens, f"{trained:,} trained on ({trained / tokens:.1%})"
+    yield "tokens", tokens, f"{trained:,} trained on, {trained / tokens:.1%}"
     options = manifest["job"]["options"]
     if options["packing"] != "none":
         padding = manifest["rows"] * options["max_length"] - tokens
-        yield "padding left", padding, f"{padding / (padding + tokens):.2%} of rows of {options['max_length']:,}"
+        share = f"{padding / (padding + tokens):.2%} of rows of {options['max_length']:,}"
+        yield "padding left", padding, f"{share}, packed by {options['packing']}"
     others = sorted(name for name in notes.keys() - {*with_warnings} if not name.startswith(_SHOWN_ELSEWHERE))
     for name in others[:_SHOWN]:
         yield name.replace("_", " "), notes[name], ""

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 from rich.text import Text
@@ -18,10 +17,11 @@ from rich.text import Text
 from transforms.base.hidden import HIDDEN
 from transforms.rows.parts import KINDS
 
-# How many tokens are shown before the first one that is trained on.
-_BEFORE = 24
+# A piece of a text in which nothing changes: `text`; `trained`, whether it is trained on; and if that is known of a
+# part of the text, `part`, the part of a turn that it is.
+Piece: TypeAlias = dict[str, Any]
+
 _TRAINED = "bold green"
-# Of trained parts of turns, if they are known.
 _COLOURS = {
     "reasoning": "magenta",
     "content": "green",
@@ -32,64 +32,38 @@ _COLOURS = {
 }
 
 
-class Mark(NamedTuple):
-    """What is known of a character. kind: the number in KINDS of the part of a turn that it is; 0 if it is none."""
-
-    trained: bool
-    special: bool = False
-    kind: int = 0
-
-    @property
-    def style(self) -> str:
-        """How it is printed."""
-        if not self.trained:
-            return "cyan" if self.special else "dim"
-        return (f"bold {_COLOURS[KINDS[self.kind]]}" if self.kind else _TRAINED) + " underline" * self.special
-
-
-@dataclass(frozen=True)
-class Marked:
-    """A text, and what is known of each of its characters.
-
-    Attributes:
-        text: of any contents; a lone surrogate stands for a byte that is not UTF-8.
-        marks: int8, shape (characters, 3): a Mark of each.
-    """
-
-    text: str
-    marks: np.ndarray
-
-    def __getitem__(self, part: slice) -> Marked:
-        return Marked(self.text[part], self.marks[part])
-
-    def pieces(self) -> Iterator[tuple[str, Mark]]:
-        """Yield the pieces in which nothing changes."""
-        changes = np.flatnonzero(np.diff(self.marks, axis=0).any(axis=1)) + 1
-        for start, stop in pairwise([0, *changes.tolist(), len(self.text)]):
-            if start < stop:
-                trained, special, kind = self.marks[start].tolist()
-                yield self.text[start:stop], Mark(bool(trained), bool(special), kind)
-
-
-def mark(text: str, spans: Iterable[tuple[int, int, Mark]]) -> Marked:
-    """Mark the characters of a text.
+def cut(text: str, spans: Iterable[tuple[int, int, bool, int]]) -> list[Piece]:
+    """Cut a text where something changes.
 
     Args:
-        spans: (start, stop) of some characters, and what they are. A character of several spans is all that they are.
+        text: to cut.
+        spans: (start, stop) of some characters, whether they are trained on, and the number in KINDS of the part of a
+            turn that they are. A character of several spans is trained on if one of them is.
     """
-    marks = np.zeros((len(text), len(Mark._fields)), np.int8)
-    for start, stop, each in spans:
-        np.maximum(marks[start:stop], each, out=marks[start:stop], casting="unsafe")
-    return Marked(text, marks)
+    marks = np.zeros((len(text), 2), np.int8)
+    for start, stop, *mark in spans:
+        np.maximum(marks[start:stop], mark, out=marks[start:stop], casting="unsafe")
+    changes = np.flatnonzero(np.diff(marks, axis=0).any(axis=1)) + 1
+    has_parts = marks[:, 1].any()
+    return [
+        {"text": text[start:stop], "trained": bool(marks[start, 0])}
+        | ({"part": KINDS[marks[start, 1]]} if has_parts else {})
+        for start, stop in pairwise([0, *changes.tolist(), len(text)])
+        if start < stop
+    ]
 
 
-def shown_tokens(trained: np.ndarray, limit: int | None) -> slice:
-    """Choose the tokens of an example to show: `limit` or all, from near the first one that is trained on."""
-    if limit is None:
-        return slice(0, len(trained))
-    first = int(trained.argmax()) if trained.any() else 0
-    start = 0 if first <= 2 * _BEFORE else first - _BEFORE
-    return slice(start, min(start + limit, len(trained)))
+def joined(pieces: Iterable[Piece]) -> str:
+    """Return the whole text."""
+    return "".join(piece["text"] for piece in pieces)
+
+
+def within(pieces: Iterable[Piece], start: int, stop: int) -> Iterator[Piece]:
+    """Yield the pieces of some characters of a text."""
+    for piece in pieces:
+        if text := piece["text"][max(start, 0) : max(stop, 0)]:
+            yield piece | {"text": text}
+        start, stop = start - len(piece["text"]), stop - len(piece["text"])
 
 
 def visible(text: str) -> str:
@@ -99,20 +73,28 @@ def visible(text: str) -> str:
 
 def _escape(match: re.Match[str]) -> str:
     code = ord(match[0])
-    if 0xDC80 <= code <= 0xDCFF:
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8
         return f"\\x{code - 0xDC00:02x}"
     return match[0].encode("unicode_escape").decode()
 
 
-def as_text(marked: Marked) -> Text:
-    """Make what a console prints of a text: what is trained on is between ⟦ and ⟧, in the colour of its part."""
+def as_text(pieces: Iterable[Piece], special: Iterable[str] = ()) -> Text:
+    """Make what a console prints of a text: what is trained on is between ⟦ and ⟧, in the colour of its part.
+
+    Args:
+        pieces: of the text.
+        special: the special tokens, which are underlined.
+    """
     text, is_inside = Text(), False
-    for piece, found in marked.pieces():
-        if found.trained != is_inside:
-            is_inside = found.trained
+    for piece in pieces:
+        if piece["trained"] != is_inside:
+            is_inside = piece["trained"]
             text.append("⟦" if is_inside else "⟧", _TRAINED)
-        text.append(visible(piece), found.style)
-    return text.append("⟧" if is_inside else "", _TRAINED)
+        colour = _COLOURS.get(piece.get("part", ""), "green")
+        text.append(visible(piece["text"]), f"bold {colour}" if is_inside else "dim")
+    text.append("⟧" if is_inside else "", _TRAINED)
+    text.highlight_words(list(special), "underline")
+    return text
 
 
 def legend() -> Text:

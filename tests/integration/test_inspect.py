@@ -66,9 +66,10 @@ def test_overview_and_first_row_without_options(inspect, datasets):
     assert (code, err) == (0, "")
     overview, title, first, *_ = out.splitlines()
     manifest = manifest_of(datasets / "packed")
-    assert overview.startswith("1 row of train and ")
-    assert "packed (bfd), at most 4,096 tokens each" in overview and f"{manifest['tokens']:,} tokens" in overview
-    assert "3 rejected (unknown_role 2, bad_message 1)" in overview
+    assert overview.startswith("records read 28 (as messages 25); kept 25; rejected 3 (unknown_role 2, bad_message 1)")
+    assert "rows 2 (in 2 shards: 1 of train and 1 of validation)" in overview
+    assert f"tokens {manifest['tokens']:,} ({manifest['trained_tokens']:,} trained on, " in overview
+    assert " of rows of 4,096, packed by bfd); " in overview
     assert title == f"row 0 of train ({manifest['shards'][0]['path']}, row 0)"
     assert first.startswith("── example 1 of ") and f"; {datasets}/corpus.jsonl:" in first
 
@@ -80,7 +81,7 @@ def test_examples_of_a_packed_row_are_apart_and_begin_near_what_is_trained_on(in
     assert out.count("── example ") == examples and f"── example {examples} of {examples}: " in out
     assert "<|im_start|>assistant\n⟦Answer 0.<|im_end|>\n⟧" in out
     # The longest example is first. What is before its answer is left out.
-    assert "tokens before this; inspect --full shows all\n" in out and "⟦After a long question.<|im_end|>\n⟧" in out
+    assert "characters before this; inspect --full shows all\n" in out and "⟦After a long question.<|im_end|>\n⟧" in out
     assert out.count("Wheel") < 30
     assert inspect("packed", "--full")[1].count("Wheel") == 900
 
