@@ -26,7 +26,8 @@ from transforms.dataset.reader import Dataset, url_of_all
 from transforms.dataset.versions import builds, drop_before, history, newest, numbers
 from transforms.storage.files import join
 from transforms.storage.lock import Lock
-from transforms.storage.walking import modified_below
+from transforms.storage.versions import modified_of
+from transforms.storage.walking import entries_below
 from transforms.storage.writing import remove, remove_if_empty
 
 
@@ -71,9 +72,9 @@ def expire(url: str, older_than: float, keep: int = 1, when_held: Callable[[str]
         lock.take(when_held)
         # In this order: an increment that is committed meanwhile is one that is being built, or in a version.
         files = {
-            join(part, name): modified
+            join(part, name): modified_of(entry)
             for part in (*PUBLISHED, *STORED)
-            for name, modified in modified_below(join(folder.output, part)).items()
+            for name, entry in entries_below(join(folder.output, part)).items()
         }
         begun = [Folder(folder.output, id) for id in folder.begun()]
         in_work = [each for each in begun if is_alive(each) or last_written(each) >= before]

@@ -14,7 +14,8 @@ from transforms.base.errors import ParameterError, UserError
 from transforms.model.receipts import work_of
 from transforms.outputs import output_folders
 from transforms.storage.files import exists, join, kind_of, read_bytes
-from transforms.storage.walking import link_below, modified_below, names_beginning, names_in
+from transforms.storage.versions import modified_of
+from transforms.storage.walking import entries_below, link_below, names_beginning, names_in
 from transforms.storage.writing import SECONDS_ALIVE
 
 # Of a version of a dataset, and of its manifest, whose keys are public: a change of their meaning is another one.
@@ -118,7 +119,7 @@ class Folder:
 
 def last_written(folder: Folder) -> float:
     """Return when the newest file below the work folder of an increment was written; 0 if there is none."""
-    return max(modified_below(folder.work).values(), default=0.0)
+    return max(map(modified_of, entries_below(folder.work).values()), default=0.0)
 
 
 def is_alive(folder: Folder) -> bool:

@@ -24,7 +24,7 @@ from fsspec.utils import glob_translate
 from transforms.base.errors import StoreError
 from transforms.storage.files import file_system
 from transforms.storage.retries import is_missing, is_transient, reason_of, with_retries
-from transforms.storage.versions import modified_of, version_of
+from transforms.storage.versions import version_of
 
 _Entries = dict[str, dict[str, Any]]
 _T = TypeVar("_T")
@@ -123,24 +123,25 @@ def names_in(folder: str) -> list[str]:
         StoreError: if the store fails.
     """
     system, path = file_system(folder)
-    try:
-        found = system.ls(path, detail=False)
-    except FileNotFoundError as error:
-        if is_missing(error):
-            return []
-        raise
+    found = _listed(system, path, lambda: system.ls(path, detail=False), list[str]())
     return sorted(posixpath.basename(name.rstrip("/")) for name in found)
 
 
 @with_retries("listed")
-def names_below(folder: str) -> list[str]:
-    """Return the names of all files below a folder, relative to it and sorted; none if it does not exist.
+def entries_below(folder: str) -> dict[str, dict[str, Any]]:
+    """Return what the store says of each file below a folder, by its name relative to it, in order; nothing if the
+    folder does not exist.
 
     Raises:
         StoreError: if the store fails.
     """
     system, path = file_system(folder)
-    return sorted(name.removeprefix(path).lstrip("/") for name in find(system, path))
+    return {name.removeprefix(path).lstrip("/"): entry for name, entry in sorted(find(system, path).items())}
+
+
+def names_below(folder: str) -> list[str]:
+    """Return the names of all files below a folder, as entries_below does."""
+    return [*entries_below(folder)]
 
 
 @with_retries("listed")
@@ -166,19 +167,6 @@ def names_beginning(folder: str, prefixes: Sequence[str]) -> list[str]:
     return sorted(name.removeprefix(path).lstrip("/") for name in found)
 
 
-@with_retries("listed")
-def modified_below(folder: str) -> dict[str, float]:
-    """Return when each file below a folder was last written, in seconds since 1970, by its name relative to the folder.
-
-    Raises:
-        StoreError: if the store fails.
-    """
-    system, path = file_system(folder)
-    found = find(system, path)
-    return {name.removeprefix(path).lstrip("/"): modified_of(entry) for name, entry in sorted(found.items())}
-
-
-@with_retries("listed")
 def versions_below(folder: str) -> tuple[Any, ...]:
     """Return a value that changes when a file below a folder is added, removed or written again, from one listing.
 
@@ -190,8 +178,8 @@ def versions_below(folder: str) -> tuple[Any, ...]:
     """
     system, path = file_system(folder)
     is_local = isinstance(system, LocalFileSystem)
-    found = sorted(find(system, path).items())
-    return tuple((name, _local_version(name) if is_local else version_of(entry)) for name, entry in found)
+    found = entries_below(folder).items()
+    return tuple((name, _local_version(f"{path}/{name}") if is_local else version_of(entry)) for name, entry in found)
 
 
 def _local_version(path: str) -> tuple[int, int, int] | None:
