@@ -15,7 +15,7 @@ from transforms.dataset.versions import Version
 from transforms.files.hub import Commits, hub_name
 from transforms.files.listing import Accepts, InputFile, files_of_sources, list_arriving, list_inputs, shared_files
 from transforms.storage.files import join, resolved
-from transforms.storage.hub.urls import without_commit
+from transforms.storage.hub import strip_commit
 
 
 @before_the_work()
@@ -42,7 +42,7 @@ def list_files(request: Request, version: Version | None = None, accepts: Accept
 
     def list_source(number: int, source: Source) -> list[InputFile]:
         def is_to_add(url: str, now: str) -> bool:
-            key = number, without_commit(url)
+            key = number, strip_commit(url)
             return accepts is not None and accepts(key, now) and now not in taken.get(key, ())
 
         own = source.options

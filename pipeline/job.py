@@ -25,7 +25,7 @@ from transforms.dataset.versions import Increment, Version
 from transforms.files.hub import expand_hub_name, hub_name
 from transforms.files.listing import InputFile
 from transforms.storage.files import full_url, read_bytes
-from transforms.storage.hub.urls import hub_file
+from transforms.storage.hub import hub_file
 
 
 @dataclass(frozen=True)

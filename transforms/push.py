@@ -27,7 +27,7 @@ from transforms.base.phrases import counted, in_bytes
 from transforms.dataset.layout import increment_of
 from transforms.dataset.reader import reading
 from transforms.storage.files import file_system, open_file, read_bytes
-from transforms.storage.hub.client import RETRYING, cause_of, hub, may_pass
+from transforms.storage.hub import RETRYING, cause_of, hub, may_pass
 from transforms.storage.retries import http_status, reason_of
 
 CARD, MANIFEST, REPORT = "README.md", "manifest.json", "report.html"

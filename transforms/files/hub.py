@@ -29,8 +29,7 @@ from transforms.files.splits import (
 )
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX
 from transforms.storage.files import file_system
-from transforms.storage.hub.client import SECONDS_TO_ANSWER, ask
-from transforms.storage.hub.urls import HubFile
+from transforms.storage.hub import SECONDS_TO_ANSWER, HubFile, ask_hub
 
 _PREFIX = "hf://datasets/"
 # What the Hub allows, without a dot or a dash at the beginning.
@@ -109,7 +108,7 @@ class Commits(dict[tuple[str, str | None], str]):
             return hub.dataset_info(repository, revision=revision, expand=["sha"], timeout=SECONDS_TO_ANSWER).sha
 
         shown = repository + (f"@{revision}" if revision else "")
-        self[key] = ask(shown, "listed", repository, request, revision)
+        self[key] = ask_hub(request, shown, "listed", repository, revision)
         return self[key]
 
 
@@ -167,7 +166,7 @@ def _files_of(name: HubName, commits: Commits) -> tuple[str, _Entries]:
     """The commit of a dataset, and what the Hub says of each of its files. Raises StoreError."""
     commit = commits[name.repository, name.revision]
     system, root = file_system(f"{_PREFIX}{name.repository}@{commit}")
-    found = ask(name.url, "listed", name.repository, lambda _: system.find(root, detail=True), name.revision)
+    found = ask_hub(lambda _: system.find(root, detail=True), name.url, "listed", name.repository, name.revision)
     return commit, {path.removeprefix(f"{root}/"): entry for path, entry in found.items()}
 
 
@@ -178,7 +177,7 @@ def _loaded(name: HubName, commit: str, files: _Entries, shown: str, parameter: 
         return hub.hf_hub_download(name.repository, "README.md", repo_type="dataset", revision=commit)
 
     with suppress(FileNotFoundError):  # `datasets` would say less of a dataset that may not be read
-        ask(shown, "read", name.repository, request)
+        ask_hub(request, shown, "read", name.repository)
     path, before = f"{_PREFIX}{name.repository}", f"{_PREFIX}{name.repository}@{commit}/"
     splits, names = _load(path, shown, parameter, choice, name.config, commit)
     by_split = {split: [url.removeprefix(before) for url in urls] for split, urls in splits.items()}

@@ -22,7 +22,7 @@ from transforms.files.formats import INPUT_FORMATS, format_of_suffix, input_form
 from transforms.files.hub import Commits, expand_hub_name, find_dataset, hub_name
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX, estimated_size
 from transforms.storage.files import exists, file_system, full_url, open_input, read_range
-from transforms.storage.hub.urls import without_commit
+from transforms.storage.hub import strip_commit
 from transforms.storage.retries import with_retries
 from transforms.storage.versions import version_of
 from transforms.storage.walking import WILDCARDS, find_matching, folder_of_glob
@@ -65,7 +65,7 @@ class InputFile(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def key(self) -> Key:
         """What it is known by in all its versions: the source that lists it, and its url, without a commit."""
-        return self.source, without_commit(self.url)
+        return self.source, strip_commit(self.url)
 
     @property
     def unpacked_bytes(self) -> int:
@@ -193,7 +193,7 @@ def find_files(
                 url = name._replace(revision=commits[name.repository, name.revision]).url if name else pattern
                 entries = _entries(url, parameter, arriving, splits, format)
         found |= {url: entry for url, entry in entries if url not in found and entry["size"]}
-    names = [without_commit(url) for url in found]
+    names = [strip_commit(url) for url in found]
     if len({*names}) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ParameterError(parameter, twice, "it is an input in two revisions. Give each in a source of its own.")

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from transforms.base.errors import ParameterError, Unavailable
 from transforms.base.phrases import did_you_mean, in_bytes
 from transforms.files.formats import format_of_suffix
-from transforms.storage.hub.client import RETRYING, may_pass
+from transforms.storage.hub import RETRYING, may_pass
 from transforms.storage.retries import reason_of
 
 Splits = Mapping[str, Sequence[str]]  # the files of each split

@@ -23,8 +23,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from transforms.base.errors import InputError, StoreError, UserError
 from transforms.storage.compression import decompressed
-from transforms.storage.hub.downloads import open_hub_file, read_hub_range
-from transforms.storage.hub.urls import hub_file
+from transforms.storage.hub import hub_file, open_hub_file, read_hub_range
 from transforms.storage.ranges import RangeReader, complete, range_reader
 from transforms.storage.retries import is_missing, is_transient, protocol_of, reason_of, with_retries
 from transforms.storage.versions import bytes_of, check_version, entry_on_disk
