@@ -16,8 +16,7 @@ from pathlib import Path
 from measure import publish
 
 from transforms.files.listing import list_inputs
-from transforms.files.plan_file import encode_plan
-from transforms.files.tasks import tasks_of
+from transforms.files.tasks import encode_plan, tasks_of
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from transforms.dataset.derived import finish_commit, is_stale
 from transforms.dataset.layout import Folder, check_format, check_free, check_no_links, is_alive, last_written
 from transforms.dataset.versions import Version, check_not_lost, newest
 from transforms.files.listing import InputFile
-from transforms.files.plan_file import decode_plan
+from transforms.files.tasks import decode_plan
 from transforms.storage.files import exists, read_bytes
 from transforms.storage.lock import Lock
 from transforms.storage.writing import remove, remove_attempts, remove_if_empty

@@ -21,8 +21,7 @@ from transforms.dataset import Budgets
 from transforms.dataset.commit import Change, CommitDataset, commit_increment, is_committed
 from transforms.dataset.finished import SkipFinished
 from transforms.dataset.layout import Folder
-from transforms.files.plan_file import decode_plan
-from transforms.files.tasks import largest_first, tasks_of
+from transforms.files.tasks import decode_plan, largest_first, tasks_of
 from transforms.model.batches import Task
 from transforms.records.input_options import ParseOptions
 from transforms.rows.layout import RowLayout

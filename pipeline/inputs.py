@@ -13,7 +13,7 @@ from transforms.base.errors import UserError, before_the_work
 from transforms.dataset.layout import PARTS, Folder
 from transforms.dataset.versions import Version
 from transforms.files.hub import Commits, hub_name
-from transforms.files.listing import Accepts, InputFile, files_of_sources, list_arriving, list_inputs, shared_files
+from transforms.files.listing import Accepts, InputFile, files_of_sources, list_inputs, shared_files
 from transforms.storage.files import join, resolved
 from transforms.storage.hub import strip_commit
 
@@ -48,9 +48,7 @@ def list_files(request: Request, version: Version | None = None, accepts: Accept
         own = source.options
         how: Any = {"format": own.input_format, "parameter": "input", "splits": own.split, "commits": commits}
         with source.named_in_errors():
-            if accepts:
-                return list_arriving(own.input, is_to_add, **how)
-            return begun.get(number) or list_inputs(own.input, **how)
+            return begun.get(number) or list_inputs(own.input, **how, accepts=is_to_add if accepts else None)
 
     files = files_of_sources([*itertools.starmap(list_source, enumerate(sources))])
     for first, again in shared_files(files):

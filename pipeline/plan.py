@@ -18,8 +18,7 @@ from transforms.corpus.buckets import MOST_RECORDS, MOST_TASK_BYTES, bucket_coun
 from transforms.dataset.layout import Folder
 from transforms.dataset.versions import Version
 from transforms.files.listing import InputFile
-from transforms.files.plan_file import encode_plan
-from transforms.files.tasks import default_task_bytes, tasks_of
+from transforms.files.tasks import default_task_bytes, encode_plan, tasks_of
 from transforms.storage.files import join, read_bytes
 from transforms.storage.walking import names_below
 from transforms.storage.writing import remove, write_atomically

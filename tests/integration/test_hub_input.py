@@ -193,12 +193,13 @@ def test_sources_of_a_recipe_on_the_hub(hub, run, tmp_path):
     recipe.write_text(
         f"""
 sources:
-  - {{input: {NAME}:default@main, split: train_sft}}
+  - {{input: {NAME}:default, split: train_sft}}
   - {{name: tests, input: {NAME}, split: [test_sft]}}
 """
     )
     code, _, err = run("build", *OPTIONS, ONE, f"--recipe={recipe}", f"--output={tmp_path}/out")
     assert code == 0, err
+    assert hub.count("?expand=sha") == 1  # a push in between would change nothing
     manifest = manifest_of(tmp_path / "out")
     assert [(each["name"], each["records"]["read"]) for each in manifest["sources"]] == [
         ("1-chats", 1000),

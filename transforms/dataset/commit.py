@@ -17,7 +17,7 @@ from transforms.dataset.derived import finish_commit
 from transforms.dataset.description import read_job
 from transforms.dataset.layout import PUBLISHED, Folder
 from transforms.dataset.versions import Change, Increment, commit, newest
-from transforms.files.plan_file import decode_plan
+from transforms.files.tasks import decode_plan
 from transforms.model.counts import Sums
 from transforms.model.receipts import Receipt
 from transforms.steps.failures import FailureWriter

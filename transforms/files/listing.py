@@ -79,6 +79,7 @@ def list_inputs(
     parameter: str = "patterns",
     splits: Sequence[str] | None = (),
     commits: Commits | None = None,
+    accepts: Callable[[str, str], bool] | None = None,
 ) -> list[InputFile]:
     """List the files that patterns name, each once, in the order of the patterns.
 
@@ -87,12 +88,15 @@ def list_inputs(
             their names. Of a folder, and those below it, the files with a known suffix are listed; hidden ones, and
             those whose names begin with an underscore, are not. A file that is named itself or by a glob is listed
             whatever its suffix. A folder that is a dataset has splits, as one on the Hub. Of a dataset of this project
-            that is named itself, its rows are listed; one below a folder, or that only the signs of a glob match, is
-            logged and not listed. ORG/NAME, if there is no such file or folder, is a dataset on the Hub.
+            that is named itself, its rows are listed; one below a folder, or that only the wildcards of a glob match,
+            is logged and not listed. ORG/NAME, if there is no such file or folder, is a dataset on the Hub.
         format: one of INPUT_FORMATS.
         parameter: what the caller calls the patterns, for errors.
         splits: of datasets on the Hub and of folders; none if each has only one; None if there is no option for them.
         commits: that revisions on the Hub stand for, of all lists that belong together.
+        accepts: whether a file is listed, by its url and its version, if files may be still to come: then a pattern may
+            name none yet, and what is not a regular file is logged and left out. It is asked again after the file was
+            looked at, which takes time.
 
     Raises:
         ParameterError: if a pattern names no file, or a file that cannot be read.
@@ -100,40 +104,22 @@ def list_inputs(
     """
     check_choice("input_format", format, INPUT_FORMATS)
     patterns = [patterns] if isinstance(patterns, str) else patterns
-    entries = find_files(patterns, parameter, splits=splits, commits=commits, format=format)
-    if not entries:
-        raise ParameterError(parameter, ",".join(patterns), "all files are empty.")
-    return _input_files(entries, format, parameter)
-
-
-def list_arriving(
-    patterns: Sequence[str],
-    accepts: Callable[[str, str], bool],
-    format: str = "auto",
-    parameter: str = "patterns",
-    splits: Sequence[str] | None = (),
-    commits: Commits | None = None,
-) -> list[InputFile]:
-    """List some of the files that patterns name, which may be still to come. Others are not read.
-
-    Args:
-        patterns, format, parameter, splits, commits: as of list_inputs.
-        accepts: whether a file is listed, by its url and its version. It is asked again after the file was looked at,
-            which takes time.
-
-    Raises:
-        ParameterError, Unavailable: as list_inputs does, but not if there is no file.
-    """
+    commits = Commits() if commits is None else commits
+    entries = _find_files(patterns, format, parameter, splits, commits, arriving=accepts is not None)
+    if accepts is None:
+        if not entries:
+            raise ParameterError(parameter, ",".join(patterns), "all files are empty.")
+        return _input_files(entries, format, parameter)
     accepted = {}
-    for url, entry in find_files(patterns, parameter, True, splits, commits, format).items():
+    for url, entry in entries.items():
         with suppress(OSError):  # it has just vanished
-            if accepts(url, listed_version(url, entry)):
+            if accepts(url, _version(url, entry)):
                 accepted[url] = entry
     return [file for file in _input_files(accepted, format, parameter) if accepts(file.url, file.version)]
 
 
 def _input_files(entries: Mapping[str, Mapping[str, Any]], format: str, parameter: str) -> list[InputFile]:
-    """Make input files of what find_files found, in the same order."""
+    """Make input files of what was found, in the same order."""
     kinds: dict[tuple[str, str], list[str]] = {}
     for url in entries:
         kinds.setdefault(suffixes_of(url), []).append(url)
@@ -142,7 +128,7 @@ def _input_files(entries: Mapping[str, Mapping[str, Any]], format: str, paramete
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
 
         def look_at(urls: Iterable[str]) -> Iterator[InputFile]:
-            return threads.map(lambda url: input_file(url, entries[url], format, parameter), urls)
+            return threads.map(lambda url: _input_file(url, entries[url], format, parameter), urls)
 
         files = {file.url: file for file in look_at([url for url in entries if url in first])}
         for urls in kinds.values():
@@ -157,32 +143,19 @@ def _like(files: Sequence[InputFile], url: str, entry: Mapping[str, Any]) -> Inp
     """The input file of a url that was not looked at, if it is like some others."""
     size = entry["size"]
     unpacked = sum(file.unpacked for file in files) * size // sum(file.bytes for file in files)
-    version = listed_version(url, entry)
+    version = _version(url, entry)
     return msgspec.structs.replace(files[0], url=url, bytes=size, version=version, unpacked=unpacked)
 
 
-def find_files(
+def _find_files(
     patterns: Sequence[str],
-    parameter: str = "patterns",
-    arriving: bool = False,
-    splits: Sequence[str] | None = (),
-    commits: Commits | None = None,
-    format: str = "auto",
+    format: str,
+    parameter: str,
+    splits: Sequence[str] | None,
+    commits: Commits,
+    arriving: bool,
 ) -> dict[str, Mapping[str, Any]]:
-    """Find the files that patterns name, without reading any of them; those that are empty do not count.
-
-    Args:
-        patterns, parameter, splits, commits, format: as of list_inputs.
-        arriving: whether files are still to come: a pattern may name none yet, and what is not a regular file is logged
-            and left out.
-
-    Returns:
-        What its store says of each file, by its url, in the order of list_inputs.
-
-    Raises:
-        ParameterError, Unavailable: as list_inputs does.
-    """
-    commits = commits or Commits()
+    """What its store says of each file that patterns name, by its url; those that are empty do not count."""
     found: dict[str, Mapping[str, Any]] = {}
     for pattern in patterns:
         name = hub_name(expand_hub_name(pattern))
@@ -306,16 +279,8 @@ def _matching(system: Any, pattern: str) -> dict[str, dict[str, Any]]:
     return {path: entry for path, entry in found.items() if not any(is_below(path, folder) for folder in datasets)}
 
 
-def input_file(url: str, entry: Mapping[str, Any], format: str = "auto", parameter: str = "patterns") -> InputFile:
-    """Make an input file of what find_files found: its format, and its size without compression.
-
-    Args:
-        url, entry: of find_files.
-        format, parameter: as of list_inputs.
-
-    Raises:
-        ParameterError, Unavailable: as list_inputs does.
-    """
+def _input_file(url: str, entry: Mapping[str, Any], format: str, parameter: str) -> InputFile:
+    """Make an input file of what was found: its format, and its size without compression."""
     suffix, compressed = suffixes_of(url)
     compression = COMPRESSION_OF_SUFFIX.get(compressed)
     named = format
@@ -330,12 +295,12 @@ def input_file(url: str, entry: Mapping[str, Any], format: str = "auto", paramet
         )
     unpacked = _unpacked(url, compression, entry["size"], parameter) if compression else 0
     with _store_errors(url, parameter, "read"):
-        version = listed_version(url, entry)
+        version = _version(url, entry)
     return InputFile(url, named, compression, entry["size"], version, unpacked=unpacked)
 
 
-def listed_version(url: str, entry: Mapping[str, Any]) -> str:
-    """Return the version of a file that find_files found. Raises OSError if it is on a disk and has vanished."""
+def _version(url: str, entry: Mapping[str, Any]) -> str:
+    """The version of a file. Raises OSError if it is on a disk and has vanished."""
     if "://" not in url:  # the entries of a disk have a time in seconds, as a float
         entry = {**entry, "mtime_ns": os.stat(url).st_mtime_ns}
     return version_of(entry)

@@ -1,11 +1,16 @@
-"""Tasks: from input files to the input of each shard. They depend on the files and one number alone."""
+"""Tasks: from input files to the input of each shard. They depend on the files and one number alone.
+
+The plan is the list of input files that is stored next to the output, one line for each.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, count, groupby
 
-from transforms.files.formats import input_format
+import msgspec
+
+from transforms.files.formats import INPUT_FORMATS, input_format
 from transforms.files.listing import InputFile
 from transforms.model.batches import Slice, Task
 
@@ -17,6 +22,8 @@ _MOST_READERS = {None: 8, "zstd": 8, "gzip": 4, "xz": 2, "bz2": 1}
 
 # With more, one worker would wait for a store long after the others have finished.
 _MOST_SLICES = 4096
+
+_decode = msgspec.json.Decoder(InputFile).decode
 
 
 def default_task_bytes(total: int) -> int:
@@ -85,3 +92,16 @@ def largest_first(tasks: Iterable[Task]) -> list[Task]:
 def _work(task: Task) -> int:
     """About how much a task is to process: its bytes, and a part of those that are only read."""
     return task.unpacked_bytes + sum(piece.content[0] for piece in task.slices) // 16
+
+
+def encode_plan(files: Sequence[InputFile]) -> bytes:
+    """Return the content of the plan file: JSON lines."""
+    return b"".join(msgspec.json.encode(file) + b"\n" for file in files)
+
+
+def decode_plan(content: bytes) -> list[InputFile]:
+    """Return the input files that the content of a plan file lists. Raises msgspec.MsgspecError if it is damaged."""
+    files = [_decode(line) for line in content.splitlines()]
+    if unknown := {file.format for file in files} - {*INPUT_FORMATS}:
+        raise msgspec.ValidationError(f"there is no input format {min(unknown)}")
+    return files
