@@ -6,6 +6,8 @@ Nothing heavy is imported here, so that --help and a mistyped option answer at o
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -37,6 +39,15 @@ from transforms.steps.row_options import CorpusOptions, PackOptions, WriteOption
 
 ON_CHANGED_FILE = ("error", "append")
 REQUIRED = "required"
+# Where no dataset can be written, whatever the store answers.
+_FROM_WEB = "web servers are only read from. Give a disk or a bucket."
+_NO_OUTPUT = {
+    "memory://": "memory:// is lost when the process ends. Give a disk or a bucket.",
+    "http://": _FROM_WEB,
+    "https://": _FROM_WEB,
+    "hf://": "a build needs a disk or a bucket, where files are created one by one. Give one, and upload the dataset "
+    "with `chatmill push OUT ORG/NAME`.",
+}
 GROUPS = ("Input", "Tokenizer and template", "Rows", "Output", "Running")
 
 
@@ -202,19 +213,19 @@ def option_name(field: str) -> str:
 
 
 def read_value(option: str, value: Any, type: Any, place: str = "") -> Any:
-    """Return the value of an option that a command line or a recipe has.
+    """Return the value of an option that a command line or a recipe has. Raises UserError if it is not of the type.
 
-    Args:
-        option: its name.
-        value: a text; or what YAML has.
-        type: of its values.
-        place: what names the recipe, or the source in it.
-
-    Raises:
-        UserError: if it is not of the type.
+    value: a text; or what YAML has. place: what names the recipe, or the source in it.
     """
-    try:
+    with named_in_errors(place):
         return checked(option, value, type, is_written=True)
+
+
+@contextmanager
+def named_in_errors(place: str) -> Iterator[None]:
+    """Inside, an error about a parameter names the recipe, or the source in it, that has its value."""
+    try:
+        yield
     except ParameterError as error:
         raise UserError(parameter_text(error, place)) from None
 
@@ -230,11 +241,9 @@ def check_options(options: Options) -> None:
             raise UserError(
                 f"--{name} is missing: give one, such as --{name} {example}. chatmill build --help lists the options."
             )
-    if options.output.startswith("hf://"):
-        raise UserError(
-            f"--output {options.output}: a build needs a disk or a bucket, where files are created one by one. Give "
-            "one, and upload the dataset with `chatmill push OUT ORG/NAME`."
-        )
+    for scheme, problem in _NO_OUTPUT.items():
+        if options.output.startswith(scheme):
+            raise UserError(f"--output {options.output}: {problem}")
     if options.append and options.overwrite:
         raise UserError("--append adds to a dataset, and --overwrite replaces it. Leave one of the two out.")
     if options.expire_replaced and not options.overwrite:
@@ -248,11 +257,7 @@ def check_options(options: Options) -> None:
 
 
 def for_consumer(options: Options) -> Options:
-    """Return the options with the columns that their trainer needs, if they name one.
-
-    Raises:
-        UserError: if another option does not suit it.
-    """
+    """Return the options with the columns that their trainer needs, if they name one. Raises UserError."""
     consumer = options.consumer
     if consumer is None:
         return options

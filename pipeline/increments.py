@@ -15,12 +15,11 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions
 
-from pipeline.append import left_out, select_new
 from pipeline.cli.console import show, show_owner
 from pipeline.existing import check_same, discard_unfinished, output_errors, read_base
 from pipeline.failures import raising_failures
 from pipeline.graph import build_graph
-from pipeline.inputs import list_files
+from pipeline.inputs import left_out, list_files, select_new
 from pipeline.job import Outcome, Request, version_job, with_clock
 from pipeline.plan import Plan, begin, make_plan, with_plan
 from pipeline.prepare import Prepared, prepare

@@ -1,8 +1,9 @@
-"""The inputs of a build: the files of its sources, as they are listed."""
+"""The inputs of a run: the files of its sources, which of them are new to a dataset, and which are gone."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pipeline.cli.console import show_phase
@@ -10,6 +11,7 @@ from pipeline.existing import output_errors, planned_files
 from pipeline.job import Request, read_job
 from pipeline.recipe import Source
 from transforms.base.errors import UserError, before_the_work
+from transforms.base.phrases import counted
 from transforms.dataset.layout import PARTS, Folder
 from transforms.dataset.versions import Version
 from transforms.files.hub import Commits, hub_name
@@ -64,6 +66,54 @@ def list_files(request: Request, version: Version | None = None, accepts: Accept
             option = sources[file.source].option("input")
             raise UserError(f"{option} {file.url}: it is part of the dataset in --output. Give another --output.")
     return files
+
+
+def select_new(request: Request, files: Sequence[InputFile], version: Version | None) -> list[InputFile]:
+    """Select the files of the next increment, in order: with --append what a dataset does not have yet, otherwise all.
+
+    Args:
+        request: of the run.
+        files: the inputs, as they are listed now.
+        version: the newest one; None if there is none.
+
+    Raises:
+        UserError: if a file changed, and that is to be an error.
+    """
+    taken = version.taken() if version and request.options.append else {}
+    new = [file for file in files if file.version not in taken.get(file.key, ())]
+    changed = [file for file in new if file.key in taken]
+    if changed and request.options.on_changed_file == "error":
+        more = len(changed) - 1
+        others = f", and so did {counted(more, 'other')}" if more else ""
+        raise UserError(
+            f"{request.sources[changed[0].source].option('input')} {changed[0].url}: it changed since it was added"
+            f"{others}. --on_changed_file append adds it again; --overwrite builds all inputs again."
+        )
+    return new
+
+
+def left_out(version: Version, files: Iterable[InputFile], output: str) -> str | None:
+    """Return a warning of the records of a version that a build from scratch does not read, since their files are gone.
+
+    Args:
+        version: that the build replaces.
+        files: the inputs of the build.
+        output: the folder of the dataset, as the user calls it.
+    """
+    listed = {file.key[1] for file in files}
+    gone, records, is_exact = list[str](), 0, True
+    for increment in version.increments:
+        if missing := [file.url for file in increment.inputs if file.key[1] not in listed]:
+            gone += missing
+            records += increment.counts.records.read
+            is_exact &= len(missing) == len(increment.inputs)
+    if not gone:
+        return None
+    return (
+        f"warning: {'' if is_exact else 'up to '}{counted(records, 'record')} of version {version.number} will not "
+        f"be in the new one: {counted(len(gone), 'input file')} of it {'is' if len(gone) == 1 else 'are'} no longer "
+        f"listed, such as {gone[0]}. {output}@{version.number} can be read until it expires."
+    )
 
 
 def _begun_from_hub(request: Request) -> dict[int, list[InputFile]]:

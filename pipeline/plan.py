@@ -8,12 +8,12 @@ from posixpath import dirname
 from typing import NamedTuple
 
 import msgspec
+from rich.filesize import decimal
 
 from pipeline.cli.console import show
 from pipeline.existing import begun_since_commit, finish, planned_files
 from pipeline.job import Job, Outcome, Request, differences, encode_job, read_job, with_clock
 from transforms.base.errors import UserError
-from transforms.base.phrases import in_bytes
 from transforms.corpus.buckets import MOST_RECORDS, MOST_TASK_BYTES, bucket_count, shards_needed
 from transforms.dataset.layout import Folder
 from transforms.dataset.versions import Version
@@ -84,15 +84,15 @@ def warn_of_much_input(job: Job) -> Iterator[str]:
     held = total // options.shards if options.shards else min(total, job.split_bytes)
     if options.is_exchanged and held > _MUCH_HELD:
         better = f"shards {-(-total // MOST_TASK_BYTES)}" if options.shards else f"split_bytes {MOST_TASK_BYTES}"
-        needed, less = (in_bytes(size * _MEMORY_OF_INPUT) for size in (held, MOST_TASK_BYTES))
+        needed, less = (decimal(size * _MEMORY_OF_INPUT) for size in (held, MOST_TASK_BYTES))
         yield (
-            f"warning: a worker holds all examples of a shard in memory. Those of {in_bytes(held)} of input may need "
+            f"warning: a worker holds all examples of a shard in memory. Those of {decimal(held)} of input may need "
             f"{needed}; with --{better} they need {less}."
         )
     if (options.dedup != "none" or job.copies) and total > _MUCH_INPUT:
         yield (
             f"warning: duplicates are found and mixes are made among {MOST_RECORDS:,} records at most. "
-            f"{in_bytes(total)} of input have more, unless a record has {in_bytes(total // MOST_RECORDS)} on average."
+            f"{decimal(total)} of input have more, unless a record has {decimal(total // MOST_RECORDS)} on average."
         )
 
 

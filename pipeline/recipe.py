@@ -6,16 +6,16 @@ import dataclasses
 import os
 import posixpath
 import re
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import yaml
 
-from pipeline.cli.console import as_typed, error_text, parameter_text, shortened
-from pipeline.config import Options, check_options, option_name, read_value
-from transforms.base.errors import ParameterError, StoreError, UserError
+from pipeline.cli.console import as_typed, error_text, shortened
+from pipeline.config import Options, check_options, named_in_errors, option_name, read_value
+from transforms.base.errors import StoreError, UserError
 from transforms.base.options import Flag, Values, field_types, options_in, that
 from transforms.base.phrases import did_you_mean
 from transforms.files.hub import expand_hub_name
@@ -128,13 +128,9 @@ class Source:
         """What errors call an option of this source."""
         return f"{self.place}: {name}" if self.place else f"--{name}"
 
-    @contextmanager
-    def named_in_errors(self) -> Iterator[None]:
+    def named_in_errors(self) -> AbstractContextManager[None]:
         """Inside, an error about a parameter names this source."""
-        try:
-            yield
-        except ParameterError as error:
-            raise UserError(parameter_text(error, self.place)) from None
+        return named_in_errors(self.place)
 
 
 def read_sources(options: Options) -> list[Source]:

@@ -6,27 +6,29 @@ build. A failed or stopped run can be resumed.
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
+import time
+from collections.abc import Generator
 from contextlib import closing, nullcontext
 from typing import Any
 
-from pipeline.append import looks, select_new
 from pipeline.cli.console import import_beam, show
-from pipeline.config import Options
-from pipeline.existing import begun_since_commit, finish, is_unclean, output_errors, read_base
-from pipeline.inputs import list_files
+from pipeline.existing import begun_since_commit, finish, is_unclean, output_errors, planned_files, read_base
+from pipeline.inputs import list_files, select_new
 from pipeline.job import Outcome, Request
 from pipeline.runners.runner import is_dry_run, parse_flags
 from pipeline.show.summary import print_summary
 from pipeline.stopping import temporary_folder
 from transforms.base.errors import UserError, before_the_work
 from transforms.base.phrases import counted
+from transforms.dataset.layout import Folder
 from transforms.dataset.versions import Increment
-from transforms.files.listing import Accepts, InputFile
+from transforms.files.listing import Accepts, InputFile, Key
 from transforms.storage.files import check_reachable
 from transforms.tokens.tokenizer import ONLY_TOKENIZERS
 
-_IN_MEMORY, _WEB = "memory://", ("http://", "https://")
 # What --json has of an append, and of a manifest.
 _COUNTS = ("rows", "tokens", "trained_tokens")
 _SUMS = ("records", *_COUNTS, "trained_tokens_lost", "notes", "sources", "version", "increments")
@@ -71,11 +73,10 @@ def _sums(increments: tuple[Increment, ...]) -> dict[str, Any]:
 def _run(request: Request) -> Outcome:
     """Change the dataset, and print what became of it."""
     options = request.options
-    _check_output(options)
     _check_stores(request)
     if options.every:
         outcome, added = Outcome("nothing_new"), list[Increment]()
-        with closing(looks(options.every, request.folder)) as each_look:
+        with closing(_looks(options.every, request.folder)) as each_look:
             for accepts in each_look:
                 outcome = _change(request, accepts)
                 added += outcome.added
@@ -96,6 +97,36 @@ def _run(request: Request) -> Outcome:
     return outcome
 
 
+def _looks(seconds: int, folder: Folder) -> Generator[Accepts, None, None]:
+    """Yield for each look at the inputs which files have settled since the one before, until SIGTERM.
+
+    All that lasts is in the dataset: its versions, and an increment that was begun, which the next run finishes first.
+    """
+    before: dict[Key, str] = {}
+    now = {file.key: file.version for id in folder.begun() for file in planned_files(Folder(folder.output, id))}
+    signals: list[int] = []
+
+    def has_settled(key: Key, version: str) -> bool:
+        now[key] = version
+        return before.get(key) == version
+
+    def stop(number: int, _: object) -> None:
+        signals.append(number)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends it at once
+        show("stopping after the current increment")
+
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        while not signals:
+            next_look, before, now = time.monotonic() + seconds, now, {}
+            yield has_settled
+            gc.collect()  # a graph is full of cycles, and holds what it read
+            while not signals and time.monotonic() < next_look:
+                time.sleep(0.2)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
 def _print_added(outcome: Outcome) -> None:
     new, what = _sums(outcome.added), "nothing is new in the inputs"
     if outcome.added:
@@ -104,14 +135,6 @@ def _print_added(outcome: Outcome) -> None:
             f"{'were' if new['files'] != 1 else 'was'} added: {counted(new['rows'], 'row')}, {new['tokens']:,} tokens"
         )
     print(f"Version {outcome.version.number if outcome.version else 0}: {what}.", flush=True)
-
-
-def _check_output(options: Options) -> None:
-    """Raise UserError if nothing can be written to the output, whatever its store answers."""
-    if options.output.startswith(_IN_MEMORY):
-        raise UserError(f"--output {options.output}: memory:// is lost when the process ends. Give a disk or a bucket.")
-    if options.output.startswith(_WEB):
-        raise UserError(f"--output {options.output}: web servers are only read from. Give a disk or a bucket.")
 
 
 def _check_stores(request: Request) -> None:

@@ -93,11 +93,7 @@ def _error_within(seconds: float, ask: Callable[[], None]) -> Exception | None:
 
 @contextmanager
 def temporary_folder() -> Iterator[str]:
-    """Inside, temporary files of this process and of those that it starts are in a folder of their own.
-
-    Yields:
-        The path of the folder, which is removed at the end.
-    """
+    """Inside, temporary files of this process and of those that it starts are in a folder of their own."""
     before = tempfile.tempdir, os.environ.get("TMPDIR")
     if len(tempfile.gettempdir()) > _LONG:
         tempfile.tempdir = "/tmp"

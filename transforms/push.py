@@ -21,9 +21,10 @@ from fsspec.implementations.local import LocalFileSystem
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, get_session, get_token
 from huggingface_hub.errors import OfflineModeIsEnabled
 from huggingface_hub.hf_api import RepoFile
+from rich.filesize import decimal
 
 from transforms.base.errors import InputError, ParameterError, StoreError, Unavailable, UserError
-from transforms.base.phrases import counted, in_bytes
+from transforms.base.phrases import counted
 from transforms.dataset.layout import increment_of
 from transforms.dataset.reader import reading
 from transforms.storage.files import file_system, open_file, read_bytes
@@ -144,7 +145,7 @@ def push(
         deleted = [path for path in state.files if path not in wanted and (increment_of(path) or path == REPORT)]
         try:
             if missing:
-                size = in_bytes(sum(file.size for file in missing))
+                size = decimal(sum(file.size for file in missing))
                 progress(f"uploading {counted(len(missing), 'file')}, {size}")
                 repository.upload(missing, state)
                 sent |= {file.path for file in missing}

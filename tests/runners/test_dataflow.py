@@ -18,6 +18,7 @@ import fsspec
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 
+from pipeline import config
 from pipeline.cli.options import parse_options
 from pipeline.graph import build_graph
 from pipeline.inputs import list_files
@@ -46,7 +47,7 @@ CLOUD = [
 def memory_is_a_store():
     """Jobs are only submitted here, so that the memory of this process is as good as a bucket."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipeline.run._IN_MEMORY", "nothing://")
+        patch.delitem(config._NO_OUTPUT, "memory://")
         yield
 
 
@@ -215,7 +216,7 @@ def test_user_error_is_one_line_before_anything_is_written(build, corpus, monkey
 
 def test_missing_packages_of_google_are_named_with_how_to_install_them():
     hidden = "import sys; sys.modules['google.cloud.dataflow'] = None; "
-    hidden += "import pipeline.run; pipeline.run._IN_MEMORY = 'nothing://'; "
+    hidden += "from pipeline import config; del config._NO_OUTPUT['memory://']; "
     code = hidden + "from pipeline import main; sys.exit(main(sys.argv[1:]))"
     given = ["--input=memory://chats", "--tokenizer=t", "--output=memory://out", *CLOUD]
     ended = subprocess.run([sys.executable, "-c", code, *given], cwd=ROOT, capture_output=True, text=True, check=False)

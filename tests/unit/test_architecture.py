@@ -56,7 +56,6 @@ LAYERS = [
     {"pipeline.job"},
     {"pipeline.existing"},
     {"pipeline.inputs", "pipeline.plan"},
-    {"pipeline.append"},
     {"pipeline.prepare"},
     {"pipeline.graph"},
     {"pipeline.progress"},

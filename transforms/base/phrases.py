@@ -12,13 +12,6 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def in_bytes(size: int) -> str:
-    """A size as people read it, such as 1.2 GB."""
-    units = ("bytes", "kB", "MB", "GB", "TB")
-    power = min(max(len(str(size)) - 1, 0) // 3, len(units) - 1)
-    return f"{size / 1000**power:,.{1 if power else 0}f} {units[power]}"
-
-
 def most_of(counts: Mapping[str, int], shown: int = 2) -> str:
     """The largest counts by name, such as `tools 12, kwargs 3 and 2 more`."""
     largest = sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -14,9 +14,9 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from rich.filesize import decimal
 
 from transforms.base.errors import InputError
-from transforms.base.phrases import in_bytes
 from transforms.corpus.buckets import MOST_RECORDS, shards_needed
 from transforms.corpus.files import encode_table, in_threads, read_tables
 from transforms.corpus.keys import bucket_of, shuffle_keys
@@ -97,7 +97,7 @@ class _Select:
         if (count := sum(file.rows for file in sent.values())) > MOST_RECORDS:
             raise InputError(
                 f"there are {count:,} records, and duplicates are found and mixes are made among {MOST_RECORDS:,} at "
-                f"most, which take {in_bytes(MOST_RECORDS * _RECORD_BYTES)} of memory. Build them in parts."
+                f"most, which take {decimal(MOST_RECORDS * _RECORD_BYTES)} of memory. Build them in parts."
             )
         records = _Records(tasks, sent, self.output, self.dedup)
         if self.mix is not None:

@@ -16,8 +16,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from rich.filesize import decimal
+
 from transforms.base.errors import ParameterError, Unavailable
-from transforms.base.phrases import did_you_mean, in_bytes
+from transforms.base.phrases import did_you_mean
 from transforms.files.formats import format_of_suffix
 from transforms.storage.hub import RETRYING, may_pass
 from transforms.storage.retries import reason_of
@@ -216,7 +218,7 @@ def describe_splits(by_split: Splits, entries: Mapping[str, Mapping[str, Any]]) 
     sizes = {
         split: sum(entries[path]["size"] or 0 for path in paths if path in entries) for split, paths in by_split.items()
     }
-    return listed([f"{split} ({in_bytes(size)})" for split, size in sizes.items()])
+    return listed([f"{split} ({decimal(size)})" for split, size in sizes.items()])
 
 
 def suffixes_in(path: str) -> list[str]:

@@ -18,9 +18,9 @@ from typing import Any
 import jinja2
 import msgspec
 from markupsafe import Markup
+from rich.filesize import decimal
 
 from transforms.base.hidden import HIDDEN
-from transforms.base.phrases import in_bytes
 from transforms.dataset.layout import Folder
 from transforms.model.statistics import at_most, bins_of
 from transforms.report.excerpts import read_excerpts
@@ -89,7 +89,7 @@ def _page() -> jinja2.Template:
         "count": "{:,}".format,
         "share": _share,
         "detail": functools.partial(_visible, most=_MOST_OF_A_DETAIL),
-        "bytes": in_bytes,
+        "bytes": decimal,
         "mix_of_source": mix_of_source,
     }
     return environment.from_string(_file("page.html.jinja"))
