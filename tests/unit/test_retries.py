@@ -106,6 +106,12 @@ def test_an_error_of_a_local_disk_is_that_of_a_store_without_the_path_again(tmp_
             read(url)
 
 
+def test_a_file_below_a_file_of_a_disk_does_not_exist(tmp_path: Any):
+    read, _ = failing(NotADirectoryError(errno.ENOTDIR, "Not a directory"))
+    with pytest.raises(FileNotFoundError):
+        read(str(tmp_path))
+
+
 def test_what_an_operation_makes_of_a_local_file_is_raised_as_it_is(tmp_path: Any):
     read, _ = failing(ValueError("not what it should be"))
     with pytest.raises(ValueError):

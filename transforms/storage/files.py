@@ -311,6 +311,6 @@ def kind_of(url: str) -> str | None:
     try:
         return system.info(path)["type"]
     except OSError as error:
-        if is_missing(error) or error.errno in _NOT_THERE:
+        if is_missing(error):
             return None
         raise

@@ -44,7 +44,9 @@ def with_retries(action: str) -> Callable[[_Operation], _Operation]:
                 raise
             except Exception as error:  # each store's client has its own classes
                 if is_missing(error) and action != "written":
-                    raise
+                    if isinstance(error, FileNotFoundError):
+                        raise
+                    raise FileNotFoundError(url) from None
                 if protocol_of(url) in LocalFileSystem.protocol and not isinstance(error, OSError):
                     raise  # what the operation does with the content
                 raise StoreError(url, action, reason_of(error), is_transient(error)) from None
@@ -71,10 +73,12 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_missing(error: BaseException) -> bool:
-    """Return whether the store answered that there is no such file.
+    """Return whether the store answered that there is no such file. On a disk, a parent folder may be a file.
 
     fsspec's http file system raises FileNotFoundError for every failure, with the real one as its cause.
     """
+    if isinstance(error, NotADirectoryError):
+        return True
     cause = error.__cause__
     is_answer = cause is None or isinstance(cause, KeyError)  # in memory, there is no such key
     return isinstance(error, FileNotFoundError) and (is_answer or http_status(error) == 404)

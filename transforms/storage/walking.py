@@ -246,7 +246,7 @@ def _listed(system: Any, path: str, list_: Callable[[], _T], nothing: _T) -> _T:
     try:
         return list_()
     except Exception as error:  # each store's client has its own classes
-        if is_missing(error) or (isinstance(error, OSError) and error.errno in (errno.ENOTDIR, errno.ENAMETOOLONG)):
+        if is_missing(error) or (isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG):
             return nothing
         url = path if isinstance(system, LocalFileSystem) else system.unstrip_protocol(path)
         raise StoreError(url, "listed", reason_of(error), is_transient(error)) from error
