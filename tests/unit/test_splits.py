@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import zlib
 from pathlib import Path
 
@@ -136,6 +137,18 @@ def test_snapshot_of_links_into_a_cache_has_splits(tmp_path):
     (snapshot / "data" / "test-00000-of-00001.jsonl").symlink_to("../../../blobs/2.jsonl")
     assert "it has several splits: train (8 bytes), test (8 bytes)" in problem_of(snapshot)
     assert in_folder(snapshot, "train") == ["data/train-00000-of-00001.jsonl"]
+
+
+def test_card_of_a_folder_in_a_bucket_is_read_and_no_key_leads_out_of_it():
+    card = "---\nconfigs: [{config_name: a, data_files: [{split: x, path: 'b/*.jsonl'}]}]\n---\n"
+    store = fsspec.filesystem("memory").store
+    for name, content in files_of(card + "b/c.jsonl a.jsonl").items():
+        fsspec.filesystem("memory").pipe_file(f"/carded/{name}", content)
+    outside = Path(tempfile.gettempdir(), "chatmill-outside.jsonl")
+    store["/carded/../chatmill-outside.jsonl"] = store["/carded/a.jsonl"]
+    assert urls_of("memory://carded", input_format="jsonl") == ["memory:///carded/b/c.jsonl"]
+    del store["/carded/../chatmill-outside.jsonl"]
+    assert not outside.exists()
 
 
 def test_folder_in_a_bucket_has_splits():
@@ -361,4 +374,5 @@ def test_default_configuration_is_read_as_datasets_does_on_the_hub_and_in_a_fold
         assert [Path(url).name for url in urls_of(pattern, input_format="jsonl")] == ["a.jsonl"]
         default = "main" if "main" in configs else "default"
         assert f"{pattern}: its configuration {default} is read, not other" in caplog.messages
+    assert "in no split" not in caplog.text  # b.jsonl is in another configuration
     assert on_hub(f"{name}:other") == ["b.jsonl"]

@@ -21,6 +21,7 @@ from transforms.base.phrases import counted
 from transforms.files.earlier_datasets import MANIFEST, dataset_folders, is_below, rows_of_dataset
 from transforms.files.formats import format_of_suffix
 from transforms.files.splits import (
+    Configuration,
     Splits,
     choose_files,
     describe_splits,
@@ -116,44 +117,50 @@ def _files_of_records(
     """The files of records that are read of a folder that this project did not write."""
     records, links, others = sort_files(files)
     try:
-        by_split = _saved_splits(files, read)
+        saved = _saved_splits(files, read)
     except ValueError as error:
         raise ParameterError(parameter, folder, f"its splits cannot be found: {error}. Name its files.") from None
-    by_split = by_split or _splits_of_card(folder, files, read, parameter)
-    by_name = splits_by_name(records) if by_split is None else {}
-    rest = names_in_no_split(records, by_split or by_name)
-    if by_split is None and not splits:
-        has_no_splits = format in TRACES or (splits is None and _TRAIN not in by_name)
-        if has_no_splits or by_name.keys() <= {_TRAIN} or (len(by_name) == 1 and not rest):
+    stated = Configuration(saved, [""]) if saved else _configuration_of_card(folder, files, read, parameter)
+    by_split = stated.splits if stated else splits_by_name(records)
+    rest = names_in_no_split(records, by_split) if not stated or len(stated.names) == 1 else []
+    if not stated and not splits:
+        has_no_splits = format in TRACES or (splits is None and _TRAIN not in by_split)
+        if has_no_splits or by_split.keys() <= {_TRAIN} or (len(by_split) == 1 and not rest):
             log_unread(folder, others, _OTHERS)
             return [*records, *links]
-        if len(by_name) == 1:
+        if len(by_split) == 1:
             raise ParameterError(
                 parameter,
                 folder,
-                f"it has a split {describe_splits(by_name, files)}, and {counted(len(rest), 'file')} in none: "
-                f"{listed(rest, 3)}. Choose with split, such as {next(iter(by_name))}, or name the files.",
+                f"it has a split {describe_splits(by_split, files)}, and {counted(len(rest), 'file')} in none: "
+                f"{listed(rest, 3)}. Choose with split, such as {next(iter(by_split))}, or name the files.",
             )
-    chosen = choose(by_name if by_split is None else by_split)
+    chosen = choose(by_split)
     log_unread(folder, others, _OTHERS)
     log_unread(folder, rest)
     return [*chosen, *links]
 
 
-def _splits_of_card(folder: str, files: Entries, read: Callable[[str], bytes], parameter: str) -> Splits | None:
-    """The splits that `datasets` finds in a folder of empty files with these names and cards; None without a card."""
+def _configuration_of_card(
+    folder: str, files: Entries, read: Callable[[str], bytes], parameter: str
+) -> Configuration | None:
+    """What `datasets` finds in a folder of empty files with these names and cards; None if no card has configurations.
+
+    So it is the same on a disk and in a store, and no file of an earlier dataset is found.
+    """
     cards = {name: read(name) for name in _CARDS if name in files}
     if not any(b"configs" in card for card in cards.values()):
         return None
     with tempfile.TemporaryDirectory() as place:
         for name in files.keys() - {"dataset_infos.json"}:
-            path = Path(place, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(cards.get(name, b""))
-        choice = "Name the files of one, such as those of {}."
-        splits, _ = load_configuration(place, folder, parameter, choice)
+            if not {*name.split("/")} & {"", "..", "."}:  # keys of a store may have such parts
+                path = Path(place, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(cards.get(name, b""))
+        splits, names = load_configuration(place, folder, parameter, "Name the files of one, such as those of {}.")
         place = os.path.realpath(place)
-        return {split: [os.path.relpath(path, place) for path in paths] for split, paths in splits.items()}
+        by_split = {split: [os.path.relpath(path, place) for path in paths] for split, paths in splits.items()}
+        return Configuration(by_split, names)
 
 
 def sort_files(files: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[str], list[str]]:
