@@ -14,6 +14,7 @@ import os
 import re
 import signal
 import sys
+import textwrap
 import threading
 import traceback
 import warnings
@@ -48,19 +49,19 @@ class CommandParser(argparse.ArgumentParser):
     Args:
         command: its name.
         summary: its arguments, and what it does.
-        description: what it does, in full.
+        description: what it does, in full: the docstring of its module.
         examples: calls to show, without the name of the command.
         settings: of argparse.
     """
 
     def __init__(
-        self, command: str, summary: tuple[str, str], description: str, examples: Sequence[str], **settings: Any
+        self, command: str, summary: tuple[str, str], description: str | None, examples: Sequence[str], **settings: Any
     ):
         lines = "\n".join(f"  chatmill {command} {example}" for example in examples)
         super().__init__(
             prog=f"chatmill {command}",
             usage=f"%(prog)s {summary[0]}",
-            description=description,
+            description=textwrap.fill(description or "", 78),
             epilog=f"examples:\n{lines}\n\n{_DOCUMENTATION}",
             formatter_class=partial(argparse.RawDescriptionHelpFormatter, max_help_position=28),
             allow_abbrev=False,

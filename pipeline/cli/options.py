@@ -37,8 +37,8 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     parser = CommandParser(
         "build",
         BUILD,
-        description="Build a dataset of token shards for training from conversations.\n--help all lists all options.",
-        examples=[
+        "Build a dataset of token shards for training from conversations. --help all lists all options.",
+        [
             "recipe.yaml --output out/chats",
             "--input HuggingFaceH4/ultrachat_200k --split train_sft \\\n"
             "      --tokenizer Qwen/Qwen3-8B --output out/ultrachat",

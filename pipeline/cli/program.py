@@ -17,6 +17,7 @@ from pipeline.cli.console import RESUME, run_command
 from transforms.base.phrases import did_you_mean
 
 _DEFAULT = "build"
+_COMMANDS = sorted(module.name for module in iter_modules(commands.__path__))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,18 +46,12 @@ def _run(arguments: Sequence[str]) -> int:
     if arguments[0] in ("--help", "-h"):
         print(f"{_usage()}\n")
     command, *rest = [_DEFAULT, *arguments] if arguments[0].startswith("-") else arguments
-    known = _commands()
-    if command not in known:
-        expected = f"expected {', '.join(known)}.{did_you_mean(command, known)}"
+    if command not in _COMMANDS:
+        expected = f"expected {', '.join(_COMMANDS)}.{did_you_mean(command, _COMMANDS)}"
         print(f"chatmill: unknown command {command}: {expected}\n{_usage()}", file=sys.stderr)
         return 2
     exit_code: int = _module(command).run(rest)
     return exit_code
-
-
-def _commands() -> list[str]:
-    """The names of the commands: those of the modules of pipeline.commands."""
-    return sorted(module.name for module in iter_modules(commands.__path__))
 
 
 def _module(command: str) -> Any:
@@ -65,11 +60,10 @@ def _module(command: str) -> Any:
 
 
 def _usage() -> str:
-    summaries = {name: _module(name).SUMMARY for name in _commands()}
-    calls = [(f"chatmill {name} {arguments}", does) for name, (arguments, does) in summaries.items()]
-    calls.append(("chatmill --version", "show the version"))
-    width = max(len(call) for call, _ in calls) + 4
-    lines = "\n".join(f"       {call:{width}}{does}" for call, does in calls)
+    summaries = {name: _module(name).SUMMARY for name in _COMMANDS}
+    calls = {f"chatmill {name} {arguments}": does for name, (arguments, does) in summaries.items()}
+    calls["chatmill --version"] = "show the version"
+    lines = "\n".join(f"       {call:{max(map(len, calls)) + 4}}{does}" for call, does in calls.items())
     return f"""usage: {lines.lstrip()}
 
 chatmill COMMAND --help lists the options of a command. Without a command,

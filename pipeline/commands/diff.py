@@ -1,4 +1,6 @@
-"""chatmill diff: shows what differs between two datasets: their jobs, the outcomes of records, and the sums."""
+"""Show what differs between two datasets by their manifests: options, tokenizer, template, versions, outcomes of
+records, sums, and files of rows. Exit code 0 if outcomes, sums and files are the same, 1 if not.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,7 @@ SUMMARY = "A B", "show what differs between two datasets"
 
 def run(arguments: Sequence[str]) -> int:
     """Show what differs between two datasets. Returns 0 if they have the same outcomes, sums and files, 1 if not."""
-    parser = CommandParser(
-        "diff",
-        SUMMARY,
-        description="Show what differs between two datasets by their manifests: options, tokenizer, template, "
-        "versions, outcomes of records, sums, and files of rows. Exit code 0 if outcomes, sums and files are the same, "
-        "1 if not.",
-        examples=["out/monday out/tuesday", "gs://shards/v1 gs://shards/v2 --json"],
-    )
+    parser = CommandParser("diff", SUMMARY, __doc__, ["out/monday out/tuesday", "gs://shards/v1 gs://shards/v2 --json"])
     parser.add_argument("a", metavar="A", help="the folder or url of a dataset")
     parser.add_argument("b", metavar="B", help="the folder or url of the other dataset")
     parser.add_argument("--json", action="store_true", help="print JSON")

@@ -1,4 +1,4 @@
-"""chatmill expire: drops old versions of a dataset, and removes the files that only they name."""
+"""Drop old versions of a dataset, and remove the files that only they have."""
 
 from __future__ import annotations
 
@@ -26,10 +26,7 @@ _Duration = Annotated[int, Values("a duration, such as 30s, 10m, 6h or 7d", read
 def run(arguments: Sequence[str]) -> int:
     """Expire old versions; there may be none."""
     parser = CommandParser(
-        "expire",
-        SUMMARY,
-        description="Drop old versions of a dataset, and remove the files that only they have.",
-        examples=["out/mine --older_than 7d", "gs://shards/mine --older_than 30d --keep 10"],
+        "expire", SUMMARY, __doc__, ["out/mine --older_than 7d", "gs://shards/mine --older_than 30d --keep 10"]
     )
     parser.add_argument("dataset", metavar="OUT", help="the folder or url of the dataset (required)")
     parser.add_argument(

@@ -1,4 +1,6 @@
-"""chatmill inspect: shows rows of a dataset decoded, with what is trained on, and the records that were rejected."""
+"""Show decoded rows of a dataset, with what is trained on between ⟦ and ⟧, or its rejected records. Without options:
+an overview and the first row.
+"""
 
 from __future__ import annotations
 
@@ -13,32 +15,8 @@ SUMMARY = "OUT [OPTIONS]", "show rows of a dataset, or its rejects"
 
 def run(arguments: Sequence[str]) -> int:
     """Show rows or rejects of a dataset."""
-    options = _parse(arguments)
-
-    from pipeline.show.find import find, found_as_json, print_found
-    from pipeline.show.printing import paged, print_json
-    from transforms.dataset.reader import Dataset, open_rejects
-    from transforms.tokens.decoding import TokenDecoder
-
-    is_of_rejects = options.reject is not None or options.reason is not None
-    dataset = (open_rejects if is_of_rejects else Dataset)(options.dataset)
-    found = find(dataset, options)
-    if options.json:
-        print_json(found_as_json(found, options.tokens))
-        return 0
-    with paged() as console:
-        print_found(console, found, options, TokenDecoder.load(dataset.tokenizer_folder))
-    return 0
-
-
-def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The value of each option. Raises UserError."""
     parser = CommandParser(
-        "inspect",
-        SUMMARY,
-        description="Show decoded rows of a dataset, with what is trained on between ⟦ and ⟧, or its rejected records. "
-        "Without options: an overview and the first row.",
-        examples=["out/mine", "out/mine --search refund", "out/mine --reason bad_message", "out/mine --row 7 --tokens"],
+        "inspect", SUMMARY, __doc__, ["out/mine", "out/mine --search refund", "out/mine --row 7 --tokens"]
     )
     parser.add_argument("dataset", metavar="OUT", help="the folder or url of a dataset")
     which = parser.add_mutually_exclusive_group()
@@ -65,7 +43,21 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.search == "":
         raise UserError("--search: give a text that is not empty.")
-    return options
+
+    from pipeline.show.find import find, found_as_json, print_found
+    from pipeline.show.printing import paged, print_json
+    from transforms.dataset.reader import Dataset, open_rejects
+    from transforms.tokens.decoding import TokenDecoder
+
+    is_of_rejects = options.reject is not None or options.reason is not None
+    dataset = (open_rejects if is_of_rejects else Dataset)(options.dataset)
+    found = find(dataset, options)
+    if options.json:
+        print_json(found_as_json(found, options.tokens))
+        return 0
+    with paged() as console:
+        print_found(console, found, options, TokenDecoder.load(dataset.tokenizer_folder))
+    return 0
 
 
 def number(text: str) -> int:

@@ -1,4 +1,4 @@
-"""chatmill masks: shows which parts of conversations are trained on under a chat template, before a build."""
+"""Show which parts of conversations are trained on under a chat template."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def _parse(arguments: Sequence[str]) -> Options:
     parser = CommandParser(
         "masks",
         SUMMARY,
-        description="Show which parts of conversations are trained on under a chat template.",
-        examples=["--tokenizer Qwen/Qwen3-8B", "--tokenizer Qwen/Qwen3-8B --input chats/support.jsonl"],
+        __doc__,
+        ["--tokenizer Qwen/Qwen3-8B", "--tokenizer Qwen/Qwen3-8B --input chats/support.jsonl"],
         argument_default=argparse.SUPPRESS,
     )
     for field in options_in(Options):

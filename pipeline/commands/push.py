@@ -1,4 +1,7 @@
-"""chatmill push: uploads a version of a dataset to the Hugging Face Hub."""
+"""Upload a dataset to a repository of the Hugging Face Hub, with its card, manifest and report, so that
+datasets.load_dataset("ORG/NAME") loads it. The token is that of HF_TOKEN or of `hf auth login`. Files that are there
+are not sent again: run the same command after a kill, or after an append.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,7 @@ SUMMARY = "OUT ORG/NAME", "upload a dataset to the Hugging Face Hub"
 def run(arguments: Sequence[str]) -> int:
     """Push a dataset: all of it that the repository does not have."""
     parser = CommandParser(
-        "push",
-        SUMMARY,
-        description="Upload a dataset to a repository of the Hugging Face Hub, with its card, manifest and report, so "
-        'that datasets.load_dataset("ORG/NAME") loads it. The token is that of HF_TOKEN or of `hf auth login`. Files '
-        "that are there are not sent again: run the same command after a kill, or after an append.",
-        examples=["out/mine me/mine --private", "gs://shards/mine@6 my-org/mine --revision v6"],
+        "push", SUMMARY, __doc__, ["out/mine me/mine --private", "gs://shards/mine@6 my-org/mine --revision v6"]
     )
     parser.add_argument("url", metavar="OUT", help="the folder or url of the dataset; OUT@6 is its version 6")
     parser.add_argument("name", metavar="ORG/NAME", help="the repository; it is made if it does not exist")

@@ -1,4 +1,4 @@
-"""chatmill snapshots: lists the versions of a dataset."""
+"""List the versions of a dataset: what each one added or joined. OUT@7 is version 7 for the other commands."""
 
 from __future__ import annotations
 
@@ -18,13 +18,7 @@ _COLUMNS = ("version", "kind", "increment", "replaces", "inputs", "records", "ro
 
 def run(arguments: Sequence[str]) -> int:
     """List the versions of a dataset: for people, or as JSON."""
-    parser = CommandParser(
-        "snapshots",
-        SUMMARY,
-        description="List the versions of a dataset: what each one added or joined. OUT@7 is version 7 for the other "
-        "commands.",
-        examples=["out/mine", "gs://bucket/mine --json"],
-    )
+    parser = CommandParser("snapshots", SUMMARY, __doc__, ["out/mine", "gs://bucket/mine --json"])
     parser.add_argument("dataset", metavar="OUT", help="the folder or url of a dataset")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)

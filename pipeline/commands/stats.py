@@ -1,4 +1,6 @@
-"""chatmill stats: prints the statistics of a dataset, from its manifest alone."""
+"""Print histograms of a dataset's lengths, trained share and turns, its schemas, roles and tools, what was not read,
+turns without an end of turn, and its parity with inference.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,7 @@ SUMMARY = "OUT", "print histograms and counts of a dataset"
 
 def run(arguments: Sequence[str]) -> int:
     """Print the statistics of a dataset: for people, or as JSON."""
-    parser = CommandParser(
-        "stats",
-        SUMMARY,
-        description="Print histograms of a dataset's lengths, trained share and turns, its schemas, roles and tools, "
-        "what was not read, turns without an end of turn, and its parity with inference.",
-        examples=["out/mine", "gs://bucket/mine --json"],
-    )
+    parser = CommandParser("stats", SUMMARY, __doc__, ["out/mine", "gs://bucket/mine --json"])
     parser.add_argument("dataset", metavar="OUT", help="the folder or url of a dataset")
     parser.add_argument("--json", action="store_true", help="print the statistics as JSON")
     options = parser.parse_args(arguments)

@@ -1,4 +1,6 @@
-"""chatmill verify: reads all files of a dataset, and shows each fault, or OK."""
+"""Read all files of a dataset: each has the size and the sha256 that were written, none is missing, and none is
+more. `sha256sum -c SHA256SUMS` in its folder does the same.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,7 @@ _FAULTS_SHOWN = 50
 
 def run(arguments: Sequence[str]) -> int:
     """Verify a dataset. Returns 0 if it is sound, otherwise 1."""
-    parser = CommandParser(
-        "verify",
-        SUMMARY,
-        description="Read all files of a dataset: each has the size and the sha256 that were written, none is missing, "
-        "and none is more. `sha256sum -c SHA256SUMS` in its folder does the same.",
-        examples=["out/mine", "out/mine@6", "gs://shards/mine --json"],
-    )
+    parser = CommandParser("verify", SUMMARY, __doc__, ["out/mine", "out/mine@6", "gs://shards/mine --json"])
     parser.add_argument("dataset", metavar="OUT", help="the folder or url of a dataset")
     parser.add_argument("--json", action="store_true", help="print JSON, with all faults")
     options = parser.parse_args(arguments)

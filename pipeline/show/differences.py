@@ -60,7 +60,7 @@ def print_differences(console: Console, datasets: tuple[Dataset, Dataset], found
     tables = {"": {"dataset": {"a": a.name, "b": b.name}, **of_each, "files of rows": found["files"]}}
     tables |= {title: found[part] for part, title in _TITLES.items() if found[part]}
     for title, pairs in tables.items():
-        table = new_table("lll", (title, "A", "B"), folds=True)
+        table = new_table("lll", (title, "A", "B"))
         for name, pair in pairs.items():
             table.add_row(visible(name), *(visible(shortened(as_typed(pair[of]))) for of in ("a", "b")))
         console.print(table, soft_wrap=False)

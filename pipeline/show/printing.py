@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import Any
 
 from rich.console import Console
@@ -29,21 +30,11 @@ def paged() -> Iterator[Console]:
         yield console
 
 
-def new_table(justify: str, titles: Sequence[str] = (), folds: bool = False) -> Table:
-    """Make a table without lines.
-
-    Args:
-        justify: l or r for each column.
-        titles: none for no header.
-        folds: whether a cell that is too wide has several lines, and is not cut.
-    """
+def new_table(justify: str, titles: Sequence[str] = ()) -> Table:
+    """Make a table without lines. justify: l or r for each column. titles: none for no header."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=bool(titles), header_style="bold")
-    for number, side in enumerate(justify):
-        table.add_column(
-            titles[number] if titles else "",
-            justify="right" if side == "r" else "left",
-            overflow="fold" if folds else "ellipsis",
-        )
+    for side, title in zip_longest(justify, titles, fillvalue=""):
+        table.add_column(title, justify="right" if side == "r" else "left", overflow="fold")
     return table
 
 
