@@ -65,7 +65,9 @@ def _stop(code: int, cancel: Callable[[], None] | None, continuing: str | None, 
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    _remove_temporary_folder()
+    if os.path.basename(folder := tempfile.gettempdir()).startswith(_PREFIX):  # nothing leaves `temporary_folder`
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(get_temp_dir(), ignore_errors=True)
     show(f"stopped. {f'Only this launcher: {continuing}' if continuing else RESUME}")
     os._exit(code)
 
@@ -92,7 +94,7 @@ def _error_within(seconds: float, ask: Callable[[], None]) -> Exception | None:
 
 
 @contextmanager
-def temporary_folder() -> Iterator[str]:
+def temporary_folder() -> Iterator[None]:
     """Inside, temporary files of this process and of those that it starts are in a folder of their own."""
     before = tempfile.tempdir, os.environ.get("TMPDIR")
     if len(tempfile.gettempdir()) > _LONG:
@@ -102,17 +104,9 @@ def temporary_folder() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as folder:
         tempfile.tempdir = os.environ["TMPDIR"] = folder
         try:
-            yield folder
+            yield
         finally:
             tempfile.tempdir = before[0]
             os.environ.pop("TMPDIR")
             if before[1] is not None:
                 os.environ["TMPDIR"] = before[1]
-
-
-def _remove_temporary_folder() -> None:
-    """Remove the folder of this run, before its process ends without leaving `temporary_folder`."""
-    folder = tempfile.gettempdir()
-    if os.path.basename(folder).startswith(_PREFIX):
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.rmtree(get_temp_dir(), ignore_errors=True)

@@ -14,13 +14,9 @@ import pkgutil
 from pipeline.runners.runner import Runner
 
 
+@functools.cache
 def find_runner(name: str) -> Runner:
     """Find a runner by Beam's name of it. What is not known of one is as for any runner on a cluster."""
-    return next((runner for runner in known_runners() if runner.name == name), Runner(name))
-
-
-@functools.cache
-def known_runners() -> tuple[Runner, ...]:
-    """Return the runners of all files of this package."""
     modules = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
-    return tuple(runner for module in modules for runner in getattr(module, "RUNNERS", ()))
+    known = (runner for module in modules for runner in getattr(module, "RUNNERS", ()))
+    return next((runner for runner in known if runner.name == name), Runner(name))

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,49 +25,6 @@ _EMBEDDED = ("[local]", "[auto]")
 _SECONDS_TO_ANSWER = 10
 # How long an idle worker is kept: long enough for the next stage, or for a restart of the job.
 _WORKERS_KEPT_MILLIS = 20_000
-
-
-def _defaults(options: PipelineOptions, flags: Sequence[str], output: str) -> list[str]:
-    """The options of Beam that a job needs and the user has not given, as flags. output: of the job, which it names."""
-    from apache_beam.options.pipeline_options import FlinkRunnerOptions, JobServerOptions
-
-    from transforms.tokens.tokenizer import ONLY_TOKENIZERS
-
-    given = {flag.partition("=")[0] for flag in flags}
-    cluster = _cluster_of(options)
-    java = options.view_as(JobServerOptions).job_server_java_launcher
-    if not shutil.which(java) and not (cluster and options.view_as(FlinkRunnerOptions).flink_submit_uber_jar):
-        raise UserError(
-            f"--runner FlinkRunner: {java} is not installed. Install it (Debian: apt-get install default-jre)."
-        )
-    if cluster:
-        about = _ask(cluster, "overview")
-        slots, machines = about["slots-total"], about["taskmanagers"]
-        if not slots and not given.issuperset({"--parallelism", "--sdk_worker_parallelism"}):
-            raise Unavailable(
-                f"--flink_master {cluster}: the cluster has no TaskManager with a slot yet. If it starts them when "
-                "a job needs them, give --parallelism and --sdk_worker_parallelism, which otherwise follow from them."
-            )
-        version = ".".join(about["flink-version"].split(".")[:2])
-    else:
-        slots, machines = os.cpu_count() or 1, 1
-        version = FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS[-1]
-    defaults = [
-        f"--job_name={job_name(output)}",
-        f"--environment_cache_millis={_WORKERS_KEPT_MILLIS}",
-    ]
-    if slots:
-        defaults += [f"--parallelism={slots}", f"--sdk_worker_parallelism={-(-slots // machines)}"]
-    if "--environment_type" not in given:
-        worker: dict[str, Any] = {"command": str(Path(sys.executable).with_name("chatmill-worker"))}
-        if ONLY_TOKENIZERS in os.environ:
-            worker["env"] = {ONLY_TOKENIZERS: os.environ[ONLY_TOKENIZERS]}
-        defaults += ["--environment_type=PROCESS", f"--environment_config={json.dumps(worker)}"]
-    if "--flink_version" in given:
-        version = options.view_as(FlinkRunnerOptions).flink_version
-    if given.isdisjoint({"--flink_job_server_jar", "--job_endpoint"}):
-        defaults += [f"--flink_version={version}", f"--flink_job_server_jar={_job_server(version)}"]
-    return defaults
 
 
 def _cluster_of(options: PipelineOptions) -> str | None:
@@ -115,8 +71,47 @@ def _ask(cluster: str, path: str, method: str = "GET") -> Any:
 
 class _FlinkRunner(Runner):
     def beam_options(self, request: Request) -> PipelineOptions:
-        flags = request.flags
-        return self.parse([*_defaults(self.parse(flags), flags, request.options.output), *flags])
+        from apache_beam.options.pipeline_options import FlinkRunnerOptions, JobServerOptions
+
+        from transforms.tokens.tokenizer import ONLY_TOKENIZERS
+
+        options = self.parse(request.flags)
+        given = {flag.partition("=")[0] for flag in request.flags}
+        cluster = _cluster_of(options)
+        java = options.view_as(JobServerOptions).job_server_java_launcher
+        if not shutil.which(java) and not (cluster and options.view_as(FlinkRunnerOptions).flink_submit_uber_jar):
+            raise UserError(
+                f"--runner FlinkRunner: {java} is not installed. Install it (Debian: apt-get install default-jre)."
+            )
+        if cluster:
+            about = _ask(cluster, "overview")
+            slots, machines = about["slots-total"], about["taskmanagers"]
+            if not slots and not given.issuperset({"--parallelism", "--sdk_worker_parallelism"}):
+                raise Unavailable(
+                    f"--flink_master {cluster}: the cluster has no TaskManager with a slot yet. If it starts them "
+                    "when a job needs them, give --parallelism and --sdk_worker_parallelism, which otherwise follow "
+                    "from them."
+                )
+            version = ".".join(about["flink-version"].split(".")[:2])
+        else:
+            slots, machines = os.cpu_count() or 1, 1
+            version = FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS[-1]
+        defaults = [
+            f"--job_name={job_name(request.options.output)}",
+            f"--environment_cache_millis={_WORKERS_KEPT_MILLIS}",
+        ]
+        if slots:
+            defaults += [f"--parallelism={slots}", f"--sdk_worker_parallelism={-(-slots // machines)}"]
+        if "--environment_type" not in given:
+            worker: dict[str, Any] = {"command": str(Path(sys.executable).with_name("chatmill-worker"))}
+            if ONLY_TOKENIZERS in os.environ:
+                worker["env"] = {ONLY_TOKENIZERS: os.environ[ONLY_TOKENIZERS]}
+            defaults += ["--environment_type=PROCESS", f"--environment_config={json.dumps(worker)}"]
+        if "--flink_version" in given:
+            version = options.view_as(FlinkRunnerOptions).flink_version
+        if given.isdisjoint({"--flink_job_server_jar", "--job_endpoint"}):
+            defaults += [f"--flink_version={version}", f"--flink_job_server_jar={_job_server(version)}"]
+        return self.parse([*defaults, *request.flags])
 
     def cancel(self, beam_options: PipelineOptions, result: Any) -> None:
         cluster = _cluster_of(beam_options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 import os
 import sys
@@ -10,13 +11,14 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
 
-from transforms.base.deferred import defer_init
 from transforms.base.errors import InputError, StoreError, UserError
 from transforms.base.once import once_per_version
 from transforms.base.stored import check_unchanged
@@ -155,6 +157,15 @@ def _decoded(content: bytes, decoder: msgspec.json.Decoder[_T]) -> _T | None:
         return None
 
 
+class _Deferred(ModuleType):
+    """A package whose `__init__` has not run: it does when a name is used that the package does not have yet."""
+
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(importlib.import_module(self.__name__), name)
+
+
 def _import_for_tokenizers() -> None:
     """Import of transformers what tokenizers and templates need.
 
@@ -163,7 +174,10 @@ def _import_for_tokenizers() -> None:
     """
     if "torch" in sys.modules:
         return
-    defer_init("transformers", __version__=version("transformers"))
+    if "transformers" not in sys.modules and (spec := find_spec("transformers")):
+        package = sys.modules["transformers"] = module_from_spec(spec)
+        package.__class__ = _Deferred
+        vars(package)["__version__"] = version("transformers")  # its submodules import it
     hidden = [name for name in ("torch", "PIL") if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     try:
