@@ -20,10 +20,9 @@ def _read(text: str) -> Any:
             text = read_bytes(text).decode()
         except UnicodeDecodeError:
             raise Wrong("the file is not UTF-8 text.") from None
-        except StoreError as error:
-            raise Wrong(f"it cannot be read ({error.reason}).") from None
-        except OSError:
-            raise Wrong("expected a JSON list of tool definitions, or a file that has one.") from None
+        except OSError as error:
+            reason = f"it cannot be read ({error.reason})" if isinstance(error, StoreError) else "there is no such file"
+            raise Wrong(f"expected a JSON list of tool definitions, or a file that has one; {reason}.") from None
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
