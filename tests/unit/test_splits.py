@@ -252,7 +252,7 @@ def test_folder_of_a_repository_has_splits_too(hub):
 
 def test_converted_files_take_the_place_of_a_script(hub, caplog):
     repo = hub.add("org/made", files_of("made.py raw.jsonl"))
-    assert "its script made.py makes them, which is not run, and the Hub has not converted it" in problem_of("org/made")
+    assert "its script made.py makes its records, which is not run, and the Hub has not" in problem_of("org/made")
     converted = {"en/train/0000.parquet": b"PAR1PAR1", "en/partial-test/0000.parquet": b"PAR1PAR1"}
     repo.commit(converted, revision="refs/convert/parquet")
     commit = repo.refs["refs/convert/parquet"]
@@ -278,7 +278,7 @@ def test_branch_of_converted_files_is_read_as_datasets_does(hub):
 
 def test_part_that_the_hub_converted_is_not_taken_for_the_whole(hub):
     repo = hub.add("org/large", {"large.py": b"x"})
-    with pytest.raises(ParameterError, match=r"its script large.py makes them, .* has not converted it to Parquet"):
+    with pytest.raises(ParameterError, match=r"its script large.py makes its records, .* has not converted them"):
         on_hub("org/large")
     repo.commit({"default/partial-train/0000.parquet": b"PAR1PAR1"}, revision="refs/convert/parquet")
     assert "the Hub converted a part of it only: partial-train" in problem_of("org/large")

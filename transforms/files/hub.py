@@ -134,22 +134,23 @@ def find_dataset(
     """
     shown, repository = name.url.removeprefix(_PREFIX), name.repository
     commit, files = _files_of(name, commits)
-    by_config = _converted(files)
     script = f"{repository.partition('/')[2]}.py"
-    if not by_config and script in files and name.revision in (None, "main"):
-        converted = name._replace(revision=_CONVERTED)
-        with suppress(StoreError):
-            commit, files = _files_of(converted, commits)
-            by_config = _converted(files)
+    if script in files and name.revision in (None, "main"):
+        try:
+            commit, files = _files_of(name._replace(revision=_CONVERTED), commits)
             _LOGGER.warning("%s: what the Hub converted to Parquet is read (%s)", repository, _CONVERTED)
+        except StoreError as error:
+            if error.is_transient:
+                raise
+    by_config = _converted(files)
     choice = f"Name one, such as {repository}:{{}}."
     if by_config:
         check_configuration(name.config, [*by_config], shown, parameter, choice)
         by_split: Splits = by_config[name.config or next(iter(by_config))]
     elif script in files:
         problem = (
-            f"it has no file of records: its script {script} makes them, which is not run, and the Hub has not "
-            "converted it to Parquet. Run the script with datasets<4 and save what it makes as Parquet or JSON lines."
+            f"its script {script} makes its records, which is not run, and the Hub has not converted them to Parquet. "
+            "Run it with datasets<4 and save what it makes as Parquet or JSON lines, or name files of the repository."
         )
         raise ParameterError(parameter, shown, problem)
     else:
