@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TypeAlias
 
 import msgspec
 
@@ -30,15 +30,9 @@ from transforms.steps.parse import Parser
 from transforms.steps.read import read_task
 from transforms.steps.render import Omitted, Renderer
 
+# The url of its file, where it is there, such as `byte 1,024`, and its first example, or why there is none.
+FirstRecord: TypeAlias = tuple[str, str, Example | Reject | RecordDropped]
 _LOOKED_AT = 1 << 16  # bytes of the first file of a source
-
-
-class FirstRecord(NamedTuple):
-    """A record that was looked at: its file, where it is there (`byte 1,024`), and its first example or why none is."""
-
-    url: str
-    place: str
-    found: Example | Reject | RecordDropped
 
 
 def first_records(source: Source, tasks: Iterable[Task], chunk_bytes: int) -> Iterator[FirstRecord]:
@@ -66,7 +60,7 @@ def first_records(source: Source, tasks: Iterable[Task], chunk_bytes: int) -> It
             piece, position = task.origin(record.position)
             parsed, rejects = attempt([record], parse)
             place = f"{input_format(piece.format).position_unit} {position:,}"
-            yield FirstRecord(piece.url, place, (parsed or rejects)[0])
+            yield piece.url, place, (parsed or rejects)[0]
 
 
 def adapt(example: Example, template: ChatTemplate) -> Example:

@@ -53,7 +53,7 @@ def build_graph(pipeline: beam.Pipeline, plan: Plan, options: Options, change: C
     read = beam.FlatMap(_read_tasks, folder, job, FailureWriter()).with_output_types(Task)
     receipts = _build_tasks(pipeline | beam.Impulse() | "plan" >> read, job, folder, options.engine)
     if job.options.is_exchanged:
-        receipts |= "exchange" >> _Exchange(job, folder)
+        receipts |= "exchange" >> _exchange(job, folder)
     budgets = Budgets(**values_of(Budgets, options))
     commit = functools.partial(commit_increment, folder=folder, budgets=budgets, report=options.report, change=change)
     receipts | "commit" >> CommitDataset(folder, commit)
@@ -119,28 +119,23 @@ def _write(job: Job, folder: Folder) -> WriteShards:
     )
 
 
-class _Exchange(beam.PTransform):
+@beam.ptransform_fn
+def _exchange(sent: beam.PCollection, job: Job, folder: Folder) -> beam.PCollection:
     """Build the shards of the buckets that tasks have sent to.
 
     PCollection[Receipt] of the tasks -> PCollection[Receipt], of the tasks and of the buckets.
     """
-
-    def __init__(self, job: Job, folder: Folder):
-        super().__init__()
-        self._job, self._folder = job, folder
-
-    def expand(self, sent: beam.PCollection) -> beam.PCollection:
-        job, options, output = self._job, self._job.options, self._folder.output
-        is_shuffled, dedup = options.shuffle != "none", options.dedup != "none"
-        reader = functools.partial(_read_plan, self._folder, job)
-        select = SelectRecords(output, reader, seed=options.seed, dedup=dedup, mix=job.mix)
-        skipped = sent | "select" >> select | "skip" >> SkipFinished(output)
-        chunks = skipped.unfinished | "receive" >> ReadBuckets(output, options.seed if is_shuffled else None)
-        chunks |= "pack" >> TruncateOrPack(**values_of(PackOptions, options))
-        if is_shuffled and options.packing != "none":
-            chunks |= "shuffle rows" >> ShuffleRows(options.seed)
-        receipts = chunks | "write" >> _write(job, self._folder)
-        return (sent, receipts, skipped.finished) | "all" >> beam.Flatten()
+    options, output = job.options, folder.output
+    is_shuffled, dedup = options.shuffle != "none", options.dedup != "none"
+    reader = functools.partial(_read_plan, folder, job)
+    select = SelectRecords(output, reader, seed=options.seed, dedup=dedup, mix=job.mix)
+    skipped = sent | "select" >> select | "skip" >> SkipFinished(output)
+    chunks = skipped.unfinished | "receive" >> ReadBuckets(output, options.seed if is_shuffled else None)
+    chunks |= "pack" >> TruncateOrPack(**values_of(PackOptions, options))
+    if is_shuffled and options.packing != "none":
+        chunks |= "shuffle rows" >> ShuffleRows(options.seed)
+    receipts = chunks | "write" >> _write(job, folder)
+    return (sent, receipts, skipped.finished) | "all" >> beam.Flatten()
 
 
 def _read_tasks(_impulse: bytes, folder: Folder, job: Job, failures: FailureWriter) -> list[Task]:

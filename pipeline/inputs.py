@@ -71,13 +71,7 @@ def list_files(request: Request, version: Version | None = None, accepts: Accept
 def select_new(request: Request, files: Sequence[InputFile], version: Version | None) -> list[InputFile]:
     """Select the files of the next increment, in order: with --append what a dataset does not have yet, otherwise all.
 
-    Args:
-        request: of the run.
-        files: the inputs, as they are listed now.
-        version: the newest one; None if there is none.
-
-    Raises:
-        UserError: if a file changed, and that is to be an error.
+    version: the newest one; None if there is none. Raises UserError if a file changed, and that is to be an error.
     """
     taken = version.taken() if version and request.options.append else {}
     new = [file for file in files if file.version not in taken.get(file.key, ())]
@@ -95,10 +89,7 @@ def select_new(request: Request, files: Sequence[InputFile], version: Version | 
 def left_out(version: Version, files: Iterable[InputFile], output: str) -> str | None:
     """Return a warning of the records of a version that a build from scratch does not read, since their files are gone.
 
-    Args:
-        version: that the build replaces.
-        files: the inputs of the build.
-        output: the folder of the dataset, as the user calls it.
+    files: the inputs of the build. output: the folder of the dataset, as the user calls it.
     """
     listed = {file.key[1] for file in files}
     gone, records, is_exact = list[str](), 0, True

@@ -65,10 +65,8 @@ def with_plan(job: Job, files: Sequence[InputFile]) -> Job:
 def increment_id(job: Job, taken: Collection[str] = ()) -> str:
     """Return the id of an increment: a hash of what its rows are made from.
 
-    Args:
-        job: with the plan of the increment.
-        taken: ids of increments that are there. If the same files are built again, in their place, they have another
-            one, so that what is there stays as it is until the commit.
+    taken: ids of increments that are there. If the same files are built again, in their place, they have another one,
+    so that what is there stays as it is until the commit.
     """
     sources = tuple(msgspec.structs.replace(source, input=()) for source in job.sources)
     without_names = msgspec.structs.replace(job, tokenizer_name="", sources=sources, recipe={})
@@ -106,12 +104,8 @@ def make_plan(
         job, files: with the plan of the files; with --append those of an increment that was begun may be some of them.
         taken: as of increment_id.
 
-    Returns:
-        The plan, or what became of the run if another one has finished the dataset.
-
-    Raises:
-        UserError: if a dataset that has no version was begun with other options. An append may begin another increment
-            of the same, if files changed.
+    Returns what became of the run if another one has finished the dataset. Raises UserError if a dataset that has no
+    version was begun with other options. An append may begin another increment of the same, if files changed.
     """
     options, folder = request.options, request.folder
     new = Plan(Folder(folder.output, increment_id(job, taken)), job, files)
@@ -154,9 +148,7 @@ def _changed_files(folder: Folder, before: Sequence[InputFile], now: Sequence[In
 def begin(plan: Plan, stored: Mapping[str, bytes]) -> None:
     """Store what an increment is made from, except what is there, and remove other files from the folders of it.
 
-    Args:
-        plan: of the increment.
-        stored: the content of what workers need besides the job, by its url.
+    stored: the content of what workers need besides the job, by its url.
     """
     folders = {dirname(url) for url in stored if not url.endswith(".py")}
     for url in [join(each, name) for each in folders for name in names_below(each)]:

@@ -55,7 +55,6 @@ class ReportProgress:
         self._folder = folder
         self._reports = reports
         self._seen: set[str] = set()
-        self._before: set[str] = set()
         self._done = Done()
         self._tokens_before = 0
         self._stop = threading.Event()

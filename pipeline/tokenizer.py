@@ -80,10 +80,7 @@ class CheckedTokenizer:
 
 @contextmanager
 def checked_tokenizer(options: Options, files: Mapping[str, bytes]) -> Iterator[CheckedTokenizer]:
-    """Check the tokenizer, the stop tokens and the chat template of a build.
-
-    Args:
-        options, files: of the build, and of read_tokenizer_files.
+    """Check the tokenizer, the stop tokens and the chat template of a build. files: of read_tokenizer_files.
 
     Raises:
         UserError: if workers cannot use one of them.

@@ -35,12 +35,7 @@ class Runner:
     options_are_known: bool = False
 
     def beam_options(self, request: Request) -> PipelineOptions:
-        """Parse Beam's options, check them, and add our defaults.
-
-        Raises:
-            Unavailable: if the cluster does not answer.
-            UserError: if an option is wrong, or something is missing that the job needs.
-        """
+        """Parse Beam's options, check them, and add our defaults. Raises UserError, or Unavailable of a cluster."""
         return self.parse(request.flags)
 
     def parse(self, flags: Sequence[str]) -> PipelineOptions:
@@ -72,11 +67,8 @@ class Runner:
     ) -> AbstractContextManager[Any]:
         """Start what a pipeline needs. Inside the context, what it yields is the runner of `beam.Pipeline`.
 
-        Args:
-            request: that is run.
-            plan: of the increment that is built.
-            beam_options: of this run; what depends on the size of the job is set in them.
-            reports: the folder in which our workers write down where they are; None if there are none.
+        beam_options: what depends on the size of the job is set in them. reports: the folder in which our workers write
+        down where they are; None if there are none.
         """
         return nullcontext(self.name)
 
