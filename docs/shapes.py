@@ -1,59 +1,55 @@
-"""Writes the tables of shapes and of forms of turns into docs/records.md: `.venv/bin/python docs/shapes.py`."""
+"""Writes the tables of layouts and of forms of turns into docs/records.md: `.venv/bin/python docs/shapes.py`."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 _ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(_ROOT))
 
-from transforms.records.names import ANSWERS, DIALOGS, QUESTIONS, REASONINGS, REFERENCES, SYSTEMS, TOOLS  # noqa: E402
-from transforms.records.shapes import Shape, shapes  # noqa: E402
-from transforms.records.turns import TurnForm, turn_forms  # noqa: E402
+from transforms.records import names  # noqa: E402
 
 RECORDS = _ROOT / "docs" / "records.md"
+SAMPLES = _ROOT / "tests" / "data" / "samples.jsonl"
 START, END = (
     "<!-- The tables up to the next comment are written by docs/shapes.py. -->",
     "<!-- The end of these tables. -->",
 )
 _NAMES = {
-    "a dialog": DIALOGS,
-    "a question": QUESTIONS,
-    "an answer": ANSWERS,
-    "reasoning": REASONINGS,
-    "a system message": SYSTEMS,
-    "tools": TOOLS,
-    "what an answer is compared with or made from, which is counted": REFERENCES,
+    "a dialog": names.DIALOGS,
+    "a history": names.HISTORIES,
+    "a question": names.QUESTIONS,
+    "an answer": names.ANSWERS,
+    "calls": names.CALLS,
+    "reasoning": names.REASONINGS,
+    "a system message": names.SYSTEMS,
+    "tools": names.TOOLS,
+    "token ids of a prompt": names.PROMPT_IDS,
+    "token ids of a completion": names.COMPLETION_IDS,
+    "their mask": names.SAMPLED_MASKS,
+    "a chosen answer": names.CHOSEN,
+    "a rejected answer": names.REJECTED,
 }
 
 
 def tables() -> str:
     """Return the tables in Markdown."""
-    of_shapes = [_shape(shape) for shape in shapes()]
-    of_turns = [_form(form) for form in turn_forms()]
-    of_names = [f"| {what} | {', '.join(f'`{name}`' for name in names)} |" for what, names in _NAMES.items()]
-    head = ["| shape | columns | result | seen in |", "| --- | --- | --- | --- |"]
+    samples = [json.loads(line) for line in SAMPLES.read_text(encoding="utf-8").splitlines()]
+    layouts = ["| layout | columns | result | seen in |", "| --- | --- | --- | --- |"]
+    layouts += [_row(f"`{one['layout']}`", one["columns"], one) for one in samples if "layout" in one]
+    columns = ["| a column with | has one of the names |", "| --- | --- |"]
+    columns += [f"| {what} | {', '.join(f'`{name}`' for name in of)} |" for what, of in _NAMES.items()]
     turns = ["| form | the turns have | they become | seen in |", "| --- | --- | --- | --- |"]
-    names = ["| a column with | has one of the names |", "| --- | --- |"]
-    return "\n".join([*head, *of_shapes, "", *names, *of_names, "", *turns, *of_turns])
+    turns += [_row(one["form"], one["turns"], one) for one in samples if "form" in one]
+    return "\n".join([*layouts, "", *columns, "", *turns])
 
 
-def _shape(shape: Shape) -> str:
-    made = f"{shape.makes}; with `--schema chosen`" if shape.schema == "chosen" else shape.makes
-    return _row(shape.name, shape.described, made, _seen(shape))
-
-
-def _form(form: TurnForm) -> str:
-    return _row(form.name, form.turns, form.makes, _seen(form))
-
-
-def _row(*cells: str) -> str:
+def _row(name: str, found: str, sample: dict[str, Any]) -> str:
+    cells = (name, found, sample["becomes"], f"[{sample['dataset']}]({sample['url']})")
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-def _seen(entry: Shape | TurnForm) -> str:
-    return f"[{entry.sample.dataset}]({entry.sample.url})"
 
 
 def with_tables(text: str) -> str:

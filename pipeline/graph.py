@@ -76,10 +76,7 @@ def _build_tasks(tasks: beam.PCollection, job: Job, folder: Folder, engine: str)
     chunks = (
         skipped.unfinished
         | "read" >> ReadTasks(max_record_bytes=options.max_record_bytes)
-        | "parse"
-        >> ParseConversations(
-            engine=engine, sources=parsing, **values_of(ParseOptions, options) | {"formatter": formatter}
-        )
+        | "parse" >> ParseConversations(sources=parsing, **values_of(ParseOptions, options) | {"formatter": formatter})
     )
     if job.evaluations:
         evaluations = folder.evaluations(job.evaluations.sha256)

@@ -8,8 +8,7 @@ _RECORDS = "docs/records.md"
 HINTS = {
     "unknown_schema": "--columns messages=YOURS or text=YOURS names the column, --formatter reads what fits no schema",
     "missing_column": "--schema auto reads each record by its own columns, --columns NAME=YOURS names yours",
-    "ambiguous": "--schema says which of the two is meant, or --columns",
-    "not_read": "--columns names what is to be read; --formatter leaves out what is not",
+    "ambiguous": "--columns says which of the two is meant, as the detail shows",
     "one_message": "a record is a whole conversation: join its messages before the build, or with --formatter",
     "unknown_role": "--roles YOURS=assistant says which role it is",
     "bad_message": "--message_fields role=YOURS",

@@ -201,7 +201,8 @@ def test_cells_that_are_the_json_of_messages_or_of_blocks_are_these(tmp_path):
             cells = [value if isinstance(value, str) else json.dumps(value) for value in record.values()]
             csv.writer(file).writerows([row.keys(), [f"csv {number}", *cells]])
     chat = "<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n⟦4.<|im_end|>\n⟧"
-    expected = [chat] * 3 + ["bad_message", "bad_message", "bad_prompt_completion", "[2, 2]⟦[4]<|im_end|>⟧"]
+    brief = f"<|im_start|>system\nBe brief.<|im_end|>\n{chat}"
+    expected = [chat] * 3 + [brief] * 2 + ["bad_prompt_completion", "[2, 2]⟦[4]<|im_end|>⟧"]
     rows, _ = outcomes(tmp_path)
     assert text_or_reason(rows) == {
         f"{suffix} {number}": text for suffix in ("jsonl", "parquet", "csv") for number, text in enumerate(expected)

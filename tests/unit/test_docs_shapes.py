@@ -1,4 +1,4 @@
-"""The tables of shapes in docs/records.md are those of the registries."""
+"""The tables of layouts and of forms of turns in docs/records.md are those of the program and the samples."""
 
 from __future__ import annotations
 
@@ -23,4 +23,4 @@ def test_the_tables_of_shapes_are_up_to_date(docs):
     text = docs.RECORDS.read_text()
     assert docs.with_tables(text) == text, "run .venv/bin/python docs/shapes.py"
     assert text.count(docs.START) == text.count(docs.END) == 1
-    assert "| dialog | " in text.partition(docs.START)[2].partition(docs.END)[0]
+    assert "| `messages` | a dialog" in text.partition(docs.START)[2].partition(docs.END)[0]

@@ -37,9 +37,8 @@ def test_parse_reads_a_record_as_a_build(record, options, expected):
     assert raised.value.reason.startswith(expected)
 
 
-@pytest.mark.parametrize("engine", ["auto", "reference"])
-def test_parse_notes_what_a_build_notes(engine):
-    [example] = parse(b'{"text": "a", "id": 1, "id": 2}', engine=engine, keep_columns=["topic"])
+def test_parse_notes_what_a_build_notes():
+    [example] = parse(b'{"text": "a", "id": 1, "id": 2}', keep_columns=["topic"])
     found = "the record has 'id' twice in an object; the last one counts"
     assert example.notes == (("duplicate_json_keys", found), ("records_without_topic", None))
 

@@ -16,15 +16,14 @@ from support.drawn import AT_LENGTH
 from support.paths import ROOT, TOKENIZER
 from support.records import CASES
 from support.templates import CHATML, models_and_odd
-from transforms import ApplyChatTemplate, RecordError, parse
+from transforms import ApplyChatTemplate
 
-# It has more words than a label.
 MARKER = "zqx marks a text"
 CHAT = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
 TEMPLATES = {"chatml": CHATML, **models_and_odd()}
 IN_THE_SUITE = {"chatml", "qwen3", "gptoss", "llama3_1", "gemma4_v3", "own_keys"}
 # What these say is known without the text.
-OF_MESSAGES = ("role", "from", "type", "tool_call_id")
+OF_MESSAGES = ("role", "from", "type", "id", "call_id", "tool_call_id", "tool_use_id", "signature", "source", "model")
 
 
 @functools.cache
@@ -54,21 +53,11 @@ def planted(value: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
 
 
 def is_metadata(path: tuple[Any, ...]) -> bool:
-    """Whether a name on the way to a text says that it is metadata."""
+    """Whether a name on the way to a text says that it needs not be printed: of a message, not of a column."""
     keys = [key for key in path if isinstance(key, str) and key not in ("parameters", "properties")]
     if "properties" in path or "arguments" in path:  # there are names that somebody gave
         return keys[-1] == "type"
-    return any(key in OF_MESSAGES or names_metadata(key) for key in keys)
-
-
-@functools.cache
-def names_metadata(name: str) -> bool:
-    """Whether a column of this name is neither read nor counted as text that is not read."""
-    try:
-        [example] = parse({"messages": CHAT, name: MARKER})
-    except RecordError:
-        return False
-    return not example.unread and MARKER not in repr(example.content)
+    return any(key in OF_MESSAGES for key in keys[1:])
 
 
 def examples_of_each(records: list[dict[str, Any]]) -> list[list[Any]]:

@@ -17,10 +17,14 @@ import json
 import re
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from support.paths import ROOT
-from support.records import CASES, lines_of, outcome, plain_records_of
+from support.reading import batches_of
+from support.records import CASES, content_of, lines_of, malformed, outcome, plain_records_of
+from transforms import ParseConversations, parse
 
 
 def forms_of(record: Any) -> list[Any]:
@@ -74,12 +78,97 @@ def check_forms(forms: list[Any], options: dict[str, Any], case: dict[str, Any],
     check(found, case, becomes)
     for form in forms:
         assert as_json(outcome(form, **options)) == as_json(found)
-    assert as_json(outcome(forms[0], **options, engine="reference")) == as_json(found)
 
 
-def test_each_shape_and_form_of_turns_that_is_documented_has_a_case():
-    tables = (ROOT / "docs" / "records.md").read_text().partition("written by docs/shapes.py")[2].partition("<!--")[0]
-    names = re.findall(r"^\| ([^|]*[^ |]) \|.*\]\(http", tables, re.MULTILINE)
-    schemas = {case.get("schema", "") for cases in CASES.values() for case in cases}
-    assert len(names) > 20
-    assert [name for name in names if not any(name in (of, of.rpartition("(")[2][:-1]) for of in schemas)] == []
+def lines(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (ROOT / "tests" / "data" / name).read_text(encoding="utf-8").splitlines()]
+
+
+SAMPLES = lines("samples.jsonl")
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample["dataset"])
+def test_a_sample_is_read_by_its_layout_and_each_marker_in_a_column_is_read_or_counted(sample):
+    record = sample["record"]
+    options = {"schema": "chosen"} if sample.get("layout") == "chosen" else {}
+    found = outcome(record, **options)
+    assert found["schema"].startswith(sample["layout"]) if "layout" in sample else sample["form"] in found["schema"]
+    marker = "zqx planted xqz"
+    assert outcome({**record, "planted": marker}, **options)["unread"]["planted"] == len(marker)
+    for column, value in record.items():
+        if isinstance(value, str):
+            marked = outcome({**record, column: f"{value} {marker}"}, **options)
+            is_read = marker in json.dumps(marked.get("becomes", marked), ensure_ascii=False)
+            assert is_read or column in marked.get("unread", {}) or "rejected" in (*marked, column[:8]), column
+
+
+def test_each_layout_and_form_of_turns_has_a_sample():
+    names = {sample.get("layout", sample.get("form")) for sample in SAMPLES}
+    schemas = {case["schema"] for cases in CASES.values() for case in cases if "schema" in case}
+    used = {name for schema in schemas for name in re.split(r"[ (,)]+", schema) if name}
+    assert used <= names and len(names) > 12
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample["dataset"])
+def test_each_malformed_sample_is_read_or_rejected_by_its_layout(sample):
+    """Each value of another type, missing, null, or nested deeper: never an error that no layout knows of."""
+    options = {"schema": "chosen"} if sample.get("layout") == "chosen" else {}
+    for record in malformed(sample["record"]):
+        found = outcome(json.dumps(record).encode(), **options)
+        if isinstance(record, dict):
+            assert as_json(outcome(record, **options)) == as_json(found)
+        reason, detail = found.get("rejected", ("", ""))
+        assert ".py, line" not in detail and (reason != "malformed" or detail.startswith("as ")), (record, detail)
+
+
+def without_nulls(value: Any) -> Any:
+    """A value without the keys that are null, which rows of tables do not have."""
+    if isinstance(value, list):
+        return [*map(without_nulls, value)]
+    if not isinstance(value, dict):
+        return value
+    return {key: without_nulls(each) for key, each in value.items() if each is not None}
+
+
+def test_a_record_is_the_same_in_each_format(tmp_path):
+    records = [sample["record"] for sample in SAMPLES]
+    sources: dict[str, str] = {}
+    for number, record in enumerate(records):
+        try:
+            table = pa.Table.from_pylist([record])
+        except pa.ArrowInvalid:  # a content is a string in one message and a list in another one
+            continue
+        paths = {name: tmp_path / f"{number}.{name}" for name in ("jsonl", "json", "parquet", "arrow")}
+        paths["jsonl"].write_text(json.dumps(record) + "\n")
+        paths["json"].write_text(json.dumps([record], indent=1))
+        pq.write_table(table, paths["parquet"])
+        with pa.OSFile(str(paths["arrow"]), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        sources |= {path.name: str(path) for path in paths.values()}
+    found: dict[str, list[Any]] = {}
+    for name, batch in zip(sources, batches_of(sources, ParseConversations()), strict=True):
+        read = [
+            (without_nulls(content_of(example.content)), example.schema, dict(example.unread))
+            for example in batch.examples
+        ]
+        found.setdefault(name.partition(".")[0], []).append(
+            (read, [reject.detail for reject in batch.outcomes.rejects])
+        )
+    assert len(found) > 20
+    assert [number for number, each in found.items() if len(each) != 4 or any(one != each[0] for one in each)] == []
+
+
+def test_each_call_of_a_session_of_token_ids_is_a_row():
+    session = {
+        "prompt_token_ids": [[1], [1, 2, 3]],
+        "completion_token_ids": [[2], [4, 5]],
+        "logprobs": [[-1.0], [-1.0]],
+    }
+    for more, trained in (({}, [1, 1]), ({"completion_mask": [[1], [0, 1]]}, [0, 1])):
+        for form in forms_of({**session, **more}):
+            first, second = [example.content for example in parse(form)]
+            assert (first.input_ids.tolist(), first.trained.tolist()) == ([1, 2], [False, True])
+            assert second.input_ids.tolist() == [1, 2, 3, 4, 5]
+            assert second.trained.tolist() == [False] * 3 + [bool(each) for each in trained]
+    for other in ([[1]], [1, 2]):
+        assert outcome({**session, "prompt_token_ids": other})["rejected"][0] == "bad_tokens"

@@ -7,7 +7,7 @@ from codecs import BOM_UTF8
 
 import msgspec
 
-from transforms.records.schemas import has_messages
+from transforms.records.reader import has_messages
 
 # The key of an entry, and what is between it and the value.
 KEY = re.compile(rb'\s*("(?:[^"\\]|\\.)*")\s*:\s*', re.DOTALL)

@@ -21,8 +21,6 @@ from transforms.model.outcomes import Drop, Reject
 Span: TypeAlias = tuple[int, int]
 # The roles of messages, and their texts.
 PlainMessages: TypeAlias = tuple[tuple[str, ...], list[str]]
-# Where messages are as they are: the JSON of the record, and the columns that have them, one list after another.
-JsonSource: TypeAlias = tuple[bytes, tuple[str, ...]]
 # The roles of messages, the number of parts that each of them has, and the texts of all parts.
 MessagesInParts: TypeAlias = tuple[tuple[str, ...], tuple[int, ...], list[str]]
 
@@ -64,25 +62,23 @@ RESERVED_TEMPLATE_KWARGS = {
 REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 
 
-# Decodes the JSON of a record into that of each column.
-decode_columns = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
-
 class Conversation(msgspec.Struct, eq=False, gc=False):
     """Messages as a chat template takes them.
 
     Attributes:
-        lazy_messages: the messages; or, if they are plain or in parts and not decoded yet, their roles, their texts,
-            where they are, None if the record has them in another form, and the number of parts of each, None if they
-            are plain. Use `messages`, `plain`, `in_parts` or `texts` to read them.
+        lazy_messages: the messages; or, if they are plain or in parts, their roles, their texts, the messages or
+            None, and the number of parts of each, None if they are plain. Use `messages`, `plain`, `in_parts` or
+            `texts` to read them.
         tools: tool definitions, as a chat template takes them; None if there are none. Conversations of the same tools
             share them, so they are not to be changed.
         template_kwargs: arguments of the template that the record gives.
         completion_start: the number of messages that are the prompt, if the record has a prompt and a completion.
-        made_messages: the messages that were made of lazy ones, once there are any.
+        made_messages: the messages, once somebody took them, who may change them.
     """
 
-    lazy_messages: list[dict[str, Any]] | tuple[tuple[str, ...], list[str], JsonSource | None, tuple[int, ...] | None]
+    lazy_messages: (
+        list[dict[str, Any]] | tuple[tuple[str, ...], list[str], list[dict[str, Any]] | None, tuple[int, ...] | None]
+    )
     tools: list[dict[str, Any]] | None = None
     template_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
     completion_start: int | None = None
@@ -90,20 +86,13 @@ class Conversation(msgspec.Struct, eq=False, gc=False):
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The messages, with their keys in the order of the record, if it has messages in this form.
-
-        They are made at the first use, and those of most conversations are never made.
-        """
+        """The messages, with their keys in the order of the record, if it has messages in this form."""
         if not isinstance(self.lazy_messages, tuple):
             return self.lazy_messages
         if self.made_messages is None:
-            roles, texts, source, _ = self.lazy_messages
-            if source is None:
+            roles, texts, made, _ = self.lazy_messages
+            if made is None:
                 made = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
-            else:
-                # The other columns are skipped, as when the record was parsed: they may hold numbers out of range.
-                record = decode_columns(source[0])
-                made = [message for column in source[1] for message in msgspec.json.decode(record[column])]
             self.made_messages = made
         return self.made_messages
 

@@ -68,8 +68,12 @@ def at_most(name: str, histogram: Mapping[str, Any], percent: int) -> int:
 
 def sum_of_unread(records: Iterable[Mapping[str, int]]) -> dict[str, Unread]:
     """Add up the characters that were not read of records, by name; those of rare names together, as `others`."""
-    found = ({name: Unread(1, characters) for name, characters in record.items()} for record in records)
-    return _most(found, lambda unread: unread.records)
+    times, sums = dict[str, int](), dict[str, int]()
+    for record in records:
+        for name, characters in record.items():
+            times[name] = times.get(name, 0) + 1
+            sums[name] = sums.get(name, 0) + characters
+    return _most([{name: Unread(times[name], sums[name]) for name in times}], lambda unread: unread.records)
 
 
 def sum_of_events(traces: Iterable[Mapping[str, TraceEvents]]) -> dict[str, TraceEvents]:

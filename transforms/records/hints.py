@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from transforms.records.reading import ROLE_NAMES
@@ -35,6 +35,15 @@ def formatter_hint(name: str) -> str:
     return f"it looks like {name}: --formatter examples/formatters.py:{name}"
 
 
+# Of these, the columns say it, also if others of them could be read.
+_CERTAIN = ("s1k",)
+
+
+def hint_of_certain_columns(names: Collection[str]) -> str:
+    """Return what a record looks like, by columns that no other one has; empty if that is not known."""
+    return next((formatter_hint(name) for columns, name in FORMATTERS if name in _CERTAIN and columns <= {*names}), "")
+
+
 def hint_of_record(record: Mapping[str, Any]) -> str:
     """Return what a record looks like, by its columns, and the option that reads it; empty if that is not known."""
     for columns, name in FORMATTERS:
@@ -49,6 +58,7 @@ def hint_of_record(record: Mapping[str, Any]) -> str:
 def hint_of_turns(turns: Any) -> str:
     """Return what turns look like, by the first one, and the formatter that reads them; empty if that is not known."""
     first = turns[0] if isinstance(turns, list) and turns and isinstance(turns[0], dict) else {}
+    first = {key: value for key, value in first.items() if value is not None}  # as Arrow gives them to all
     parts = first.get("parts")
     if "role" in first and isinstance(parts, list) and any(isinstance(part, dict) and "type" in part for part in parts):
         return formatter_hint("vercel")

@@ -24,8 +24,8 @@ from transforms.base.options import (
     that,
 )
 from transforms.files.formats import INPUT_FORMATS, MAX_RECORD_BYTES
+from transforms.records.reader import INPUT_COLUMNS, SCHEMAS
 from transforms.records.reading import ROLE_NAMES, ROLES, TOOL_ARGUMENTS, ReadOptions
-from transforms.records.schemas import INPUT_COLUMNS, SCHEMAS
 from transforms.traces import TRACE_BRANCHES
 from transforms.traces.tool_definitions import ToolDefinitions
 

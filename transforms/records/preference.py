@@ -12,22 +12,14 @@ from transforms.records.reading import Reading
 # Columns that say whether an answer is good: that of TRL, and that of LLaMA-Factory.
 LABELS = ("label", "kto_tag")
 _BOOLEANS = {"true": True, "false": False}
+_CELLS = {**_BOOLEANS, "0": 0, "1": 1, "-1": -1}
 
 
-def with_pair(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a record with the columns chosen and rejected, if its `output` is a list of the two."""
-    output = record.get("output")
-    if isinstance(output, list) and len(output) == 2 and all(isinstance(answer, str) for answer in output):
-        return {"chosen": output[0], "rejected": output[1], **record}
-    return record
-
-
-def is_pair(record: Mapping[str, Any]) -> bool:
-    """Whether a record has two answers, one of them chosen, each a text, a message or messages."""
-    if "chosen" not in record and "output" not in record:
-        return False
-    pair = with_pair(record)
-    return all(isinstance(pair.get(name), (str, list, dict)) for name in ("chosen", "rejected"))
+def with_labels(record: dict[str, Any]) -> dict[str, Any]:
+    """Decode the labels of a record of untyped cells: each becomes a boolean or a number."""
+    labels = {name: str(record[name]).lower() for name in LABELS if name in record}
+    decoded = {name: _CELLS[label] for name, label in labels.items() if label in _CELLS}
+    return {**record, **decoded} if decoded else record
 
 
 def is_undesirable(record: Mapping[str, Any], reading: Reading) -> bool:

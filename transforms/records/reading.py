@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,9 +30,12 @@ ROLE_NAMES = {role: role for role in ROLES} | {
     "tool_result": "tool",
     "tool_results": "tool",
 }
+# The most tuples of roles that are kept.
+_ROLES_KEPT = 1024
 TOOL_ARGUMENTS = ("parse", "keep")
-# Whether the model is to reason, as NVIDIA's datasets say it.
-SWITCHES = {"on": True, "off": False}
+# Whether the model is to reason, as NVIDIA's datasets say it, and how much.
+SWITCHES = {"on": True, "off": False, "yes": True, "no": False, "true": True, "false": False}
+LEVELS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
 @dataclass(frozen=True)
@@ -58,12 +61,20 @@ class ReadOptions:
         """The roles that are names of themselves."""
         return frozenset(role for role in ROLES if self.roles.get(role, role) == role)
 
+    @functools.cached_property
+    def roles_named(self) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
+        """The roles of the messages of a conversation by their names: the same tuple for the same names."""
+        return functools.lru_cache(_ROLES_KEPT)(lambda names: tuple([self.roles[name] for name in names]))
 
-class Reading(msgspec.Struct, frozen=True):
+
+class Reading(msgspec.Struct):
     """The reading of one record.
 
     Attributes:
         options: of the job.
+        is_json: whether the record was JSON, so that all its values can be encoded as JSON and read again.
+        columns: the column of each field of the layout by which it is read, as the record has it.
+        names: the name of the column, as the layout has it.
         notes: what is worth reporting of the record, by name, in snake_case; with what was found, or None if the name
             says it. The manifest counts the records that have each, and shows the first.
         forms: the names of the forms that its turns have, if they are not messages in the OpenAI form.
@@ -71,6 +82,9 @@ class Reading(msgspec.Struct, frozen=True):
     """
 
     options: ReadOptions
+    is_json: bool = False
+    columns: Mapping[str, str] = {}
+    names: Mapping[str, str] = {}
     notes: dict[str, str | None] = msgspec.field(default_factory=dict)
     forms: list[str] = msgspec.field(default_factory=list)
     tools: list[Any] = msgspec.field(default_factory=list)

@@ -9,11 +9,9 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from transforms.base.errors import RecordError
-from transforms.model.examples import Content, Conversation, PlainText, PromptCompletion
 from transforms.records.names import WORD
 
 # Names that say what a record is about, and not what it says: docs/records.md has the reason for each group.
@@ -63,29 +61,8 @@ _TRANSPARENT = {
     "a",
     "b",
 }
-_PAIR = {"chosen", "rejected", "preferred", "winner", "loser", "better", "worse", "accepted"}
-# Schemas whose records have an answer already, in messages or tokens: other answers are about it.
-_ANSWERED = ("messages", "sharegpt", "chosen", "tokenized")
-# The column that has the answer, of schemas with one.
-_ANSWER_COLUMNS = {"question_answer": "answer", "alpaca": "output", "prompt_completion": "completion"}
-_FOUND: Mapping[str | None, str] = {
-    "answer": "another answer",
-    "prompt": "a further part of the prompt",
-    "tools": "tools",
-    "reasoning": "reasoning",
-    "conversation": "other messages",
-}
-# The columns that hold all of a kind, so that who names one of them has decided. A text is all of a document.
-_DECIDING: Mapping[str, Sequence[str]] = {
-    "answer": ("answer", "output", "completion", "chosen"),
-    "prompt": ("question", "prompt", "instruction"),
-    "tools": ("tools", "functions"),
-    "conversation": ("messages", "conversations"),
-    "reasoning": (),
-}
-_SWITCHES = ("on", "off")  # of reasoning
 # What arguments of a template are that choose what it does, and that say nothing.
-_CHOICES = {*_SWITCHES, "true", "false", "yes", "no", "auto", "none", "default", "minimal", "low", "medium", "high"}
+_CHOICES = {"on", "off", "true", "false", "yes", "no", "auto", "none", "default", "minimal", "low", "medium", "high"}
 # Metadata of a record, and content of what is nested in it: there they are what a function is called with.
 _OF_CALLS = {"parameter", "param", "config", "configuration"}
 # A text of at least this many characters is nowhere by chance.
@@ -213,113 +190,3 @@ class ReadTexts:
             return True
         lines = [line for line in text.splitlines() if line and not line.isspace()]
         return len(lines) > 1 and all(map(self.have, lines))
-
-
-def find_unread(
-    columns: Iterable[tuple[str, Any]],
-    schema: str,
-    content: Content,
-    decided: frozenset[str] | None,
-    left: Collection[str] = (),
-    by: str = "",
-) -> dict[str, int]:
-    """Find the columns that have text and were not read.
-
-    Args:
-        columns: the names and the values of the columns that the schema does not read.
-        schema: by which the record was read.
-        content: what was read.
-        decided: the kinds of content whose column is named by an option; None for all of them.
-        left: the columns that are known not to be read.
-        by: what does not read the others, if it is not the schema.
-
-    Returns:
-        The characters of each of them that has text; none of metadata, and of texts that were read elsewhere.
-
-    Raises:
-        RecordError: if one of them has content that may be what was meant, and no option decides.
-    """
-    with_text = [(name, value) for name, value in columns if kind_of_name(name) != "metadata" and has_text(value, name)]
-    if not with_text:
-        return {}
-    says = _Said(content)
-    unread: dict[str, int] = {}
-    for name, value in with_text:
-        kind = kind_of_name(name)
-        read = says.answers if kind == "answer" else says.texts
-        characters = sum(len(text) for text in texts_in(value, name) if not read.have(text))
-        if not characters:
-            continue
-        unread[name] = characters
-        is_open = kind is not None and decided is not None and kind not in decided and name not in left
-        if is_open and not _is_about(kind, name, value, schema, says.is_answered):
-            raise RecordError("not_read", _question(name, kind, schema, isinstance(value, str), by))
-    return unread
-
-
-def decided_kinds(columns: Mapping[str, str]) -> frozenset[str]:
-    """Return the kinds of content whose column is named by the option columns.
-
-    Args:
-        columns: the name of a column in the records, by the schema's name for it.
-    """
-    is_document = "text" in columns
-    return frozenset(kind for kind, names in _DECIDING.items() if is_document or not columns.keys().isdisjoint(names))
-
-
-class _Said:
-    """The texts of a content."""
-
-    def __init__(self, content: Content):
-        self.is_answered = True
-        if isinstance(content, Conversation):
-            if content.texts is not None and isinstance(content.lazy_messages, tuple):
-                roles, texts = content.lazy_messages[:2]
-                lengths = content.lazy_messages[3] or (1,) * len(roles)
-                of_texts = [role for role, length in zip(roles, lengths, strict=True) for _ in range(length)]
-                answers = [text for role, text in zip(of_texts, texts, strict=True) if role == "assistant"]
-                everything: list[str] = list(texts)
-                self.is_answered = roles[-1] == "assistant"
-            else:
-                messages = content.messages
-                answers = [text for m in messages if m["role"] == "assistant" for text in texts_in(m)]
-                everything = [*answers, *(text for m in messages if m["role"] != "assistant" for text in texts_in(m))]
-                self.is_answered = messages[-1]["role"] == "assistant"
-            if not self.is_answered:
-                answers = []
-            everything += texts_in(content.tools)
-        elif isinstance(content, PromptCompletion):
-            answers, everything = [content.completion], [content.prompt, content.completion]
-        elif isinstance(content, PlainText):
-            answers = everything = [content.text]
-        else:
-            answers = everything = []
-        self.answers, self.texts = ReadTexts(answers), ReadTexts(everything)
-
-
-def _is_about(kind: str | None, name: str, value: Any, schema: str, is_answered: bool) -> bool:
-    """Whether a column may be about what was read, such as the reference solution beside a whole conversation."""
-    if schema == "tokenized" or value in _SWITCHES:
-        return True
-    return kind == "answer" and schema in _ANSWERED and is_answered and not _is_of_pair(name)
-
-
-def _is_of_pair(name: str) -> bool:
-    return not _PAIR.isdisjoint(word.lower() for word in WORD.findall(name))
-
-
-def _question(name: str, kind: str | None, schema: str, is_text: bool, by: str) -> str:
-    """What was found, and the options that decide."""
-    if by:
-        advice = f"carry it along with keep_columns {name}, or give a formatter"
-        return f"{name} has {_FOUND[kind]}, which {by} does not read; {advice}"
-    advice = "a formatter can put it where it belongs"
-    if _is_of_pair(name):
-        advice = "it may be one of a pair of answers"
-    elif kind == "answer" and is_text and schema in _ANSWER_COLUMNS:
-        advice = f"columns {_ANSWER_COLUMNS[schema]}={name} trains on it"
-    elif kind == "prompt" and is_text and "system" in name.lower():
-        advice = f"columns system={name} reads it"
-    elif kind == "tools":
-        advice = f"columns tools={name} reads it"
-    return f"{name} has {_FOUND[kind]}, which schema {schema} does not read; {advice}, schema {schema} leaves it out"

@@ -69,8 +69,8 @@ def _parser_of(options: dict[str, Any]) -> Parser:
     return _PARSERS[name]
 
 
-def _new_parser(engine: str = "auto", **options: Any) -> Parser:
-    return Parser(ParseOptions(**options), engine)
+def _new_parser(**options: Any) -> Parser:
+    return Parser(ParseOptions(**options))
 
 
 def tokenize(texts: Sequence[str], tokenizer: str, *, special_tokens: bool = False, engine: str = "auto") -> list[Any]:

@@ -23,8 +23,8 @@ from transforms.chat.spans.stop_tokens import load_turn_rules, turn_rules
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.special_tokens.typed_tokens import TypedTokens
 from transforms.model.examples import Conversation, Example, Record, Text, attempt, encodable
-from transforms.records.reading import ROLE_NAMES, Reading, ReadOptions
-from transforms.records.record_reading import read_record
+from transforms.records.reader import RecordReader
+from transforms.records.reading import ROLE_NAMES, ReadOptions
 from transforms.rows import IGNORED
 from transforms.steps.unread_keys import unread_keys
 from transforms.tokens.plain import PlainEncoder
@@ -173,7 +173,7 @@ def _content(columns: Mapping[str, Any]) -> Conversation:
     record = {
         name: [*value] if isinstance(value, tuple) else value for name, value in columns.items() if value is not None
     }
-    read = read_record(record, "auto", Reading(ReadOptions(ROLE_NAMES)), lambda *_: {})[1]
+    (read,) = RecordReader(ReadOptions(ROLE_NAMES)).read(record).contents
     if not isinstance(read, Conversation):
         raise RecordError("bad_message", "messages is a text; expected a list of messages")
     return read

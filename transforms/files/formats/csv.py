@@ -17,7 +17,7 @@ from typing import BinaryIO, TypeAlias
 from transforms.files.formats import Chunk, InputFormat, in_chunks, too_long
 from transforms.model.examples import Record
 from transforms.model.outcomes import Reject
-from transforms.records.cells import with_labels
+from transforms.records.preference import with_labels
 
 _Row: TypeAlias = list[str] | csv.Error
 

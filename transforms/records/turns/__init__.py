@@ -12,12 +12,10 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from transforms.base.errors import RecordError
 from transforms.records.hints import hint_of_turns
-from transforms.records.samples import Sample
 
 # Of one message of a tree or a log, whose order a list does not say.
 OF_TREES = ("parent", "parent_id", "message_id", "replies")
@@ -31,26 +29,19 @@ class Messages(NamedTuple):
     tools: Sequence[Any] = ()
 
 
-@dataclass(frozen=True)
-class TurnForm:
-    """A form of turns.
+class TurnForm(NamedTuple):
+    """A form of turns; tests/data/samples.jsonl has a record of each.
 
     Attributes:
         name: of the form, for counts and errors.
-        turns: what the turns look like, for the documentation.
         recognizes: whether a list of turns, which is not empty, has this form.
         messages: makes messages of it. Takes the turns, and the column that has them, for errors. Raises RecordError if
             a turn is malformed.
-        makes: what becomes of the turns, for the documentation.
-        sample: a real record.
     """
 
     name: str
-    turns: str
     recognizes: Callable[[list[Any]], bool]
     messages: Callable[[list[Any], str], Messages]
-    makes: str
-    sample: Sample
 
 
 @functools.cache

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transforms.records.builder import TurnBuilder, joined, parts_in
-from transforms.records.samples import Sample
 from transforms.records.turns import Messages, TurnForm
 
 CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
@@ -92,36 +91,4 @@ def _messages(turns: list[Any], column: str) -> Messages:
     return Messages(made.messages)
 
 
-FORMS = (
-    TurnForm(
-        "anthropic",
-        "`content` is a list of blocks with `tool_use`, `tool_result`, `thinking` or `reasoning`",
-        _recognizes,
-        _messages,
-        "`tool_use` becomes a call, `tool_result` a message of the role tool, `thinking` is `reasoning_content`",
-        Sample(
-            {
-                "system": "Be brief.",
-                "messages": [
-                    {"role": "user", "content": "Weather in Paris?"},
-                    {
-                        "role": "assistant",
-                        "content": [
-                            {"type": "thinking", "thinking": "I look it up.", "signature": "x"},
-                            {"type": "text", "text": "Let me look."},
-                            {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Paris"}},
-                        ],
-                    },
-                    {
-                        "role": "user",
-                        "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "15 C"}],
-                    },
-                    {"role": "assistant", "content": [{"type": "text", "text": "It is 15 C."}]},
-                ],
-                "tools": [{"name": "get_weather", "input_schema": {"type": "object", "properties": {}}}],
-            },
-            "requests of Anthropic's Messages API",
-            "https://docs.anthropic.com/en/api/messages",
-        ),
-    ),
-)
+FORMS = (TurnForm("anthropic", _recognizes, _messages),)

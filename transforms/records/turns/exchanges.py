@@ -8,7 +8,6 @@ from transforms.base.errors import RecordError
 from transforms.records.json_text import kind_of
 from transforms.records.names import ANSWERS, QUESTIONS, REASONINGS, SYSTEMS, plain_name
 from transforms.records.reading import ROLE_NAMES
-from transforms.records.samples import Sample
 from transforms.records.turns import Messages, TurnForm
 
 # Keys of an exchange that are written as columns are, and those that name who speaks.
@@ -68,23 +67,4 @@ def _message(role: str, text: str) -> dict[str, Any]:
     return {"role": role, "content": text}
 
 
-FORMS = (
-    TurnForm(
-        "exchanges",
-        "a question and an answer: `human` and `assistant`, `input` and `output` ..; `system`, reasoning",
-        _are_exchanges,
-        _exchanged,
-        "two messages each, after one system message; `output_with_loss` says whether the answer is trained on",
-        Sample(
-            {
-                "conversation": [
-                    {"human": "2+2?", "assistant": "4"},
-                    {"human": "3+3?", "assistant": "6"},
-                ],
-                "category": "Brainstorming",
-            },
-            "YeungNLP/moss-003-sft-data (Firefly), LDJnr/Capybara and XTuner (input, output)",
-            "https://xtuner.readthedocs.io/zh-cn/latest/training/multi_turn_conversation.html",
-        ),
-    ),
-)
+FORMS = (TurnForm("exchanges", _are_exchanges, _exchanged),)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from transforms.records.samples import Sample
 from transforms.records.turns import OF_TREES, Messages, TurnForm
 
 _ROLES = ("role", "from", "speaker", "author", "sender")
@@ -53,24 +52,4 @@ def _messages(turns: list[Any], column: str) -> Messages:
     return Messages(messages)
 
 
-FORMS = (
-    TurnForm(
-        "fields",
-        "who speaks (`role`, `speaker`, `author`, `sender` ..) and what is said (`text`, `utterance`, `message` ..)",
-        _recognizes,
-        _messages,
-        "messages with `role` and `content`",
-        Sample(
-            {
-                "trajectory": [
-                    {"role": "system", "system_prompt": "SETTING: you fix bugs.", "text": None, "mask": False},
-                    {"role": "user", "system_prompt": None, "text": "Fix it.", "mask": False},
-                    {"role": "ai", "system_prompt": None, "text": "I look at the file.", "mask": False},
-                ],
-                "instance_id": "a-1",
-            },
-            "nebius/SWE-agent-trajectories",
-            "https://huggingface.co/datasets/nebius/SWE-agent-trajectories",
-        ),
-    ),
-)
+FORMS = (TurnForm("fields", _recognizes, _messages),)

@@ -6,7 +6,6 @@ from typing import Any
 
 from transforms.base.errors import RecordError
 from transforms.records.builder import TurnBuilder, joined, parts_in
-from transforms.records.samples import Sample
 from transforms.records.turns import Messages, TurnForm
 
 _ROLES = ("user", "model", "function", "system", None)
@@ -80,26 +79,4 @@ def _kind_and_value(part: Any, where: str) -> tuple[str, Any]:
     raise RecordError("bad_content", f"{where} has a part of {', '.join(found) or 'nothing'}; expected text or a call")
 
 
-FORMS = (
-    TurnForm(
-        "gemini",
-        "`role` (user, model) and `parts` with `text`, `functionCall` or `functionResponse`",
-        _recognizes,
-        _messages,
-        "text, calls, messages of the role tool (the response as JSON); a part with `thought` is reasoning",
-        Sample(
-            {
-                "systemInstruction": {"parts": [{"text": "Be brief."}]},
-                "contents": [
-                    {"role": "user", "parts": [{"text": "Weather in Paris?"}]},
-                    {"role": "model", "parts": [{"functionCall": {"name": "get_weather", "args": {"city": "Paris"}}}]},
-                    {"role": "user", "parts": [{"functionResponse": {"name": "get_weather", "response": {"t": 15}}}]},
-                    {"role": "model", "parts": [{"text": "15 C"}]},
-                ],
-                "tools": [{"functionDeclarations": [{"name": "get_weather", "parameters": {"type": "OBJECT"}}]}],
-            },
-            "requests of Gemini's API, and its files for tuning",
-            "https://ai.google.dev/api/generate-content",
-        ),
-    ),
-)
+FORMS = (TurnForm("gemini", _recognizes, _messages),)

@@ -8,7 +8,6 @@ from typing import Any
 
 from transforms.base.errors import RecordError
 from transforms.records.json_text import kind_of
-from transforms.records.samples import Sample
 from transforms.records.tool_calls import function_call
 from transforms.records.turns import Messages, TurnForm
 
@@ -99,34 +98,4 @@ class _Constants(ast.NodeTransformer):
         return ast.copy_location(ast.Constant(self._values[node.id]), node)
 
 
-FORMS = (
-    TurnForm(
-        "olmo",
-        "`role`, `content`, and `functions` (a JSON text) or `function_calls` (calls in Python's notation); or `tools` "
-        "in a system message",
-        _recognizes,
-        _messages,
-        "`functions` and `tools` become tools, `function_calls` calls, the role environment is tool",
-        Sample(
-            {
-                "messages": [
-                    {
-                        "role": "system",
-                        "content": "You are a helpful function-calling AI assistant.",
-                        "functions": '[{"name": "get_weather", "description": "The weather", "parameters": {}}]',
-                        "function_calls": None,
-                    },
-                    {"role": "user", "content": "Weather in Paris?", "functions": None, "function_calls": None},
-                    {
-                        **{"role": "assistant", "content": None, "functions": None},
-                        "function_calls": 'get_weather(city="Paris")',
-                    },
-                    {"role": "environment", "content": "15 C", "functions": None, "function_calls": None},
-                    {"role": "assistant", "content": "15 C.", "functions": None, "function_calls": None},
-                ]
-            },
-            "allenai/Dolci-Instruct-SFT",
-            "https://huggingface.co/datasets/allenai/Dolci-Instruct-SFT",
-        ),
-    ),
-)
+FORMS = (TurnForm("olmo", _recognizes, _messages),)

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from transforms.records.builder import TurnBuilder, joined, parts_in
-from transforms.records.samples import Sample
 from transforms.records.turns import Messages, TurnForm
 
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call")
@@ -84,27 +83,4 @@ def _messages(turns: list[Any], column: str) -> Messages:
     return Messages(made.messages)
 
 
-FORMS = (
-    TurnForm(
-        "responses",
-        "items of the `type` message, function_call, function_call_output or reasoning",
-        _recognizes,
-        _messages,
-        "items of one answer become one message, with its reasoning and calls; outputs are messages of the role tool. "
-        "A `summary` of reasoning is counted, and not trained on",
-        Sample(
-            {
-                "input": [
-                    {"role": "user", "content": "Weather in Paris?"},
-                    {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": '{"city":"Paris"}'},
-                    {"type": "function_call_output", "call_id": "c1", "output": "15 C"},
-                ],
-                "output": [
-                    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "15 C."}]}
-                ],
-            },
-            "requests and responses of OpenAI's Responses API",
-            "https://platform.openai.com/docs/api-reference/responses",
-        ),
-    ),
-)
+FORMS = (TurnForm("responses", _recognizes, _messages),)

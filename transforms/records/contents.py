@@ -1,0 +1,400 @@
+"""What is made of the fields of a record: conversations, texts, token rows.
+
+Each function is that of a layout. It takes the reading of the record, and the values of the fields that the record has,
+by their names there.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, TypeAlias
+
+import msgspec
+
+from transforms.base.errors import RecordError
+from transforms.model.examples import (
+    RESERVED_TEMPLATE_KWARGS,
+    Conversation,
+    PlainText,
+    PromptCompletion,
+    TokenRow,
+    in_parts,
+    plain,
+)
+from transforms.records.hints import hint_of_tools
+from transforms.records.json_text import decode_json, kind_of
+from transforms.records.messages import messages_of, turns_of
+from transforms.records.preference import split_chosen
+from transforms.records.reading import ROLE_NAMES, Reading
+from transforms.records.token_rows import token_row
+from transforms.records.tool_calls import known_tools, tools_of, without_padding
+from transforms.records.turns import messages_of_turns
+from transforms.records.turns.marked import CHATML, GUANACO, LINES, beginning_of, messages_in, speaker_of
+
+# Messages that are plain, or in parts: their roles and texts, the messages if they are made, and the lengths of parts.
+_Lazy: TypeAlias = tuple[tuple[str, ...], list[str], list[dict[str, Any]] | None, tuple[int, ...] | None]
+
+
+def _conversation(
+    reading: Reading,
+    messages: list[dict[str, Any]] | _Lazy,
+    start: int | None = None,
+    *,
+    tools: Any = None,
+    template_kwargs: Any = None,
+    switch: Any = None,
+    **arguments: Any,
+) -> Conversation:
+    """Make the conversation of messages, or of their roles and their texts.
+
+    Args:
+        reading: of the record.
+        messages: the messages.
+        start: how many of them are the prompt.
+        tools, template_kwargs, switch: of the record.
+        arguments: of the template.
+    """
+    if not messages:
+        raise RecordError("empty", "there are no messages")
+    known = None if tools is None else _tools(tools, reading)
+    if reading.tools:
+        in_turns = tools_of(reading.tools, reading)
+        if known not in (None, in_turns):
+            raise RecordError("bad_tools", "the record has tools, and its turns have others; expected one of them")
+        known = in_turns
+    if known:
+        if hint := hint_of_tools(known, _first(messages)):
+            found = "the system message has tools in its text, which a template would print again"
+            raise RecordError("bad_tools", f"{found}; {hint}")
+        if isinstance(messages, list):
+            messages, null = without_padding(messages, known)
+            if null:
+                reading.notes["null_arguments_left_out"] = f"{null} of a call, which its tool does not have"
+    if switch is not None:
+        arguments = {"enable_thinking": switch, **arguments}
+    if template_kwargs is not None:
+        arguments |= _template_kwargs(template_kwargs, reading)
+    return Conversation(messages if isinstance(messages, tuple) else _lazy(messages), known, arguments, start)
+
+
+def _first(messages: list[dict[str, Any]] | _Lazy) -> list[dict[str, Any]]:
+    """The first message, in a list."""
+    if isinstance(messages, list):
+        return messages[:1]
+    roles, texts, _, lengths = messages
+    parts = texts[: lengths[0]] if lengths else texts[:1]
+    return [{"role": roles[0], "content": [{"text": text} for text in parts]}]
+
+
+def _lazy(messages: list[dict[str, Any]]) -> list[dict[str, Any]] | _Lazy:
+    """Messages as steps read them fastest, if they are plain or in parts."""
+    if type(messages[0].get("content")) is list:
+        parts = in_parts(messages)
+        return (_shared(parts[0]), parts[2], messages, parts[1]) if parts else messages
+    roles_and_texts = plain(messages)
+    return (_shared(roles_and_texts[0]), roles_and_texts[1], messages, None) if roles_and_texts else messages
+
+
+def _plain_turns(turns: list[Any], reading: Reading) -> _Lazy | None:
+    """The plain messages of turns with a role and a text alone, in this order, as most have; None of others."""
+    options = reading.options
+    if options.message_fields:
+        return None
+    role, text = ("role", "content") if "content" in turns[0] else ("from", "value")
+    names, texts = [], []
+    try:
+        if type(turns[0].get("content")) is list:
+            parts = in_parts(turns)
+            are_named = parts and options.roles_named(parts[0]) == parts[0]
+            return (parts[0], parts[2], turns, parts[1]) if parts and are_named else None
+        for turn in turns:  # faster than a comprehension for each
+            first, second = turn
+            said = turn[second]
+            if first != role or second != text or type(said) is not str:
+                return None
+            names.append(turn[role])
+            texts.append(said)
+        return options.roles_named(tuple(names)), texts, None, None
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+@functools.lru_cache(1024)
+def _shared(roles: tuple[str, ...]) -> tuple[str, ...]:
+    """The same tuple for the same roles, which many conversations have."""
+    return roles
+
+
+def _said(texts: list[str], system: Any, roles: tuple[str, ...] = ("user", "assistant")) -> _Lazy:
+    """The plain messages of texts, after a system message if there is one."""
+    if system:
+        return _shared(("system", *roles)), [system, *texts], None, None
+    return _shared(roles), texts, None, None
+
+
+def _tools(tools: Any, reading: Reading) -> list[dict[str, Any]] | None:
+    """The tools; the same list for all records of JSON that have the same, since it is shared."""
+    if reading.is_json:
+        try:
+            return known_tools(tools.encode() if isinstance(tools, str) else msgspec.json.encode(tools))
+        except (ValueError, RecordError):  # read again, for its error, or its note
+            pass
+    return tools_of(tools, reading)
+
+
+def _template_kwargs(arguments: Any, reading: Reading) -> dict[str, Any]:
+    if isinstance(arguments, str):  # as tables have it if its type varies from row to row
+        arguments = arguments.strip() and decode_json(arguments, "bad_template_kwargs", "chat_template_kwargs", reading)
+    if not isinstance(arguments or {}, dict):
+        raise RecordError("bad_template_kwargs", f"chat_template_kwargs is {kind_of(arguments)}; expected an object")
+    arguments = {name: value for name, value in (arguments or {}).items() if value is not None}  # as Arrow gives to all
+    if arguments and (taken := sorted(RESERVED_TEMPLATE_KWARGS & arguments.keys())):
+        raise RecordError("bad_template_kwargs", f"chat_template_kwargs has {', '.join(taken)}, which the job sets")
+    return arguments
+
+
+def _with_system(messages: list[dict[str, Any]], system: Any) -> list[dict[str, Any]]:
+    """Put the system message before messages that have none. Raises RecordError if they have another."""
+    if not system:
+        return messages
+    found = [message.get("content") for message in messages if message["role"] in ("system", "developer")]
+    if found and found[0] != system:
+        raise RecordError("bad_message", "the column system and the system message have different texts")
+    return messages if found else [{"role": "system", "content": system}, *messages]
+
+
+def _user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def _assistant(text: str, reasoning: str | None = None) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text}
+    return {**message, "reasoning_content": reasoning} if reasoning else message
+
+
+def dialog(reading: Reading, turns: Any, system: Any = None, **further: Any) -> Conversation:
+    messages: Any = _plain_turns(turns, reading) if turns and not system else None
+    if messages is None:
+        messages = _with_system(messages_of(turns, reading.columns["turns"], reading), system)
+    return _conversation(reading, messages, **further)
+
+
+def prompt_completion(
+    reading: Reading, prompt: Any, completion: Any, system: Any = None, reasoning: str | None = None, **further: Any
+) -> Conversation | PromptCompletion:
+    if isinstance(prompt, str) and isinstance(completion, str):
+        if reading.options.as_chat:
+            return _conversation(reading, _said([prompt, completion], system), 2 if system else 1, **further)
+        if not prompt + completion:
+            raise RecordError("empty", "prompt and completion are both empty")
+        if lost := [reading.columns[name] for name in ("system", *further) if further.get(name, system)]:
+            raise RecordError(
+                "bad_prompt_completion",
+                f"prompt and completion are strings, and {' and '.join(lost)} has no place in plain text; expected "
+                "messages, or as_chat",
+            )
+        return PromptCompletion(prompt, completion)
+    if isinstance(prompt, str):
+        raise RecordError(
+            "bad_prompt_completion",
+            f"prompt is a string, completion is {kind_of(completion)}; expected strings, or lists of messages",
+        )
+    if not completion and not isinstance(completion, str):
+        raise RecordError("empty", "completion has no messages")
+    if isinstance(completion, str):
+        answers = [_assistant(completion, reasoning)]
+    else:
+        if not system and (plain_messages := _plain_turns([*prompt, *completion], reading)):
+            return _conversation(reading, plain_messages, len(prompt), **further)
+        answers = messages_of(completion, reading.columns["completion"], reading)
+    messages = _with_system([*messages_of(prompt, reading.columns["prompt"], reading), *answers], system)
+    return _conversation(reading, messages, len(messages) - len(answers), **further)
+
+
+def is_open(reading: Reading, values: dict[str, Any]) -> bool:
+    """Whether a prompt ends with a turn that is to be answered."""
+    if not values["prompt"]:
+        return False
+    last = values["prompt"][-1]
+    role = last.get("role", last.get("from")) if isinstance(last, dict) else None
+    if not isinstance(role, str):
+        try:
+            last = messages_of_turns(values["prompt"], "the prompt").messages[-1]
+        except RecordError:  # which is found again when it is read
+            return False
+        role = last.get("role", last.get("from")) if isinstance(last, dict) else None
+    roles = reading.options.roles
+    return roles.get(str(role), roles.get(str(role).lower())) in ("user", "tool", "system", "developer")
+
+
+def _asked(question: str, input: str = "", context: str = "", history: Any = ()) -> list[dict[str, Any]]:
+    """The question, with its input and its context below it, and what was said before it."""
+    texts = [question, input, context]
+    return [*history, {"role": "user", "content": "\n".join(text for text in texts if text)}]
+
+
+def _history(reading: Reading, history: Any) -> list[dict[str, Any]]:
+    if history and isinstance(history[0], list):
+        return turns_of(history)
+    return messages_of(history, reading.columns["history"], reading) if history else []
+
+
+def question_answer(
+    reading: Reading,
+    question: str,
+    answer: str,
+    input: str = "",
+    context: str = "",
+    history: Any = (),
+    system: Any = None,
+    reasoning: str | None = None,
+    choices: Any = None,
+    **further: Any,
+) -> Conversation:
+    if choices:
+        problem = f"{reading.columns['choices']} has what the question offers, and nothing says how it is written"
+        raise RecordError("bad_question_answer", f"{problem}; give a formatter")
+    asked = _asked(question, input, context, _history(reading, history))
+    if len(asked) == 1 and not reasoning and not isinstance(system, list):
+        return _conversation(reading, _said([asked[0]["content"], answer], system), **further)
+    return _conversation(reading, _with_system([*asked, _assistant(answer, reasoning)], system), **further)
+
+
+def question_calls(
+    reading: Reading,
+    question: str,
+    calls: Any,
+    input: str = "",
+    context: str = "",
+    history: Any = (),
+    system: Any = None,
+    **further: Any,
+) -> Conversation:
+    answer = {"role": "assistant", "content": "", "tool_calls": calls}
+    messages = [*_asked(question, input, context, _history(reading, history)), answer]
+    return _conversation(reading, _with_system(messages_of(messages, "messages", reading), system), **further)
+
+
+def alternating_texts(reading: Reading, turns: list[Any], system: Any = None, **further: Any) -> Conversation:
+    texts = turns
+    if isinstance(turns[0], list):
+        if all(role.lower() in ROLE_NAMES for role, _ in turns):
+            messages = [{"role": role, "content": text} for role, text in turns]
+            return _conversation(
+                reading, _with_system(messages_of(messages, reading.columns["turns"], reading), system), **further
+            )
+        texts = [text for pair in turns for text in pair]
+    for i, text in enumerate(texts):
+        if text.lstrip().startswith(("{", "[{")):
+            raise RecordError("bad_message", f"text {i} looks like JSON; expected what is said")
+        if speaker := speaker_of(text):
+            found = f"text {i} begins with {speaker!r}, the name of a speaker"
+            raise RecordError("bad_message", f"{found}; expected objects with role and content. Give a formatter")
+        if not text.strip():
+            raise RecordError("bad_message", f"text {i} is empty, so it is not certain who says the next one")
+    messages = [(_user, _assistant)[i % 2](text) for i, text in enumerate(texts)]
+    return _conversation(reading, _with_system(messages, system), **further)
+
+
+def transcript(reading: Reading, text: str, system: Any = None, **further: Any) -> Conversation:
+    marks = {"Human:": LINES, "### Human:": GUANACO, "<|im_start|>": CHATML}[str(beginning_of(text))]
+    if marks is CHATML:
+        reading.notes["rendered_text_as_messages"] = (
+            "its text was rendered by a template of ChatML; its turns are rendered again, --schema text keeps the text"
+        )
+    messages = messages_in(text, marks, "the text")
+    return _conversation(reading, _with_system(messages, system), **further)
+
+
+def text(reading: Reading, text: str) -> PlainText:
+    if not text:
+        raise RecordError("empty", "text is empty")
+    return PlainText(text)
+
+
+def one_message(reading: Reading, **fields: Any) -> PlainText:
+    columns = " and ".join(reading.columns.values())
+    raise RecordError(
+        "one_message",
+        f"the record has {columns}: it is one message of a conversation. Join the messages of each conversation in one "
+        "record; or read each text as a document, with schema text",
+    )
+
+
+def tokenized(reading: Reading, **columns: Any) -> TokenRow:
+    return token_row(columns, reading)
+
+
+def sampled(reading: Reading, completion: list[Any], prompt: list[Any] | None = None, mask: Any = None) -> Any:
+    """The literal ids of a call of a model, or of several calls: each is a row."""
+    if prompt is None:
+        raise RecordError(
+            "unknown_schema", "the record has token ids of a completion; expected those of its prompt, too"
+        )
+    if type(completion[0]) is not list:
+        return _sampled_call(reading, prompt, completion, mask)
+    if len({len(completion), len(prompt), len(mask or completion)}) > 1 or type(prompt[0]) is not list:
+        found = f"there are {len(completion):,} completions for {len(prompt):,} prompts"
+        raise RecordError("bad_tokens", f"{found}; expected a prompt, and a mask if there are any, for each completion")
+    calls = zip(prompt, completion, mask or [None] * len(prompt), strict=True)
+    return [_sampled_call(reading, *call) for call in calls]
+
+
+def _sampled_call(reading: Reading, prompt: list[int], completion: list[int], mask: list[int] | None) -> TokenRow:
+    mask = [1] * len(completion) if mask is None else mask
+    if len(mask) == len(completion):
+        mask = [*[0] * len(prompt), *mask]
+    elif len(mask) != len(prompt) + len(completion):
+        found = f"the mask has {len(mask):,} values for {len(prompt):,} tokens of the prompt and {len(completion):,} of"
+        raise RecordError(
+            "bad_tokens", f"{found} the completion; expected one for each token of the completion, or of both"
+        )
+    return token_row({"input_ids": [*prompt, *completion], "completion_mask": mask}, reading)
+
+
+def pair(
+    reading: Reading,
+    chosen: Any,
+    rejected: Any = (),
+    prompt: Any = None,
+    input: str = "",
+    context: str = "",
+    history: Any = (),
+    system: Any = None,
+    **further: Any,
+) -> Conversation | PromptCompletion:
+    reading.notes["preference_chosen"] = None
+    plain_texts = isinstance(prompt, str) and isinstance(chosen, str)
+    if plain_texts and not (input or context or history or system) and reading.names["prompt"] == "prompt":
+        reading.columns = {**reading.columns, "completion": reading.columns["chosen"]}
+        return prompt_completion(reading, prompt, chosen, **further)
+    if isinstance(prompt, dict):
+        further = {**({"tools": prompt["tools"]} if prompt.get("tools") else {}), **further}
+        prompt = prompt["messages"]
+    if isinstance(prompt, str):
+        asked = _asked(prompt, input, context, _history(reading, history))
+    else:
+        asked = messages_of(prompt, reading.columns["prompt"], reading) if prompt else []
+    answers = [_pair_answer(reading, value, name) for name, value in (("chosen", chosen), ("rejected", rejected))]
+    messages, start = split_chosen(_with_system(asked, system), *answers)
+    return _conversation(reading, messages, start, **further)
+
+
+def _pair_answer(reading: Reading, value: Any, field: str) -> list[dict[str, Any]]:
+    """One answer of a pair: a text, messages, or a dialogue in one text."""
+    if not isinstance(value, str):
+        return messages_of(value, reading.columns.get(field, field), reading)
+    return messages_in(value, LINES, field) if value.lstrip().startswith("Human:") else [_assistant(value)]
+
+
+def pair_of_outputs(reading: Reading, outputs: list[str], **further: Any) -> Conversation | PromptCompletion:
+    reading.columns = {**reading.columns, "chosen": reading.columns["outputs"]}
+    return pair(reading, outputs[0], outputs[1], **further)
+
+
+def judged_dialog(reading: Reading, turns: Any, rejected: Any, **further: Any) -> Conversation | PromptCompletion:
+    """A conversation with its answer, and a rejected answer."""
+    reading.columns = {**reading.columns, "chosen": reading.columns["turns"]}
+    if isinstance(rejected, str):
+        rejected = [*turns[:-1], _assistant(rejected)]
+    return pair(reading, turns, rejected, **further)

@@ -1,0 +1,209 @@
+"""What the values of a field are: texts, turns, tools and so on; or their JSON, as the cells of tables have it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from transforms.records.json_text import NOT_JSON, decode_json
+from transforms.records.reading import LEVELS, SWITCHES, Reading
+from transforms.records.turns import is_conversation, is_message, turn_forms, without_nulls
+from transforms.records.turns.marked import beginning_of
+
+UNFIT: Any = object()
+
+
+class Kind(NamedTuple):
+    """A kind of values.
+
+    Attributes:
+        words: what a value is, for errors.
+        fits: takes a value, its column and the reading; returns the value, decoded if it is JSON; or UNFIT.
+    """
+
+    words: str
+    fits: Callable[[Any, str, Reading], Any]
+
+
+def _decoded(value: Any, column: str, reading: Reading) -> Any:
+    """The list or the object of which a text is the JSON; any other value as it is."""
+    if type(value) is not str or not value.lstrip().startswith(("[", "{")):
+        return value
+    try:
+        found = msgspec.json.decode(value)
+    except NOT_JSON:
+        return value
+    if not isinstance(found, (list, dict)):
+        return value
+    return decode_json(value, "bad_value", column, reading) if reading else found  # which notes duplicate keys
+
+
+def _text(value: Any, column: str, reading: Reading) -> Any:
+    return value if type(value) is str else UNFIT
+
+
+def _question(value: Any, column: str, reading: Reading) -> Any:
+    if type(value) is not str:
+        return UNFIT
+    decoded = _decoded(value, column, reading)
+    return UNFIT if type(decoded) is list and is_conversation(decoded) else value
+
+
+def _turns(value: Any, column: str, reading: Reading) -> Any:
+    if type(value) is not list:
+        value = _decoded(value, column, reading)
+        if type(value) is not list:
+            return UNFIT
+    if value and type(value[0]) is str and value[0].lstrip().startswith("{"):  # a list of JSON texts
+        value = [_decoded(turn, column, reading) for turn in value]
+    return value if not value or are_turns(value) else UNFIT
+
+
+def are_turns(value: list[Any]) -> bool:
+    """Return whether a list has turns, in the form of messages or in another one."""
+    first = value[0]
+    if type(first) is not dict:
+        return False
+    if first.get("role") is not None or first.get("from") is not None:
+        return True
+    given = without_nulls(value)
+    return any(form.recognizes(given) for form in turn_forms())
+
+
+def _prompt(value: Any, column: str, reading: Reading) -> Any:
+    if type(value) is dict:  # a request
+        return value if type(value.get("messages")) is list else UNFIT
+    if type(value) is not str:
+        return _turns(value, column, reading)
+    decoded = _decoded(value, column, reading)
+    return decoded if type(decoded) is list and is_conversation(decoded) else value
+
+
+def _completion(value: Any, column: str, reading: Reading) -> Any:
+    """A text, a message, messages, or the choices that a server returned, if it is one."""
+    if type(value) is dict:
+        return [value] if is_message(value) else UNFIT
+    if type(value) is list and len(value) == 1 and type(value[0]) is dict and is_message(value[0].get("message")):
+        return [value[0]["message"]]
+    if type(value) is not str:
+        return _turns(value, column, reading)
+    decoded = _decoded(value, column, reading)
+    if type(decoded) is dict:
+        return [decoded] if is_message(decoded) else value
+    return decoded if type(decoded) is list and is_conversation(decoded) else value
+
+
+def _answer(value: Any, column: str, reading: Reading) -> Any:
+    found = _completion(value, column, reading)
+    return UNFIT if found is UNFIT or not found or (type(found) is str and found.isspace()) else found
+
+
+def _outputs(value: Any, column: str, reading: Reading) -> Any:
+    return value if type(value) is list and len(value) == 2 and {*map(type, value)} == {str} else UNFIT
+
+
+def _texts(value: Any, column: str, reading: Reading) -> Any:
+    value = _decoded(value, column, reading)
+    if type(value) is not list or not value:
+        return UNFIT
+    if {*map(type, value)} == {str}:
+        return value if len(value) > 1 else UNFIT
+    are_pairs = all(
+        type(pair) is list and [*map(type, pair)] == [str, str] and all(map(str.strip, pair)) for pair in value
+    )
+    return value if are_pairs else UNFIT
+
+
+def _history(value: Any, column: str, reading: Reading) -> Any:
+    value = _decoded(value, column, reading)
+    if type(value) is not list or not value or type(value[0]) is dict:
+        return value if value == [] else _turns(value, column, reading)
+    are_pairs = all(type(pair) is list and [*map(type, pair)] == [str, str] for pair in value)
+    return value if are_pairs else UNFIT
+
+
+def _calls(value: Any, column: str, reading: Reading) -> Any:
+    value = _decoded(value, column, reading)
+    fits = type(value) is list and value and all(type(call) is dict and "name" in call for call in value)
+    return value if fits else UNFIT
+
+
+def _tools(value: Any, column: str, reading: Reading) -> Any:
+    if type(value) is str and value.strip() in ("", "null"):
+        return []
+    tools = _decoded(value, column, reading) if type(value) is str else value
+    if type(tools) is not list or not all(
+        type(tool) is dict or _decoded(tool, column, reading) is not tool for tool in tools
+    ):
+        return UNFIT
+    return value  # which is decoded with a note of duplicate keys
+
+
+def _system(value: Any, column: str, reading: Reading) -> Any:
+    """A text, blocks of text as Anthropic has them, or an object of parts as Gemini has it."""
+    parts = _decoded(value, column, reading) if type(value) is str else value
+    if type(parts) is dict and type(parts.get("parts")) is list:
+        parts = parts["parts"]
+    if (
+        type(parts) is not list
+        or not parts
+        or not all(type(part) is dict and type(part.get("text")) is str for part in parts)
+    ):
+        return value if type(value) is str else UNFIT
+    texts = [part["text"] for part in parts]
+    return texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts]
+
+
+def _reasoning(value: Any, column: str, reading: Reading) -> Any:
+    fits = type(value) is str and value and not value.isspace() and value.lower() not in SWITCHES
+    return value if fits else UNFIT
+
+
+def _switch(value: Any, column: str, reading: Reading) -> Any:
+    return value if type(value) is bool else SWITCHES.get(value.lower(), UNFIT) if type(value) is str else UNFIT
+
+
+def _flag(value: Any, column: str, reading: Reading) -> Any:
+    found = _switch(value, column, reading)
+    return value if found is UNFIT and type(value) is str and value.lower() in LEVELS else found
+
+
+def _ids(value: Any, column: str, reading: Reading) -> Any:
+    value = _decoded(value, column, reading)
+    if type(value) is not list or not value:
+        return UNFIT
+    kinds = {*map(type, value)}
+    return value if kinds == {int} or (kinds == {list} and all({*map(type, ids)} == {int} for ids in value)) else UNFIT
+
+
+def _any(value: Any, column: str, reading: Reading) -> Any:
+    found = _decoded(value, column, reading)
+    return found if type(found) is list else value
+
+
+def _is_transcript(value: Any, column: str, reading: Reading) -> Any:
+    return value if type(value) is str and beginning_of(value) else UNFIT
+
+
+TEXT = Kind("a text", _text)
+QUESTION = Kind("a text", _question)
+TURNS = Kind("a list of messages", _turns)
+PROMPT = Kind("a text, or a list of messages", _prompt)
+COMPLETION = Kind("a text, a message, or a list of messages", _completion)
+ANSWER = Kind("a text, a message, or a list of messages", _answer)
+OUTPUTS = Kind("a list of two texts", _outputs)
+TEXTS = Kind("a list of texts, or of pairs of texts", _texts)
+HISTORY = Kind("a list of [question, answer] pairs of texts, or of messages", _history)
+CALLS = Kind("a list of calls with a name", _calls)
+TOOLS = Kind("a list of tools", _tools)
+SYSTEM = Kind("a text, or a list of text blocks", _system)
+REASONING = Kind("a text", _reasoning)
+SWITCH = Kind("true or false, on or off, yes or no", _switch)
+FLAG = Kind("true or false, on or off, yes or no, or a level such as low", _flag)
+IDS = Kind("a list of token ids, or of such lists", _ids)
+TRANSCRIPT = Kind("a text with a mark before each turn", _is_transcript)
+ANY = Kind("any value", _any)
+PRESENT = Kind("any value", lambda *_: True)
+MESSAGE = Kind("message", lambda value, *_: value if value == "message" else UNFIT)
