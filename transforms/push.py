@@ -213,11 +213,12 @@ class _Repository:
 
     def open(self, private: bool) -> None:
         """Make the repository and the branch, if they do not exist."""
-        self._call(self._api.create_repo, private=private or None, exist_ok=True)
-        if private and not self._call(self._api.repo_info).private:
+        if not self._call(self._api.repo_exists):
+            self._call(self._api.create_repo, private=private or None, exist_ok=True)
+        elif private and not self._call(self._api.repo_info).private:
             problem = f"{self.url} is public. Make it private in its settings, or leave this out."
             raise ParameterError("private", True, problem)
-        if self._branch != "main":
+        if not self._call(self._api.revision_exists, revision=self._branch):
             self._call(self._api.create_branch, branch=self._branch, exist_ok=True)
 
     def state(self) -> _RemoteState:

@@ -272,8 +272,6 @@ class Hub(FaultyServer):
                     return self._paths_info(self._repo(request, f"{org}/{name}"), revision, [*map(str, paths)])
                 case ["api", "datasets", org, name, "branch", branch]:
                     repo = self._writable(request, f"{org}/{name}")
-                    if f"refs/heads/{branch}" in repo.refs:
-                        raise Refused(409, "Reference already exists")
                     repo.refs[f"refs/heads/{branch}"] = repo.refs["refs/heads/main"]
                     return as_json({})
                 case ["api", "datasets", org, name, "preupload", revision]:
@@ -320,10 +318,8 @@ class Hub(FaultyServer):
         ):
             raise Refused(403 if user else 401, "You don't have the rights to create a dataset under the namespace")
         name = f"{wanted.get('organization') or user.name}/{wanted['name']}"
-        is_new = name not in self.repos
-        if is_new:
-            self.add(name, is_private=wanted.get("visibility") == "private" or wanted.get("private") is True)
-        return as_json({"url": f"{self.endpoint}/datasets/{name}", "name": name}, 200 if is_new else 409)
+        self.add(name, is_private=wanted.get("visibility") == "private" or wanted.get("private") is True)
+        return as_json({"url": f"{self.endpoint}/datasets/{name}", "name": name})
 
     def _info(self, repo: Repo, revision: str) -> Answer:
         commit = self._commit_of(repo, revision)
