@@ -246,6 +246,11 @@ def check_options(options: Options) -> None:
             raise UserError(f"--output {options.output}: {problem}")
     if options.append and options.overwrite:
         raise UserError("--append adds to a dataset, and --overwrite replaces it. Leave one of the two out.")
+    if options.append and any((options.weight, options.max_examples, options.max_tokens, options.mix_tokens)):
+        raise UserError(
+            "weight, max_examples, max_tokens and mix_tokens count the records of one build, and an append does not "
+            "count those that are there. Build all inputs in one, or leave them out."
+        )
     if options.expire_replaced and not options.overwrite:
         raise UserError("--expire_replaced needs --overwrite.")
     for name in ("every", "on_changed_file"):

@@ -14,7 +14,6 @@ from pipeline.job import Job, Outcome, Request, differences, job_sources, tokeni
 from pipeline.tokenizer import read_tokenizer_files
 from transforms.base.errors import ParameterError, StoreError, UserError
 from transforms.base.options import values_of
-from transforms.corpus.mix import mix_of
 from transforms.dataset.derived import finish_commit, is_stale
 from transforms.dataset.layout import Folder, check_format, check_free, check_no_links, is_alive, last_written
 from transforms.dataset.versions import Version, check_not_lost, newest
@@ -45,12 +44,6 @@ def read_base(request: Request) -> Version | None:
     options, folder = request.options, request.folder
     if options.append:
         check_no_links(folder)
-        mix = mix_of(vars(options), [(source.name, source.own) for source in request.sources])
-        if mix and mix.shares_out:
-            raise UserError(
-                "weight, max_examples, max_tokens and mix_tokens count the records of one build, and an append does "
-                "not count those that are there. Build all inputs in one, or leave them out."
-            )
     try:
         version = newest(folder)
     except StoreError:

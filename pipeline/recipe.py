@@ -15,7 +15,7 @@ import yaml
 
 from pipeline.cli.console import as_typed, error_text, shortened
 from pipeline.config import Options, check_options, named_in_errors, option_name, read_value
-from transforms.base.errors import StoreError, UserError
+from transforms.base.errors import UserError, before_the_work
 from transforms.base.options import Flag, Values, field_types, options_in, that
 from transforms.base.phrases import did_you_mean
 from transforms.files.hub import expand_hub_name
@@ -224,6 +224,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+@before_the_work()
 def _read_yaml(url: str) -> Any:
     """Read a YAML file; JSON is YAML, too. Raises UserError or Unavailable."""
     try:
@@ -231,11 +232,9 @@ def _read_yaml(url: str) -> Any:
         if kind_of(url) != "file":
             raise UserError(f"{url}: there is no such file.")
         return yaml.load(read_bytes(url), _Loader)
-    except StoreError as error:
-        raise error.as_user_error(str(error)) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise UserError(f"{url}: {where}{error.problem or error.context}.") from None
-    except (yaml.YAMLError, OSError, ValueError, ImportError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"{url}: {str(error).splitlines()[0]}.") from None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import TemplateSyntaxError
 
 from pipeline.config import Options, is_template
-from transforms.base.errors import ParameterError, StoreError, Unavailable, UserError, before_the_work
+from transforms.base.errors import ParameterError, Unavailable, UserError, before_the_work
 from transforms.base.options import values_of
 from transforms.chat.config import RenderConfig, RenderOptions
 from transforms.chat.rendering.template import NO_TEMPLATE
@@ -119,12 +119,7 @@ def read_tokenizer_files(name: str) -> dict[str, bytes]:
         folder = os.path.expanduser(name)
     else:
         folder = _downloaded(name)
-    try:
-        return read_tokenizer_folder(folder)
-    except (UserError, StoreError):
-        raise
-    except (OSError, ValueError, ImportError) as error:
-        raise UserError(f"--tokenizer {name}: {error}.") from None
+    return read_tokenizer_folder(folder)
 
 
 def _resolve_template(value: str | None, tokenizer: Any) -> str | None:
@@ -146,17 +141,14 @@ def _resolve_template(value: str | None, tokenizer: Any) -> str | None:
     return template
 
 
+@before_the_work("--chat_template ")
 def _read_template(url: str, names: list[str]) -> str:
     """Read a template from a file or url. names: those of the tokenizer's own templates, for the error."""
     try:
         if kind_of(url):
             return read_bytes(url).decode()
-    except StoreError as error:
-        raise error.as_user_error(f"--chat_template {error}") from None
     except UnicodeDecodeError:
         raise UserError(f"--chat_template {url}: the file is not UTF-8 text.") from None
-    except (OSError, ValueError, ImportError) as error:
-        raise UserError(f"--chat_template {url}: {error}.") from None
     known = f"only {', '.join(names)}" if names else "none at all"
     raise UserError(
         f"--chat_template {url}: there is no such file, and the tokenizer has no template of that name ({known})."
