@@ -47,7 +47,6 @@ def run(arguments: Sequence[str]) -> int:
     from pipeline.show.find import find, found_as_json, print_found
     from pipeline.show.printing import paged, print_json
     from transforms.dataset.reader import Dataset, open_rejects
-    from transforms.tokens.decoding import TokenDecoder
 
     is_of_rejects = options.reject is not None or options.reason is not None
     dataset = (open_rejects if is_of_rejects else Dataset)(options.dataset)
@@ -56,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
         print_json(found_as_json(found, options.tokens))
         return 0
     with paged() as console:
-        print_found(console, found, options, TokenDecoder.load(dataset.tokenizer_folder))
+        print_found(console, found, options)
     return 0
 
 

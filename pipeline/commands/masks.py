@@ -53,7 +53,7 @@ def run(arguments: Sequence[str]) -> int:
     except RecordError:
         raise checked.no_template() from None
     print_template(renderer, tokenizer, first.content)
-    return int(print_conversations(renderer, tokenizer, found, options.train_parts) > 0)
+    return int(print_conversations(renderer, found, options.train_parts) > 0)
 
 
 def _parse(arguments: Sequence[str]) -> Options:

@@ -17,14 +17,13 @@ from rich.text import Text
 
 from pipeline.show.exceptions import ADDED, Line, read_lines
 from pipeline.show.rejects import print_reject, reject_as_json
-from pipeline.show.rows import TOKEN_LISTS, RowReader, print_row
+from pipeline.show.rows import TOKEN_LISTS, RowReader, print_row, title
 from pipeline.show.summary import overview
 from pipeline.show.text import joined, visible
 from transforms.base.errors import UserError
 from transforms.base.phrases import counted, did_you_mean
 from transforms.dataset.reader import Dataset, FailedBuild
 from transforms.rows.columns import PROVENANCE_COLUMNS
-from transforms.tokens.decoding import TokenDecoder
 
 # What is found: the list of the JSON document that it belongs to; and a row, a line of the exceptions (of a reject, or
 # of another record without a row), or a note as a sentence.
@@ -56,20 +55,15 @@ def find(dataset: Dataset | FailedBuild, options: Namespace) -> Iterator[Found]:
     return iter([row] if options.row is not None else [("notes", overview(dataset.manifest)), row])
 
 
-def print_found(console: Console, found: Iterable[Found], options: Namespace, decoder: TokenDecoder) -> None:
-    """Print what was found.
-
-    Args:
-        options: of `chatmill inspect`.
-        decoder: of the tokens.
-    """
+def print_found(console: Console, found: Iterable[Found], options: Namespace) -> None:
+    """Print what was found. options: of `chatmill inspect`."""
     for kind, item in found:
         if kind == "rows":
-            print_row(console, item, decoder, options)
+            print_row(console, item, options)
         elif kind == "rejects":
             print_reject(console, item, options.full)
         else:
-            console.print(visible(item) if kind == "notes" else Text(visible(_title(item)), "bold"))
+            console.print(visible(item) if kind == "notes" else Text(_title(item), "bold"))
 
 
 def found_as_json(found: Iterable[Found], tokens: bool) -> dict[str, list[Any]]:
@@ -113,13 +107,10 @@ def _search(reader: RowReader, split: str, text: str, limit: int) -> Iterator[Fo
 
 
 def _reject(dataset: Dataset | FailedBuild, number: int) -> Iterator[Found]:
-    """Yield a reject. number: among all of them, from 0."""
-    count = 0
-    for line in read_lines(dataset, _is_reject):
-        if line["number"] == number:
-            yield "rejects", line
-            return
-        count += 1
+    """Return a reject. number: among all of them, from 0."""
+    for line in islice(read_lines(dataset, _is_reject), number, None):
+        return iter([("rejects", line)])
+    count = sum(1 for _ in read_lines(dataset, _is_reject))
     raise UserError(f"--reject {number}: the dataset has {count:,} rejects, numbered from 0.")
 
 
@@ -214,11 +205,5 @@ def _kept(line: Line) -> dict[str, Any]:
 
 def _title(line: Line) -> str:
     """A line of the exceptions about a record that has no row, or of which something was found."""
-    reason = f" ({line['reason']})" if line["reason"] else ""
-    known = [f"{line['outcome']}{reason}: {line['origin_file']}:{line['origin_position']}"]
-    if line["detail"]:
-        known.append(line["detail"])
-    if lost := line["tokens_lost"]:
-        known.append(f"{counted(lost, 'token')}, {line['trained_tokens_lost']:,} of them to train on")
-    known += [f"{name}: {value}" for name, value in _kept(line).items()]
-    return "; ".join(known)
+    what = [line["outcome"] + (f" ({line['reason']})" if line["reason"] else ""), *filter(None, [line["detail"]])]
+    return title("; ".join(what), {**line, "columns": _kept(line)})

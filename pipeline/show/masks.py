@@ -61,7 +61,6 @@ def print_template(renderer: Renderer, tokenizer: Any, conversation: Conversatio
 
 def print_conversations(
     renderer: Renderer,
-    tokenizer: Any,
     found: Collection[tuple[str, Example | Reject]],
     train_parts: Collection[str] | None,
 ) -> int:
@@ -77,7 +76,6 @@ def print_conversations(
     console = new_console()
     if train_parts:
         console.print(legend())
-    special_tokens = [token.content for token in tokenizer.added_tokens_decoder.values()]
     rejected = untrained = 0
     for title, example in found:
         console.print(Text(f"\n{visible(title)}", "bold"))
@@ -99,7 +97,7 @@ def print_conversations(
         if not spans:
             untrained += 1
             console.print("nothing in this conversation is trained on:", style="yellow")
-        console.print(as_text(cut(text.text, spans), special_tokens))
+        console.print(as_text(cut(text.text, spans)))
     trained = len(found) - rejected - untrained
     console.print(
         f"\n{trained} of {len(found)} conversations have trained parts (between ⟦ and ⟧); {untrained} have none and "

@@ -81,7 +81,7 @@ class RowReader:
             lines = {line["segment"]: line for line in about}
         others = {name: value for name, value in values.items() if name not in OUTPUT_COLUMNS}
         count = len(found.offsets) - 1
-        for each in range(count) if segment is None else [segment]:
+        for each in range(count) if segment is None else range(count)[segment : segment + 1]:
             own = {
                 name: value[each] if isinstance(value, list) and len(value) == count else value
                 for name, value in others.items()
@@ -118,7 +118,7 @@ class RowReader:
         return described | dict(zip(TOKEN_LISTS, (ids.tolist(), labels.tolist(), texts), strict=True))
 
 
-def print_row(console: Console, row: Row, decoder: TokenDecoder, options: Namespace) -> None:
+def print_row(console: Console, row: Row, options: Namespace) -> None:
     """Print the tokens of each example, or its text from near what is trained on first.
 
     options: of `chatmill inspect`. If a text is searched, the examples that have it are printed, from near the text.
@@ -134,7 +134,8 @@ def print_row(console: Console, row: Row, decoder: TokenDecoder, options: Namesp
         if options.search and options.search not in text:
             continue
         heading = f"example {number:,} of {len(row['examples']):,}: " if len(row["examples"]) > 1 else ""
-        console.print(Text(f"── {heading}{_title(example)}", "bold"))
+        heading += f"{counted(example['tokens'], 'token')}, {example['trained_tokens']:,} trained on"
+        console.print(Text(f"── {title(heading, example)}", "bold"))
         if options.tokens:
             console.print(_token_list(example))
             continue
@@ -146,8 +147,7 @@ def print_row(console: Console, row: Row, decoder: TokenDecoder, options: Namesp
             start, stop = 0, len(text)
         if start:
             console.print(Text(f"… {counted(start, 'character')} before this; inspect --full shows all", "yellow"))
-        special = [token for id in {*example["input_ids"]} if (token := decoder.added_token(id))]
-        printed = as_text(within(pieces, start, stop), special)
+        printed = as_text(within(pieces, start, stop))
         printed.highlight_words([visible(options.search)] if options.search else [], "reverse")
         console.print(printed)
         if left := len(text) - stop:
@@ -155,16 +155,16 @@ def print_row(console: Console, row: Row, decoder: TokenDecoder, options: Namesp
     console.print()
 
 
-def _title(example: Mapping[str, Any]) -> str:
-    """The number of tokens, and what is known of the record, in one line."""
-    known = [f"{counted(example['tokens'], 'token')}, {example['trained_tokens']:,} trained on"]
-    if "origin_file" in example:
-        known.append(f"{example['origin_file']}:{example['origin_position']}")
-    known += [f"{name}: {value}" for name, value in example.get("columns", {}).items()]
-    if lost := example.get("tokens_lost"):
-        to_train = f"{example['trained_tokens_lost']:,} of them to train on"
-        known.append(f"{counted(lost, 'token')} of the record in no row, {to_train}")
-    return visible("; ".join(known))
+def title(what: str, known: Mapping[str, Any]) -> str:
+    """Return what it is, and what is known of its record, in one line. known: as JSON has it."""
+    parts = [what]
+    if "origin_file" in known:
+        parts.append(f"{known['origin_file']}:{known['origin_position']}")
+    parts += [f"{name}: {value}" for name, value in known.get("columns", {}).items()]
+    if lost := known.get("tokens_lost"):
+        to_train = f"{known['trained_tokens_lost']:,} of them to train on"
+        parts.append(f"{counted(lost, 'token')} of the record in no row, {to_train}")
+    return visible("; ".join(parts))
 
 
 def print_preview(console: Console, dataset: Dataset) -> None:

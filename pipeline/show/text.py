@@ -1,4 +1,4 @@
-"""A text as people see it: what is trained on in colour and between ⟦ and ⟧, special tokens visible, nothing hidden.
+"""A text as people see it: what is trained on in colour and between ⟦ and ⟧, and nothing hidden.
 
 The contents are those of strangers. A character that a terminal would act on, or would not show, is written as its
 escape: control characters, marks that turn the direction of the text, invisible ones, and the two marks themselves.
@@ -78,13 +78,8 @@ def _escape(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode()
 
 
-def as_text(pieces: Iterable[Piece], special: Iterable[str] = ()) -> Text:
-    """Make what a console prints of a text: what is trained on is between ⟦ and ⟧, in the colour of its part.
-
-    Args:
-        pieces: of the text.
-        special: the special tokens, which are underlined.
-    """
+def as_text(pieces: Iterable[Piece]) -> Text:
+    """Make what a console prints of a text: what is trained on is between ⟦ and ⟧, in the colour of its part."""
     text, is_inside = Text(), False
     for piece in pieces:
         if piece["trained"] != is_inside:
@@ -92,9 +87,7 @@ def as_text(pieces: Iterable[Piece], special: Iterable[str] = ()) -> Text:
             text.append("⟦" if is_inside else "⟧", _TRAINED)
         colour = _COLOURS.get(piece.get("part", ""), "green")
         text.append(visible(piece["text"]), f"bold {colour}" if is_inside else "dim")
-    text.append("⟧" if is_inside else "", _TRAINED)
-    text.highlight_words(list(special), "underline")
-    return text
+    return text.append("⟧" if is_inside else "", _TRAINED)
 
 
 def legend() -> Text:

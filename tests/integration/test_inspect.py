@@ -226,7 +226,7 @@ def test_record_of_a_packed_row_is_found_and_what_became_of_one_that_is_in_none(
     code, out, _ = inspect("short", f"--source=corpus.jsonl:{position_of(datasets, 'q1')}")
     assert code == 0 and "id: q1\n" in out and "Wo ist \U0001f409 水車?" in out
     code, out, _ = inspect("short", f"--source=corpus.jsonl:{position_of(datasets, 'long')}")
-    assert code == 0 and out.startswith(f"dropped (no_trained_tokens_left): {datasets}/corpus.jsonl:")
+    assert code == 0 and out.startswith(f"dropped (no_trained_tokens_left); {datasets}/corpus.jsonl:")
     code, out, _ = inspect("short", f"--source=corpus.jsonl:{position_of(datasets, 'n3')}")
     assert code == 0 and out.startswith("reject 2: bad_message; ") and "dropped" not in out and "rejected" not in out
 
@@ -234,8 +234,8 @@ def test_record_of_a_packed_row_is_found_and_what_became_of_one_that_is_in_none(
 def test_dropped_and_truncated_records_are_shown(inspect, datasets):
     code, out, _ = inspect("short", "--reason=no_trained_tokens_left")
     position = position_of(datasets, "long")
-    line = f"dropped (no_trained_tokens_left): {datasets}/corpus.jsonl:{position}; "
-    assert code == 0 and out.startswith(line) and re.search(r", \d+ of them to train on; id: long\n$", out)
+    line = f"dropped (no_trained_tokens_left); {datasets}/corpus.jsonl:{position}; id: long; "
+    assert code == 0 and out.startswith(line) and re.search(r"in no row, \d+ of them to train on\n$", out)
     (record,) = json.loads(inspect("short", "--reason=no_trained_tokens_left", "--json")[1])["records"]
     assert (record["origin_position"], record["outcome"], record["columns"]) == (position, "dropped", {"id": "long"})
     _, out, _ = inspect("short", "--reason=truncated")
