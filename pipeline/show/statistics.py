@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -23,6 +24,14 @@ _TITLES = {
     "row_tokens": "tokens of a row",
     "examples_per_row": "examples of a row",
 }
+# Counts of a manifest's statistics, by their titles.
+_COUNTS = {
+    "examples by schema": "schemas",
+    "messages by role": "roles",
+    "tools": "tools",
+    "trained tokens by part of the turn": "parts",
+    "trained spans end with": "span_ends",
+}
 _MOST_LINES = 12
 _BAR = 34
 _PERCENTILES = (50, 90, 99)
@@ -30,39 +39,35 @@ _PERCENTILES = (50, 90, 99)
 
 def print_statistics(manifest: Mapping[str, Any]) -> None:
     """Print the histograms and counts of a dataset. manifest: of it."""
-    console = new_console()
-
-    def print_part(title: str, *shown: Any) -> None:
-        console.print(Text(f"\n{title}", "bold"))
-        for each in shown:
-            console.print(each)
-
-    statistics = manifest["statistics"]
+    console, statistics, notes = new_console(), manifest["statistics"], manifest["notes"]
     trained = manifest["trained_tokens"] / max(manifest["tokens"], 1)  # all increments of a dataset may have failed
     console.print(f"{manifest['rows']:,} rows, {manifest['tokens']:,} tokens, {trained:.1%} of them trained on")
-    for name, title in _TITLES.items():
-        if histogram := statistics["histograms"].get(name):
-            print_part(title, _describe(name, histogram), _bars(name, histogram))
+    parts: dict[str, Any] = {
+        title: Group(_describe(name, histogram), _bars(name, histogram))
+        for name, title in _TITLES.items()
+        if (histogram := statistics["histograms"].get(name))
+    }
     if statistics["limits"]:
-        print_part("what another --max_length would cut off", _limits(statistics))
-    for title, counts in (
-        ("examples by schema", statistics.get("schemas", {})),
-        ("messages by role", statistics["roles"]),
-        ("tools", statistics["tools"]),
-        ("trained tokens by part of the turn", statistics.get("parts", {})),
-        ("trained spans end with", statistics.get("span_ends", {})),
-    ):
-        if any(counts.values()):
-            print_part(title, _counts(counts))
-    if unread := unread_text(manifest, _MOST_LINES):
-        print_part("not read", unread)
-    if events := unread_events_text(manifest, _MOST_LINES):
-        print_part("events of traces not read", events)
-    if turns := manifest["notes"].get("turns_without_end"):
+        parts["what another --max_length would cut off"] = _limits(statistics)
+    for title, name in _COUNTS.items():
+        if any((counts := statistics.get(name, {})).values()):
+            parts[title] = table = new_table("lr")
+            for each, count in sorted(counts.items(), key=lambda item: -item[1]):
+                table.add_row(visible(each), f"{count:,}")
+    parts["not read"] = unread_text(manifest, _MOST_LINES)
+    parts["events of traces not read"] = unread_events_text(manifest, _MOST_LINES)
+    if turns := notes.get("turns_without_end"):
         trained_on = "1 turn that is trained on ends" if turns == 1 else f"{turns:,} turns that are trained on end"
-        print_part("end of turn", f"{trained_on} without one")
-    if checked := manifest["notes"].get("parity_turns_checked"):
-        print_part("parity with inference", _parity(checked, manifest["notes"]))
+        parts["end of turn"] = f"{trained_on} without one"
+    if checked := notes.get("parity_turns_checked"):
+        differing = notes.get("parity_turns_differing", 0)
+        kinds = f" ({kinds_of_differences(notes)})" if differing else ""
+        compared = f"{checked:,} turns of {records_compared(notes)} were compared"
+        parts["parity with inference"] = f"{compared}: {differing:,} differ{kinds}"
+    for title, part in parts.items():
+        if part:
+            console.print(Text(f"\n{title}", "bold"))
+            console.print(part)
 
 
 def _describe(name: str, histogram: Mapping[str, Any]) -> str:
@@ -70,13 +75,6 @@ def _describe(name: str, histogram: Mapping[str, Any]) -> str:
     quantiles = ", ".join(f"{percent}% <= {at_most(name, histogram, percent):,}" for percent in _PERCENTILES)
     mean = histogram["sum"] / histogram["count"]
     return f"mean {mean:,.1f}, from {histogram['min']:,} to {histogram['max']:,}; {quantiles}"
-
-
-def _parity(checked: int, notes: Mapping[str, int]) -> str:
-    """How many turns differ from inference of those that were compared, which may be a sample."""
-    differing = notes.get("parity_turns_differing", 0)
-    kinds = f" ({kinds_of_differences(notes)})" if differing else ""
-    return f"{checked:,} turns of {records_compared(notes)} were compared: {differing:,} differ{kinds}"
 
 
 def _bars(name: str, histogram: Mapping[str, Any]) -> Table:
@@ -91,25 +89,12 @@ def _bars(name: str, histogram: Mapping[str, Any]) -> Table:
 
 
 def _limits(statistics: Mapping[str, Any]) -> Table:
-    histograms = statistics["histograms"]
-    everything = {
-        "examples": histograms["example_tokens"]["count"],
-        "tokens": histograms["example_tokens"]["sum"],
-        "trained_tokens": histograms["example_trained_tokens"]["sum"],
-        "trained_tokens_of_turns": histograms["example_trained_tokens"]["sum"],
-    }
+    examples, trained = (statistics["histograms"][name] for name in ("example_tokens", "example_trained_tokens"))
+    totals = {"examples": examples["count"], "tokens": examples["sum"], "trained_tokens": trained["sum"]}
+    totals["trained_tokens_of_turns"] = trained["sum"]
     table = new_table("r" * 9)
     table.add_row("", "of examples", "", "of tokens", "", "of those trained on", "", "with --truncation turns", "")
     for limit, beyond in statistics["limits"].items():
-        # Earlier versions did not count turns.
-        counts = [(beyond.get(what, 0), count) for what, count in everything.items()]
-        cells = [(f"{lost:,}", f"{lost / max(count, 1):.1%}") for lost, count in counts]
+        cells = [(f"{beyond[what]:,}", f"{beyond[what] / max(total, 1):.1%}") for what, total in totals.items()]
         table.add_row(f"{int(limit):,}", *chain.from_iterable(cells))
-    return table
-
-
-def _counts(counts: Mapping[str, int]) -> Table:
-    table = new_table("lr")
-    for name, count in sorted(counts.items(), key=lambda item: -item[1]):
-        table.add_row(visible(name), f"{count:,}")
     return table

@@ -143,6 +143,18 @@ print(runners.find_runner("MyRunner").has_dry_run, runners.find_runner("Another"
     assert done.stdout == "True False\n"
 
 
+def test_a_command_is_one_file_which_is_found_by_itself(tmp_path: Path):
+    (tmp_path / "count.py").write_text("SUMMARY = 'OUT', 'count'\n\ndef run(arguments):\n    return len(arguments)\n")
+    program = f"""
+from pipeline import commands, main
+commands.__path__.append({str(tmp_path)!r})
+print(main(["count", "x", "y"]), main(["coutn"]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "2 2\n"
+    assert "Did you mean count?" in done.stderr and "       chatmill count OUT " in done.stderr
+
+
 def test_public_names_are_defined_in_the_listed_modules():
     assert list(transforms._HOMES) == transforms.__all__
     for name in transforms.__all__:
