@@ -185,7 +185,7 @@ def test_rejects_are_numbered_through_all_files(tmp_path, capfd):
     for number, reject in enumerate(rejects):
         capfd.readouterr()
         assert chatmill("inspect", tmp_path / "out", f"--reject={number}") == 0
-        assert capfd.readouterr().out.startswith(f"reject {number}: bad_text; {corpus}:{reject['origin_position']}\n")
+        assert capfd.readouterr().out.startswith(f"reject {number}: malformed; {corpus}:{reject['origin_position']}\n")
 
 
 def test_rejects_of_a_build_that_failed_are_shown(inspect, datasets, tmp_path):

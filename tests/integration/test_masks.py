@@ -44,7 +44,7 @@ def test_conversations_of_the_user_are_shown_with_their_position(masks, tmp_path
     )
     code, out, _ = masks(f"--tokenizer={TOKENIZER}", f"--input={corpus}")
     assert code == 1
-    assert "corpus.jsonl, byte 21, as sharegpt\n" in out and "⟦Hello<|im_end|>\n⟧" in out
+    assert "corpus.jsonl, byte 21, as messages\n" in out and "⟦Hello<|im_end|>\n⟧" in out
     assert "corpus.jsonl, byte 0\nrejected (bad_message)" in out
     assert "1 of 2 conversations have trained parts" in out and "1 would be rejected" in out
 
