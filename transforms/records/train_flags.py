@@ -92,7 +92,7 @@ def _found(key: str, value: Any, where: str, reading: Reading) -> Any:
     named = key == reading.options.train_field
     if not (named or key in _WHETHER or key in _HOW_MUCH):
         if value is not None and is_like_a_flag(key):
-            advice = f"train_field {key} reads it"
+            advice = f"with train_field {key}, false and 0 are not trained on"
             _note(reading, "train_flags_not_understood", where, key, value, advice)
         return _NO_FLAG
     if value is None:
