@@ -178,6 +178,9 @@ def test_a_flag_that_is_not_known_is_named_with_the_option_that_reads_it(tmp_pat
     options = ["--input", corpus, "--tokenizer", TOKENIZER, "--unprinted=report", "--direct_num_workers=1"]
     assert chatmill("build", *options, "--output", tmp_path / "out") == 0
     warning = "with a key that looks as if it said what is trained on, and is not known: "
-    assert f'{warning}messages[1] has "do_train": false; with train_field do_train, false and 0 are not trained on' in capfd.readouterr().err
+    assert (
+        f'{warning}messages[1] has "do_train": false; with train_field do_train, false and 0 are not trained on'
+        in capfd.readouterr().err
+    )
     assert chatmill("build", *options, "--output", tmp_path / "read", "--train_field=do_train") == 0
     assert "not known" not in capfd.readouterr().err

@@ -86,14 +86,16 @@ def rendered(folder: Path, cases: Mapping[str, Any], template: str = CHATML, **o
 
 each_engine = pytest.mark.parametrize("engine", ["auto", "reference"])
 CALL = {"type": "function", "function": {"name": "find", "arguments": {}}}
-# Each with the name under which its text is counted, and whether it rejects the record unless unprinted is report.
+# Each with the name under which its text is counted, and whether it rejects the record unless unprinted is report. A
+# string in a message that says nothing else may be its id.
 NOT_PRINTED: dict[str, tuple[dict[str, Any], str, bool]] = {
-    "thought": (assistant("Yes.", thought="the cat"), "messages[].thought", True),
-    "rationale": (assistant("Yes.", rationale="the cat"), "messages[].rationale", True),
-    "refusal": (assistant("Yes.", refusal="the cat"), "messages[].refusal", True),
+    "thought": (assistant("Yes.", thought="the cat"), "messages[].thought", False),
+    "id": (assistant("Yes.", id="the cat", timestamp=7), "messages[].id", False),
     "parts": (assistant("", parts=[{"text": "the cat"}]), "messages[].parts", True),
-    "extra": (assistant([{"type": "text", "text": ""}], extra="the cat"), "messages[].extra", True),
+    "parts beside a content": (assistant("Yes.", parts=[{"text": "the cat"}]), "messages[].parts", False),
+    "extra": (assistant([{"type": "text", "text": ""}], extra="the cat"), "messages[].extra", False),
     "call": (assistant("Yes.", tool_calls=[{**CALL, "mood": "the cat"}]), "messages[].tool_calls[].mood", True),
+    "result": ({"role": "tool", "content": "", "name": "find", "id": "the cat"}, "messages[].id", False),
     "part": (assistant([{"type": "text", "text": "Yes.", "mood": "the cat"}]), "messages[].content[].mood", False),
     "name": (user("Is it?", name="the cat"), "messages[].name", False),
     "nested": (assistant("Yes.", zqx=[{"inner": "the cat"}]), "messages[].zqx", False),
@@ -144,7 +146,7 @@ TOOL = {
 def test_texts_of_tools_that_are_not_printed_are_counted(tmp_path, engine):
     cases = {"tools": [{"messages": [user("Hi"), assistant("Hello")], "tools": [TOOL]}] * 2}
     names = "{%- for tool in tools or [] -%}{{- tool.function.name + '\\n' -}}{%- endfor -%}"
-    in_parameters = len("type" + "Say a kind of place" + "km" + "km") - len("km")  # km is one text
+    in_parameters = len("type" + "Say a kind of place" + "km" + "km")
     assert rendered(tmp_path, cases, names + CHATML, engine=engine)["tools"].unread == {
         "tools[].function.description": 2 * len("Finds what you ask for"),
         "tools[].function.parameters": 2 * in_parameters,
@@ -153,24 +155,34 @@ def test_texts_of_tools_that_are_not_printed_are_counted(tmp_path, engine):
 
 
 @each_engine
-def test_what_is_printed_of_the_same_tools_is_found_for_each_record(tmp_path, engine):
+def test_what_is_printed_of_the_same_tools_is_found_for_each_record_whatever_its_messages_say(tmp_path, engine):
     name = "{%- else -%}{{- tools[0].function.name -}}{%- endif -%}"
     template = "{%- if messages[0].content == 'all' -%}{{- tools | tojson -}}" + name + CHATML
     texts = ("all", "names", "Finds what you ask for", "all")
     chats = [{"messages": [user(text), assistant("Hello")], "tools": [TOOL]} for text in texts]
     cases = {"in order": chats, "reversed": chats[::-1]}
     for found in rendered(tmp_path, cases, template, engine=engine).values():
-        assert found.records == {"tools[].function.description": 1, "tools[].function.parameters": 2}
+        assert found.records == {"tools[].function.description": 2, "tools[].function.parameters": 2}
 
 
 @each_engine
-def test_arguments_of_the_template_that_it_does_not_print_are_counted(tmp_path, engine):
+def test_texts_of_tools_that_a_template_joins_are_printed(tmp_path, engine):
+    of_type = {"type": "string", "enum": ["north", "south"]}
+    tool = {"type": "function", "function": {"name": "find", "parameters": {"properties": {"to": of_type}}}}
+    template = (
+        "{%- for name, kind in tools[0].function.parameters.properties.items() -%}{{- name + kind.enum | join(', ') -}}"
+    )
+    case = {"tools": [{"messages": [user("Hi"), assistant("Hello")], "tools": [tool]}]}
+    template += "{%- endfor -%}{{- tools[0].function.name -}}"
+    assert rendered(tmp_path, case, template + CHATML, engine=engine)["tools"].unread == {}
+
+
+@each_engine
+def test_arguments_that_the_template_does_not_name_are_counted(tmp_path, engine):
     given = {
-        "documents": [{"title": "Bridges", "text": "They are long.", "id": "d1"}],
+        "documents": [{"title": "Bridges", "text": "They are long.", "pages": 3}],
         "custom_instructions": "Be kind.",
-        "reasoning_effort": "high",
         "enable_thinking": True,
-        "date_string": "1 May",
     }
     chats = [[user("Hi"), assistant("Hello")], [user("Bridges"), assistant("Be kind.")]]
     own = [{"messages": chat, "chat_template_kwargs": given} for chat in chats]

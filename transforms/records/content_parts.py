@@ -17,6 +17,8 @@ _FIELDS_OF_MEDIA = {
 }
 # OpenAI's chat API, and its responses API.
 _TEXT = ("text", "input_text", "output_text")
+# The keys of a tool's answer that has no content, as that of a tool that returns nothing.
+_OF_ANSWERS = {"role", "content", "tool_call_id", "name", "id"}
 _AS_JSON = "Write another value as a string, with json.dumps"
 # Where the text of a part is. LLaMA-Factory: value.
 _PLACES = ("text", "value", "content")
@@ -48,7 +50,7 @@ def with_text_parts(message: dict[str, Any], where: str, reading: Reading) -> di
     if isinstance(content, str):
         return message
     if content is None:
-        if message["role"] == "tool" and "content" in message:  # it answered nothing
+        if message["role"] == "tool" and not any(message[key] for key in message.keys() - _OF_ANSWERS):
             return {**message, "content": ""}
         if message["role"] != "assistant" or not any(message.get(key) for key in ("tool_calls", *REASONING_KEYS)):
             raise RecordError("bad_content", f"{where} has no content")

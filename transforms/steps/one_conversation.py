@@ -26,7 +26,6 @@ from transforms.model.examples import Conversation, Example, Record, Text, attem
 from transforms.records.reader import RecordReader
 from transforms.records.reading import ROLE_NAMES, ReadOptions
 from transforms.rows import IGNORED
-from transforms.steps.unread_keys import unread_keys
 from transforms.tokens.plain import PlainEncoder
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer, with_white_space
@@ -139,7 +138,6 @@ class _Renderer:
         if omissions.not_printed and self._config.unprinted == "reject":
             raise RecordError("not_printed", omissions.detail())
         text = self._typed_tokens.check(text)[0] if self._typed_tokens else text
-        unread_keys(text, self._template, self._config.unprinted)
         return text
 
     def _segments(self, rendering: Rendering) -> list[Segment]:

@@ -15,9 +15,10 @@ from transforms.chat.config import RenderConfig
 from transforms.chat.fast.fast_template import FastTemplate
 from transforms.chat.fast.identity import NotFollowed
 from transforms.chat.rendering.adapting import adapted
+from transforms.chat.rendering.arguments import unread_arguments
 from transforms.chat.rendering.omissions import NO_OMISSIONS, Omissions, omissions_of
 from transforms.chat.rendering.template import load_template
-from transforms.chat.spans.loss import loss_of, trained_turns
+from transforms.chat.spans.loss import is_empty_answer, loss_of, trained_turns
 from transforms.chat.spans.stop_tokens import load_turn_rules
 from transforms.chat.spans.template_facts import TemplateFacts
 from transforms.chat.spans.turns import TurnFinder
@@ -25,6 +26,7 @@ from transforms.chat.special_tokens.typed_tokens import Typed, TypedTokens, desc
 from transforms.chat.traced.compiled import SlowPath
 from transforms.chat.traced.trace_cache import TraceCache
 from transforms.model.batches import Examples, Texts
+from transforms.model.counts import Statistics
 from transforms.model.examples import (
     Conversation,
     Example,
@@ -36,9 +38,9 @@ from transforms.model.examples import (
     encodable,
 )
 from transforms.model.outcomes import Outcomes, Reject
+from transforms.model.statistics import sum_of_unread
 from transforms.steps.base import Step, for_sources
 from transforms.steps.counting import of_contents
-from transforms.steps.unread_keys import check_keys, unread_keys
 from transforms.tokens.tokenizer import load_tokenizer
 
 # What the template does not print of examples, by the position of the record and the number of the example.
@@ -85,10 +87,11 @@ class Renderer:
         self._typed_tokens = None if mode == "allow" else TypedTokens(mode, tokenizer, self.template, rules)
 
     def __call__(self, batch: Examples) -> Texts:
-        texts = self._rendered(self._adapted(batch))
+        omitted: Omitted = {}
+        texts = self._rendered(self._adapted(batch), omitted)
         if self._typed_tokens is not None:
             texts = _checked(texts, self._typed_tokens)
-        texts = check_keys(texts, self.template, self._unprinted, self._loss_on, self._template_kwargs)
+        texts = replace(texts, outcomes=self._with_unread(texts, omitted))
         outcomes = self._with_notes(texts)
         outcomes = outcomes.plus(statistics=of_contents([text.example.content for text in texts.texts]))
         return replace(texts, outcomes=outcomes, trained_parts=self._trained_parts)
@@ -142,13 +145,32 @@ class Renderer:
                 outcomes = outcomes.note("records_without_generation_prompt", 1, (position, found))
         return outcomes
 
-    def _rendered(self, batch: Examples) -> Texts:
+    def _with_unread(self, texts: Texts, omitted: Omitted) -> Outcomes:
+        """The outcomes of a batch, with what the template does not read, and the records with empty answers."""
+        unread: list[Mapping[str, int]] = []
+        empty = dict[int, None]()
+        for text in texts.texts:
+            example = text.example
+            found = omitted.get((example.position, example.number), NO_OMISSIONS).unread
+            if type(example.content) is Conversation and (self._template_kwargs or example.content.template_kwargs):
+                source = self.template.source(example.content)
+                found = (*found, *unread_arguments(example.content, source, self._template_kwargs or {}))
+            if found:
+                unread.append(dict(found))
+            if is_empty_answer(text, self._loss_on):
+                empty[example.position] = None
+        outcomes = texts.outcomes.plus(statistics=Statistics(unread=sum_of_unread(unread)))
+        if not empty:
+            return outcomes
+        what = "it is trained on a turn without content, call or reasoning: only on the end of the turn"
+        return outcomes.note("empty_answers", len(empty), (next(iter(empty)), what))
+
+    def _rendered(self, batch: Examples, omitted: Omitted) -> Texts:
         if self._trace_cache is None:
-            return self._by_reference(batch)
+            return self._by_reference(batch, omitted)
         self._trace_cache.begin_batch(len(batch.examples))
         slow_paths: _SlowPaths = {}
         differing: _SlowPaths = {}
-        omitted: Omitted = {}
         results = [
             _result(batch, example, lambda one: self._render_compiled(one, slow_paths, differing, omitted))
             for example in batch.examples
@@ -169,9 +191,8 @@ class Renderer:
             outcomes = outcomes.by_reference("rendered_by_reference", reason, count, first)
         return replace(texts, outcomes=outcomes)
 
-    def _by_reference(self, batch: Examples) -> Texts:
+    def _by_reference(self, batch: Examples, omitted: Omitted) -> Texts:
         """All texts of a batch by the reference."""
-        omitted: Omitted = {}
         texts = _texts(batch, [_result(batch, one, lambda one: self.render(one, omitted)) for one in batch.examples])
         conversations = sum(isinstance(text.example.content, Conversation) for text in texts.texts)
         return replace(
@@ -240,12 +261,6 @@ class Renderer:
     def check_special_tokens(self, text: Text) -> Text:
         """Return a text after the check of its contents for special tokens. Raises RecordError, see TypedTokens."""
         return text if self._typed_tokens is None else self._typed_tokens.check(text)[0]
-
-    def check_keys(self, text: Text) -> Text:
-        """Return a text after the check of the keys of its messages. Raises RecordError, see unread_keys."""
-        if isinstance(text.example.content, Conversation):
-            unread_keys(text, self.template, self._unprinted)
-        return text
 
     def _check_omissions(self, example: Example, omissions: Omissions, omitted: Omitted) -> None:
         """Raise RecordError, or report what the template does not print."""

@@ -22,6 +22,7 @@ from transforms.chat.rendering.calls import compile_tree, given_keywords, owner_
 from transforms.chat.rendering.lookups import PLAIN_TYPES, look_up_quickly
 from transforms.chat.rendering.marks import mark_functions, mark_loops, read_pieces
 from transforms.chat.rendering.renderings import Piece, PrintedText
+from transforms.chat.rendering.texts import Key
 from transforms.chat.rendering.transformers_jinja import new_environment
 
 # Filters whose results hold what they are given, if that is no text.
@@ -110,8 +111,8 @@ class Output:
         offsets = self._offsets
         return read_pieces(len(self.text), [(offsets[count], mark) for count, mark in self.marks])
 
-    def texts(self) -> tuple[list[PrintedText], bool]:
-        """Return `Rendering.texts` and `Rendering.prints_all` of the text."""
+    def texts(self) -> tuple[list[PrintedText], frozenset[Key], bool]:
+        """Return `Rendering.texts`, `Rendering.keys` and `Rendering.prints_all` of the text."""
         return self.sources.texts_in(self.out, self._offsets)
 
     def getitem(self, value: Any, key: Any) -> Any:
@@ -279,6 +280,9 @@ def _following(name: str, filter: Callable[..., Any]) -> Callable[..., Any]:
             return sources.strip(*arguments)
         if name == "safe":
             return sources.marked_up(arguments[0])
+        if name == "join" and not keywords and len(arguments) == 2 and _are_texts(*arguments):
+            values, separator = arguments
+            return sources.join([part for value in values for part in (separator, value)][1:])
         if passed:
             own = {"context": context, "eval_context": context.eval_ctx, "environment": context.environment}[passed]
             found = filter(own, *arguments, **keywords)
@@ -295,6 +299,11 @@ def _following(name: str, filter: Callable[..., Any]) -> Callable[..., Any]:
         return found
 
     return following
+
+
+def _are_texts(values: Any, separator: Any) -> bool:
+    """Whether values are a list of texts, and what joins them is one, too; none of them is markup."""
+    return type(values) is list and all(type(value) is str for value in (*values, separator))
 
 
 def _encoder() -> Callable[[Any], str]:

@@ -56,8 +56,8 @@ class FastTemplate:
         plain, sources = self._plain_messages(conversation), Sources()
         messages, _ = with_sources(plain, None, sources.copy)
         output = self._printed(conversation, messages, sources, add_generation_prompt)
-        texts, prints_all = output.texts()
-        return Rendering(conversation, plain, output.text, output.pieces(), texts, prints_all=prints_all)
+        texts, keys, prints_all = output.texts()
+        return Rendering(conversation, plain, output.text, output.pieces(), texts, prints_all=prints_all, keys=keys)
 
     def _plain_messages(self, conversation: Conversation) -> list[dict[str, Any]]:
         try:

@@ -16,7 +16,7 @@ from jinja2.runtime import Undefined
 from markupsafe import Markup
 
 from transforms.chat.rendering.renderings import PrintedText
-from transforms.chat.rendering.texts import Key
+from transforms.chat.rendering.texts import KEY, Key
 from transforms.model.examples import REASONING_KEYS
 
 # Of an object: itself, and the key of the text of the record that it is a copy of, and where that begins and ends.
@@ -274,7 +274,7 @@ class Sources:
         found = {id(part): self.table[id(part)] for part in parts[1::2]}
         return found if id(text) in found or not found else {**found, id(text): (text, _JOINED, [*parts, text[at:]], 0)}
 
-    def texts_in(self, parts: Sequence[str], offsets: Sequence[int]) -> tuple[list[PrintedText], bool]:
+    def texts_in(self, parts: Sequence[str], offsets: Sequence[int]) -> tuple[list[PrintedText], frozenset[Key], bool]:
         """Find where a text has texts of the record.
 
         Args:
@@ -282,9 +282,11 @@ class Sources:
             offsets: where each of them begins.
 
         Returns:
-            The texts, and whether all that were copied are certainly printed, each as a whole in one place.
+            The texts; the keys of further ones, as `Rendering` has both; and whether all that were copied are certainly
+            printed, each as a whole in one place.
         """
         texts: list[PrintedText] = []
+        keys: list[Key] = []
         whole: list[int] = []
         table = self.table
         for number, at in zip(map(id, parts), offsets, strict=False):
@@ -292,13 +294,19 @@ class Sources:
                 continue
             part, key, first, last = table[number]
             if key is not _JOINED and key is not _MADE:
-                texts.append(_new(PrintedText, (at, at + len(part), key, first, last, True)))
+                if key[1] == KEY:
+                    keys.append(key)
+                else:
+                    texts.append(_new(PrintedText, (at, at + len(part), key, first, last, True)))
                 whole.append(number)
                 continue
             for start, run, one in self._runs(part, at):
                 is_copy = one[1] is not _MADE
                 stop = start + len(run)
                 for copy, key, first, last in (one,) if is_copy else one[2]:
-                    texts.append(_new(PrintedText, (start, stop, key, first, last, is_copy)))
+                    if key[1] == KEY:
+                        keys.append(key)
+                    else:
+                        texts.append(_new(PrintedText, (start, stop, key, first, last, is_copy)))
                     whole.append(id(copy))
-        return texts, self.copied.issubset(whole)
+        return texts, frozenset(keys), self.copied.issubset(whole)

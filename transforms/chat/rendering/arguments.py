@@ -7,13 +7,14 @@ records whose arguments cannot change it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from jinja2 import nodes
 
 from transforms.chat.rendering.transformers_jinja import compile_template
 from transforms.model.examples import Conversation
+from transforms.records.unread import strings_in
 
 # Stands for any text; a character for private use that is no sentinel of `traced`.
 ANY_TEXT = "\U0010fffd"
@@ -58,6 +59,20 @@ def with_any_texts(conversation: Conversation, source: str, is_any: Callable[[st
         for name, value in given.items()
     }
     return conversation if values == given else _with_arguments(conversation, values)
+
+
+def unread_arguments(conversation: Conversation, source: str, of_job: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Give the names of arguments that a chat template does not name, and the characters of their texts.
+
+    Args:
+        conversation: which has arguments of its own.
+        source: the text of the template.
+        of_job: those of the job.
+    """
+    read = names_read(source)
+    for name, value in {**of_job, **conversation.template_kwargs}.items():
+        if name not in read and (characters := sum(map(len, strings_in(value)))):
+            yield f"chat_template_kwargs.{name}", characters
 
 
 def _with_arguments(conversation: Conversation, arguments: dict[str, Any]) -> Conversation:

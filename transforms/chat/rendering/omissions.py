@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from transforms.base.errors import RecordError
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.tags import tags_in
-from transforms.chat.rendering.texts import Key, function_of, name_field, texts_of
+from transforms.chat.rendering.texts import KEY, Key, function_of, name_field, texts_of, texts_of_tool
 from transforms.model.examples import REASONING_KEYS
 
 # For each text that is printed, also in part, the (start, stop) of its characters.
@@ -29,11 +30,13 @@ class Omissions:
         reasoning: names of what holds reasoning. Templates drop that of earlier turns on purpose.
         of_last: whether some of it is that of the last message, or of the one whose tools answer last. A model writes
             it there, and no later turn is the reason why it is dropped.
+        unread: the names of further keys, such as `messages[].mood`, and the characters of their texts.
     """
 
     not_printed: tuple[str, ...] = ()
     reasoning: tuple[str, ...] = ()
     of_last: bool = False
+    unread: tuple[tuple[str, int], ...] = ()
 
     def detail(self) -> str:
         """Return a sentence about `not_printed`."""
@@ -45,6 +48,14 @@ class Omissions:
 
 
 NO_OMISSIONS = Omissions()
+
+
+class OfMessage(NamedTuple):
+    """What is not printed of a message: names of it, of what holds reasoning, and names and texts of further keys."""
+
+    not_printed: Sequence[str] = ()
+    reasoning: Sequence[str] = ()
+    unread: Sequence[tuple[str, str]] = ()
 
 
 def printed_of(rendering: Rendering) -> Printed:
@@ -64,23 +75,37 @@ def omissions_of(rendering: Rendering) -> Omissions:
     Raises:
         RecordError: if it is unknown which texts are printed.
     """
-    if rendering.prints_all:
+    unread = [*_keys_of_joined_parts(rendering)]
+    if rendering.prints_all and not unread:
         return NO_OMISSIONS
     messages, tools, printed = rendering.messages, rendering.conversation.tools, printed_of(rendering)
-    found = [omissions_of_message(number, message, printed) for number, message in enumerate(messages)]
+    found = [omissions_of_message(number, message, printed, rendering.keys) for number, message in enumerate(messages)]
     absent = [at for at, tool in enumerate(tools or ()) if _is_named(tool) and (None, "tool", at, None) not in printed]
-    if tools and len(absent) == len(tools):
-        return joined_omissions(messages, found, ["the tools"])
-    return joined_omissions(messages, found, [f"the {_ordinal(at)} tool" for at in absent])
+    names = ["the tools"] if tools and len(absent) == len(tools) else [f"the {_ordinal(at)} tool" for at in absent]
+    texts = [each for at, tool in enumerate(tools or ()) for each in texts_of_tool(at, tool)]
+    unread += [(key[2], text) for key, text in texts if key[1] == KEY and key not in rendering.keys]
+    return joined_omissions(messages, found, names, unread)
+
+
+def _keys_of_joined_parts(rendering: Rendering) -> Iterator[tuple[str, str]]:
+    """The further keys of parts that the template is not given, since it reads no parts: the names and the texts."""
+    for number, (message, given) in enumerate(zip(rendering.messages, rendering.conversation.messages, strict=True)):
+        if type(given.get("content")) is list and type(message["content"]) is str:
+            parts = {"content": given["content"]}
+            yield from ((key[2], text) for key, text in texts_of(number, parts) if key[1] == KEY)
 
 
 def omissions_of_message(
-    number: int, message: Mapping[str, Any], printed: Printed
-) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the names of what is not printed of a message, and of what holds reasoning that is not printed."""
+    number: int, message: Mapping[str, Any], printed: Printed, keys: Collection[Key] = ()
+) -> OfMessage:
+    """Return what is not printed of a message. keys: those of further texts that are printed."""
     missing: list[str] = []
     reasoning: list[str] = []
+    unread: list[tuple[str, str]] = []
     for (_, kind, key, part), text in texts_of(number, message):
+        if kind == KEY:
+            unread += [(key, text)] * ((number, kind, key, part) not in keys)
+            continue
         ranges = printed.get((number, kind, key, part), ())
         if kind == "call" or (len(ranges) == 1 and ranges[0] == (0, len(text))):
             continue  # all of it is printed, as of most texts
@@ -99,28 +124,38 @@ def omissions_of_message(
     calls = given if isinstance(given := message.get("tool_calls"), list) else []
     for at, call in enumerate(calls):
         missing += _missing_of_call(call, number, at, len(calls), printed)
-    return missing, reasoning
+    if unread and not calls and not has_text(message):
+        names = [name for name in message if isinstance(message[name], (list, Mapping))]
+        said = [name for name in names if any(key == f"messages[].{name}" for key, _ in unread)]
+        missing += [f"the {name} of messages[{number}], which has nothing else" for name in said]
+    return OfMessage(missing, reasoning, unread)
 
 
 def joined_omissions(
     messages: Sequence[Mapping[str, Any]],
-    found: Sequence[tuple[Sequence[str], Sequence[str]]],
+    found: Sequence[OfMessage],
     of_tools: Sequence[str] = (),
+    unread: Sequence[tuple[str, str]] = (),
 ) -> Omissions:
     """Return the omissions of all messages as those of a conversation.
 
     Args:
         messages: the messages.
-        found: for each message, what `omissions_of_message` returns.
+        found: what is not printed of each.
         of_tools: the names of tools that are not printed.
+        unread: names and texts of what else is not printed of tools.
     """
-    if not of_tools and not any(missing or reasoning for missing, reasoning in found):
+    if not of_tools and not unread and not any(map(any, found)):
         return NO_OMISSIONS
     last = max((at for at, message in enumerate(messages) if message.get("role") != "tool"), default=None)
+    characters = Counter[str]()
+    for name, text in chain(*(each.unread for each in found), unread):
+        characters[name] += len(text)
     return Omissions(
-        (*chain.from_iterable(missing for missing, _ in found), *of_tools),
-        tuple(chain.from_iterable(reasoning for _, reasoning in found)),
-        last is not None and bool(found[last][1]),
+        (*chain.from_iterable(each.not_printed for each in found), *of_tools),
+        tuple(chain.from_iterable(each.reasoning for each in found)),
+        last is not None and bool(found[last].reasoning),
+        tuple(sorted(characters.items())),
     )
 
 
@@ -191,6 +226,16 @@ def _missing_of_call(call: Any, message: int, number: int, count: int, printed: 
         return [] if empty or (message, "call", number, "") in printed else [f"the arguments of {name}"]
     keys = arguments if isinstance(arguments, Mapping) else ()
     return [f"the argument {key} of {name}" for key in keys if (message, "call", number, key) not in printed]
+
+
+def has_text(message: Mapping[str, Any]) -> bool:
+    """Return whether a message has a content or reasoning that is not empty."""
+    content = message.get("content")
+    if type(content) is str and content and not content.isspace():
+        return True
+    texts = [part.get("text") for part in content] if isinstance(content, list) else []
+    texts += [message.get(key) for key in REASONING_KEYS]
+    return any(isinstance(text, str) and text.strip() for text in texts)
 
 
 def _is_named(tool: Any) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from transforms.chat.rendering.texts import Key
+from transforms.chat.rendering.texts import KEY, Key
 from transforms.model.examples import Conversation
 
 # (start, stop, message)
@@ -38,6 +38,12 @@ class PrintedText(NamedTuple):
     is_copy: bool = True
 
 
+def without_keys(texts: list[PrintedText]) -> tuple[list[PrintedText], frozenset[Key]]:
+    """Return what is printed without further texts, and the keys of these."""
+    keys = frozenset([text[2] for text in texts if text[2][1] == KEY])
+    return [text for text in texts if text[2][1] != KEY] if keys else texts, keys
+
+
 @dataclass(frozen=True)
 class Rendering:
     """The text of a conversation, and where it came from.
@@ -49,6 +55,7 @@ class Rendering:
         pieces: (start, stop, message), adjacent and in the order of the text. message is the number of the message that
             the piece was printed for, None if it was printed for none.
         texts: where texts of the record were printed, in the order of the text.
+        keys: of the further texts that were printed, which are neither contents, reasoning, calls nor names of tools.
         knows_pieces, knows_texts: whether these are known. A template that compares what it prints may print another
             text while that is found.
         prints_all: whether it is certain that all texts are printed, each as a whole.
@@ -62,6 +69,7 @@ class Rendering:
     knows_pieces: bool = True
     knows_texts: bool = True
     prints_all: bool = False
+    keys: frozenset[Key] = frozenset()
 
     @functools.cached_property
     def contents(self) -> dict[int, tuple[int, int]]:

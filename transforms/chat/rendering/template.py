@@ -27,7 +27,7 @@ from transforms.chat.rendering.marks import (
     unused_marks,
 )
 from transforms.chat.rendering.provenance import sourced
-from transforms.chat.rendering.renderings import Rendering
+from transforms.chat.rendering.renderings import Rendering, without_keys
 from transforms.chat.rendering.texts import with_all_texts, with_sources
 from transforms.chat.rendering.transformers_jinja import (
     CLOCK,
@@ -214,10 +214,12 @@ class ChatTemplate:
         marked = self._rendered(render, template, values | mark_functions(marks.write, values["messages"]))
         found, pieces, texts = read_marked(marked, marks)
         if found == text:
-            return Rendering(conversation, plain, text, pieces, texts)
+            texts, keys = without_keys(texts)
+            return Rendering(conversation, plain, text, pieces, texts, keys=keys)
         found, _, texts = read_marked(self._rendered(render, template, values | NO_MARKS), marks)
         if found == text:
-            return Rendering(conversation, plain, text, texts=texts, knows_pieces=False)
+            texts, keys = without_keys(texts)
+            return Rendering(conversation, plain, text, texts=texts, knows_pieces=False, keys=keys)
         return Rendering(conversation, plain, text, knows_pieces=False, knows_texts=False)
 
     def _text(self, conversation: Conversation, plain: list[dict[str, Any]], add_generation_prompt: bool) -> str:

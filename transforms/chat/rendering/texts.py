@@ -9,11 +9,23 @@ from transforms.chat.rendering.provenance import sourced
 from transforms.model.examples import REASONING_KEYS
 
 # What a text of a record is: the number of its message (None for a tool), "content", "reasoning", "call" or "tool", and
-# the part, the key, the call and its argument, or the tool. `rendering_of_all_texts` says what its own are.
+# the part, the key, the call and its argument, or the tool. Of any other text KEY, the name by which it is counted, and
+# a number. `rendering_of_all_texts` says what its own are.
 Key: TypeAlias = tuple[int | None, str, Any, Any]
+KEY = "key"
 # Takes a text and its key, and returns what stands for it.
 Sourced: TypeAlias = Callable[[str, Key], str]
 _KEYS = frozenset(REASONING_KEYS)
+# The keys that have other texts, or say what an object is, and no text. The name of a tool is that of its call.
+_OF_MESSAGES = frozenset(("role", "content", "tool_calls", "tool_call_id", "weight", *REASONING_KEYS))
+_OF_TOOL_MESSAGES = _OF_MESSAGES | {"name"}
+_OF_PARTS = frozenset(("type", "text", "weight"))
+_OF_CALLS = frozenset(("id", "type", "function", "name", "arguments"))
+_CALLS = "messages[].tool_calls[]"
+_OF_TOOLS = frozenset(("type", "function", "name"))
+# Of JSON Schema: what says what a value is, and what has names that somebody gave.
+_OF_SCHEMAS = ("type", "format", "$ref", "$schema", "$id")
+_WITH_NAMES = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 
 
 def with_sources(
@@ -28,18 +40,25 @@ def with_sources(
             (`provenance`), or one that is recognised where it is printed (`identity`).
     """
     copies = [message_with_sources(number, message, sourced) for number, message in enumerate(messages)]
-    return copies, [_with_name(tool, (None, "tool", at, None), sourced) for at, tool in enumerate(tools or ())] or None
+    return copies, [_tool_with_sources(at, tool, sourced) for at, tool in enumerate(tools or ())] or None
 
 
 def message_with_sources(number: int, message: Mapping[str, Any], sourced: Sourced) -> dict[str, Any]:
     """Copy a message, as `with_sources` does. number: of the message."""
     copy = dict(message)
+    others = _Others(number, sourced)
     content = message.get("content")
     if isinstance(content, str):
         copy["content"] = sourced(content, (number, "content", "content", None))
     elif isinstance(content, list):
         copy["content"] = [
-            {**part, "text": sourced(part["text"], (number, "content", "content", at))} if _has_text(part) else part
+            others.followed(
+                {**part, "text": sourced(part["text"], (number, "content", "content", at))},
+                _OF_PARTS,
+                "messages[].content[]",
+            )
+            if _has_text(part)
+            else part
             for at, part in enumerate(content)
         ]
     if not _KEYS.isdisjoint(message):
@@ -47,19 +66,90 @@ def message_with_sources(number: int, message: Mapping[str, Any], sourced: Sourc
             if isinstance(text := message.get(key), str):
                 copy[key] = sourced(text, (number, "reasoning", key, None))
     if "tool_calls" in message and isinstance(calls := message["tool_calls"], list):
-        copy["tool_calls"] = [_with_name(call, (number, "call", at, None), sourced) for at, call in enumerate(calls)]
-    return copy
+        copy["tool_calls"] = [
+            others.of_functions(
+                _with_name(call, (number, "call", at, None), sourced), _OF_CALLS, "messages[].tool_calls[]"
+            )
+            for at, call in enumerate(calls)
+        ]
+    known = _OF_TOOL_MESSAGES if message.get("role") == "tool" else _OF_MESSAGES
+    return copy if copy.keys() <= known else others.followed(copy, known, "messages[]")
+
+
+class _Others:
+    """Gives sources to texts that are neither content, reasoning, calls nor names of tools.
+
+    Args:
+        number: of the message that has them; None for a tool.
+        sourced: as of `with_sources`.
+        at: of the tool.
+    """
+
+    def __init__(self, number: int | None, sourced: Sourced, at: int = 0):
+        self._number, self._sourced, self._at, self._texts = number, sourced, at, 0
+
+    def followed(self, whole: Mapping[str, Any], known: frozenset[str], name: str, is_schema: bool = False) -> Any:
+        """An object, with sources in the texts of its keys that are not known. name: by which they are counted."""
+        return {
+            key: value if key in known else self._in_values(value, f"{name}.{key}", is_schema)
+            for key, value in whole.items()
+        }
+
+    def of_functions(self, whole: Any, known: frozenset[str], name: str, of_function: str | None = None) -> Any:
+        """A call or a tool, and its function."""
+        if not _is_object(whole):
+            return whole
+        is_schema = self._number is None
+        if _is_object(function := whole.get("function")) and not function.keys() <= known:
+            function = self.followed(function, known, of_function or name, is_schema)
+            whole = {**whole, "function": function}
+        return whole if whole.keys() <= known else self.followed(whole, known, name, is_schema)
+
+    def _in_values(self, value: Any, name: str, is_schema: bool, has_names: bool = False) -> Any:
+        """A value with sources in its texts. is_schema: of JSON Schema. has_names: its keys are names, too."""
+        if isinstance(value, str):
+            if not value or value.isspace():
+                return value
+            self._texts += 1
+            return self._sourced(value, (self._number, KEY, name, (self._at, self._texts)))
+        if isinstance(value, list):
+            return [self._in_values(item, name, is_schema) for item in value]
+        if not _is_object(value):
+            return value
+        if not is_schema:
+            return {key: self._in_values(item, name, False) for key, item in value.items()}
+        return {
+            self._in_values(key, name, True) if has_names else key: item
+            if not has_names and key in _OF_SCHEMAS
+            else self._in_values(item, name, True, not has_names and key in _WITH_NAMES)
+            for key, item in value.items()
+        }
+
+
+def _tool_with_sources(at: int, tool: Any, sourced: Sourced) -> Any:
+    named = _with_name(tool, (None, "tool", at, None), sourced)
+    return _Others(None, sourced, at).of_functions(named, _OF_TOOLS, "tools[]", "tools[].function")
+
+
+def texts_of_tool(at: int, tool: Any) -> list[tuple[Key, str]]:
+    """Return the texts of a tool definition, each with its key. at: its number."""
+    return _collected(lambda add: _tool_with_sources(at, tool, add))
 
 
 def texts_of(number: int, message: Mapping[str, Any]) -> list[tuple[Key, str]]:
     """Return the texts of a message, each with its key. number: of the message."""
+    return _collected(lambda add: message_with_sources(number, message, add))
+
+
+def _collected(copy: Callable[[Sourced], Any]) -> list[tuple[Key, str]]:
+    """The texts that a function which copies something gives sources to, each with its key."""
     texts: list[tuple[Key, str]] = []
 
     def add(text: str, key: Key) -> str:
         texts.append((key, text))
         return text
 
-    message_with_sources(number, message, add)
+    copy(add)
     return texts
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transforms.base.errors import RecordError
-from transforms.model.examples import Conversation
+from transforms.chat.rendering.omissions import has_text
+from transforms.model.examples import Conversation, PromptCompletion, Text
 
 
 def loss_of(conversation: Conversation, loss_on: str) -> str:
@@ -82,3 +83,28 @@ def has_untrained_parts(conversation: Conversation, turns: Sequence[int]) -> boo
     """Return whether one of some messages has a part that is not trained on."""
     messages = conversation.messages
     return any(isinstance(messages[turn].get("content"), list) and untrained_parts(messages[turn]) for turn in turns)
+
+
+def is_empty_answer(text: Text, loss_on: str) -> bool:
+    """Return whether a turn of a text is trained on that has no content, call or reasoning: only its end.
+
+    Args:
+        text: of any content.
+        loss_on: what is trained on.
+    """
+    content = text.example.content
+    if type(content) is PromptCompletion:
+        return loss_on != "all" and not content.completion.strip()
+    if type(content) is not Conversation:
+        return False
+    messages: Any = content.lazy_messages
+    if type(messages) is tuple:  # most of them have no empty text
+        if all(messages[1]) and True not in map(str.isspace, messages[1]):
+            return False
+    elif not any(message["role"] == "assistant" and _is_empty(message) for message in messages):
+        return False
+    return any(_is_empty(content.messages[turn]) for turn in trained_turns(content, loss_of(content, loss_on)))
+
+
+def _is_empty(message: Mapping[str, Any]) -> bool:
+    return not message.get("tool_calls") and not has_text(message)

@@ -184,7 +184,7 @@ class TemplateCompiler:
         guards.trimmed |= tracing.has_both_forms
         if target != "text":
             self.guard_answers(guards, traced, text, None if target == "completion" else owners)
-        unprinted = Unprinted(rendering.messages, printed_of(rendering))
+        unprinted = Unprinted(rendering.messages, printed_of(rendering), rendering.keys)
         return CompiledTemplate(guards, text, Skeleton.of(text), spans, edges_of(text, spans), unprinted)
 
     def turn_finder(self, tracing: TracingTemplate) -> TurnFinder:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-from transforms.chat.rendering.omissions import Omissions, Printed, gaps_between, joined_omissions, omissions_of_message
+from transforms.chat.rendering.omissions import (
+    OfMessage,
+    Omissions,
+    Printed,
+    gaps_between,
+    joined_omissions,
+    omissions_of_message,
+)
 from transforms.chat.rendering.tags import is_whole_of_tags, may_complete_tag
 from transforms.chat.rendering.texts import Key, message_with_sources, texts_of
 from transforms.chat.traced.tracer import SENTINEL, joined_with_texts, number_of
@@ -22,11 +31,18 @@ class Unprinted:
     Args:
         messages: traced messages, as ordinary strings.
         printed: what the template prints of them.
+        keys: those of further texts that it prints.
     """
 
-    def __init__(self, messages: Sequence[Mapping[str, Any]], printed: Printed):
+    def __init__(self, messages: Sequence[Mapping[str, Any]], printed: Printed, keys: Collection[Key] = ()):
         self._messages, self._printed = messages, printed
-        self._found = [omissions_of_message(number, message, printed) for number, message in enumerate(messages)]
+        self._found = [omissions_of_message(number, message, printed, keys) for number, message in enumerate(messages)]
+        # Of further keys the name, the characters besides texts, and the numbers of these.
+        self._unread = [
+            (name, len(SENTINEL.sub("", text)), [*map(number_of, SENTINEL.findall(text))])
+            for each in self._found
+            for name, text in each.unread
+        ]
         self._usual = joined_omissions(messages, self._found)
         # The numbers of messages of which texts are not printed, and these texts; None if it is not enough to look at
         # each of them alone.
@@ -59,9 +75,15 @@ class Unprinted:
             if dropped is None or any(may_complete_tag(texts[one]) for one in dropped):
                 found = found or [*self._found]
                 found[number] = self._with_texts(number, texts)
-        return joined_omissions(self._messages, found) if found else self._usual
+        omissions = joined_omissions(self._messages, found) if found else self._usual
+        if not self._unread:
+            return omissions
+        characters = Counter[str]()
+        for name, literal, numbers in self._unread:
+            characters[name] += literal + sum(len(texts[one]) for one in numbers)
+        return replace(omissions, unread=tuple(sorted(characters.items())))
 
-    def _with_texts(self, number: int, texts: list[str]) -> tuple[Sequence[str], Sequence[str]]:
+    def _with_texts(self, number: int, texts: list[str]) -> OfMessage:
         """What is not printed of a message that has these texts."""
         printed: dict[Key, list[tuple[int, int]]] = {}
 
@@ -72,7 +94,7 @@ class Unprinted:
             return whole
 
         own = message_with_sources(number, self._messages[number], inserted)
-        return omissions_of_message(number, own, printed)
+        return omissions_of_message(number, own, printed)._replace(unread=self._found[number].unread)
 
 
 def _inserted(text: str, ranges: Sequence[tuple[int, int]], texts: list[str]) -> tuple[str, list[tuple[int, int]]]:
