@@ -128,6 +128,13 @@ def test_a_key_is_printed_in_any_form_whoever_says_the_same(tmp_path, engine):
         assert found["chat"].unread == unread
 
 
+@each_engine
+def test_the_characters_of_a_key_are_those_of_each_record(tmp_path, engine):
+    chats = [[user("Hi"), assistant("Hello", mood="c" * length)] for length in (1, 5, 9)]
+    found = rendered(tmp_path, {"chats": chats}, engine=engine)["chats"]
+    assert (found.unread, found.records) == ({"messages[].mood": 15}, {"messages[].mood": 3})
+
+
 TOOL = {
     "type": "function",
     "function": {

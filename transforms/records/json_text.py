@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -149,3 +150,21 @@ def duplicate_key(text: str | bytes) -> str | None:
     except RecursionError:  # deeper than Python's decoder goes
         return None
     return duplicates[0] if duplicates else None
+
+
+def strings_in(value: Any, with_names: bool = False) -> Iterator[str]:
+    """Give all texts in a value in their order, whatever their names.
+
+    Args:
+        value: of a key.
+        with_names: whether these are texts, too.
+    """
+    left = [value]  # no recursion: a record may be nested more deeply than Python calls functions
+    while left:
+        value = left.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping):
+            left += reversed([*value, *value.values()] if with_names else [*value.values()])
+        elif isinstance(value, list):
+            left += reversed(value)

@@ -16,7 +16,7 @@ import msgspec
 from transforms.base.errors import InputError, RecordDropped, RecordError, StoreError, Unavailable, UserError
 from transforms.model.examples import Content
 from transforms.records.hints import hint_of_certain_columns, hint_of_record
-from transforms.records.json_text import kind_of
+from transforms.records.json_text import kind_of, strings_in
 from transforms.records.kinds import TEXT, TOOLS, TURNS, UNFIT, Kind
 from transforms.records.layouts import CHOSEN, LAYOUTS, Layout
 from transforms.records.media import FILE_COLUMNS, MEDIA_COLUMNS, check_no_media
@@ -26,7 +26,6 @@ from transforms.records.preference import LABELS, is_undesirable
 from transforms.records.reading import Reading, ReadOptions
 from transforms.records.tool_calls import tools_of
 from transforms.records.train_flags import is_like_a_flag, note_flags
-from transforms.records.unread import strings_in
 
 # The names of --schema: the layout that each chooses, and the columns that it takes if they are there.
 _SCHEMAS: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -14,7 +14,7 @@ from jinja2 import nodes
 
 from transforms.chat.rendering.transformers_jinja import compile_template
 from transforms.model.examples import Conversation
-from transforms.records.unread import strings_in
+from transforms.records.json_text import strings_in
 
 # Stands for any text; a character for private use that is no sentinel of `traced`.
 ANY_TEXT = "\U0010fffd"

@@ -21,7 +21,7 @@ from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.special_tokens.turn_tokens import find_turn_tokens
 from transforms.model.examples import Conversation, PlainText, PromptCompletion, Text
-from transforms.records.unread import strings_in
+from transforms.records.json_text import strings_in
 from transforms.tokens.plain import STAND_INS, stand_ins_of
 from transforms.tokens.strings import longest_of
 
