@@ -236,8 +236,13 @@ class RecordReader:
             if column not in renamed.values():
                 by_name.setdefault(plain_name(column), []).append(column)
         chosen = {name: by_name[name][0] for name in self._chosen if name in by_name} | renamed
-        candidates = [self._candidate(layout, by_name, chosen, key) for layout in LAYOUTS]
-        found = [candidate for candidate in candidates if candidate]
+        known = by_name.keys() | chosen.keys()
+        found = [
+            self._candidate(layout, by_name, chosen, key)
+            for layout in LAYOUTS
+            if self._layout in ("", layout.name)
+            and not any(known.isdisjoint(field.names) for field in layout.required.values())
+        ]
         # What --columns names is read, if there is a layout that reads it.
         found.sort(key=lambda candidate: -len(renamed.keys() & _decided(candidate)))
         hint = hint_of_certain_columns(key) if self._schema == "auto" and not renamed else ""
@@ -254,10 +259,8 @@ class RecordReader:
 
     def _candidate(
         self, layout: Layout, by_name: Mapping[str, list[str]], chosen: Mapping[str, str], key: _Names
-    ) -> _Candidate | None:
-        """The fields of a layout, with the columns of a record; None if it lacks one that the layout requires."""
-        if self._layout not in ("", layout.name):
-            return None
+    ) -> _Candidate:
+        """The fields of a layout, with the columns of a record."""
         fields: list[_Bound] = []
         for field, (names, kind, own) in {**layout.required, **layout.optional}.items():
             decided = next(((name, chosen[name]) for name in names if name in chosen), None)
@@ -266,18 +269,12 @@ class RecordReader:
                 is_required = field in layout.required
                 found = (decided,) if decided else tuple(columns)
                 fields.append(_Bound(field, names[0], found, kind, names[:own], is_required, decided is not None))
-            elif field in layout.required:
-                return None
         usual: dict[str, tuple[str, str]] = {}
+        taken = set[str]()
         for bound in fields:
-            left = [
-                one
-                for one in bound.columns
-                if bound.is_decided or one[1] not in {column for _, column in usual.values()}
-            ]
-            if left:
+            if left := [one for one in bound.columns if bound.is_decided or one[1] not in taken]:
                 usual[bound.field] = left[0]
-        taken = {column for _, column in usual.values()}
+                taken.add(left[0][1])
         is_usual = taken >= {column for bound in fields for _, column in bound.columns} - self._kept
         binds = tuple(
             (bound.field, usual[bound.field][1], bound.kind.fits, bound) for bound in fields if bound.field in usual
