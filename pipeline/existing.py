@@ -74,8 +74,7 @@ def check_same(folder: Folder, before: Job, now: Job) -> None:
 def finish(request: Request, version: Version) -> Outcome:
     """Say that a dataset is finished, and do what a build that was killed after its commit has left.
 
-    Raises:
-        UserError: if it was built with other options.
+    Raises UserError if it was built with other options.
     """
     options, folder = request.options, request.folder
     job = version_job(folder, version)

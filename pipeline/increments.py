@@ -8,7 +8,9 @@ from __future__ import annotations
 import functools
 import gc
 import logging
-from contextlib import nullcontext
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -17,7 +19,6 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions
 
 from pipeline.cli.console import show, show_owner
 from pipeline.existing import check_same, discard_unfinished, output_errors, read_base
-from pipeline.failures import raising_failures
 from pipeline.graph import build_graph
 from pipeline.inputs import left_out, list_files, select_new
 from pipeline.job import Outcome, Request, version_job, with_clock
@@ -26,13 +27,23 @@ from pipeline.prepare import Prepared, prepare
 from pipeline.progress import ReportProgress, show_plan
 from pipeline.runners.runner import is_dry_run
 from pipeline.stopping import stopping_all_processes
+from transforms.base.errors import InputError, StoreError, Unavailable, UserError
+from transforms.dataset.commit import is_committed
 from transforms.dataset.derived import finish_commit
+from transforms.dataset.layout import Folder
 from transforms.dataset.versions import Change, Version, builds, newest
 from transforms.files.listing import Accepts, InputFile
-from transforms.steps.failures import failures_written_to
+from transforms.steps.failures import failures_written_to, last_failure
 from transforms.steps.reports import reports_written_to
+from transforms.storage.files import exists
 from transforms.storage.lock import Lock
 from transforms.storage.writing import remove, remove_attempts
+
+# The errors that are meant for the user, and what Beam adds to their texts.
+_OURS = (InputError, StoreError, Unavailable, UserError)
+_STEP_OF_BEAM = " [while running '"
+# One of them in the text of a runner's error, which has no more of it than its name and its text.
+_IN_TEXT = re.compile(rf"transforms\.base\.errors\.\w+: (.+?)(?:{re.escape(_STEP_OF_BEAM)}|\n|$)")
 
 
 def build_increments(
@@ -115,7 +126,7 @@ def _run(request: Request, plan: Plan, version: Version | None) -> str:
     remove(folder.failures)  # of an earlier run
     template = beam_options.view_as(GoogleCloudOptions).template_location
     with (
-        raising_failures(folder),
+        _raising_failures(folder),
         TemporaryDirectory() if runner.has_our_workers else nullcontext() as reports,
         runner.started(request, plan, beam_options, reports) as beam_runner,
         stopping_all_processes() as handle_signals,
@@ -144,3 +155,39 @@ def _run(request: Request, plan: Plan, version: Version | None) -> str:
 def _freeze_what_is_loaded() -> None:
     """Take what stays out of all collections. Later runs of this process would add the garbage of those before them."""
     gc.freeze()
+
+
+@contextmanager
+def _raising_failures(folder: Folder) -> Iterator[None]:
+    """Inside, an error of a worker that is meant for the user is raised in place of the runner's error.
+
+    On this machine it is what the runner's error was raised for. A runner elsewhere has at most its text: the error is
+    read from its file, and from the text if the store of the output did not take the file. The error of a run whose
+    folder was removed is that it was; there is none if another run committed the same.
+    """
+    try:
+        yield
+    except Exception as error:
+        with suppress(StoreError, InputError):
+            if not exists(folder.job):
+                if is_committed(folder):
+                    return
+                raise UserError(
+                    f"{folder.output}: it was removed during the build. Run the same command again."
+                ) from None
+        if found := _find_error(error):
+            raise found from None
+        failure, text = last_failure(folder.failures), str(error)
+        # A traceback without it: the run failed because of another error, and this one is of an earlier attempt.
+        if failure and ("Traceback" not in text or type(failure).__name__ in text):
+            raise failure from None
+        if shown := _IN_TEXT.search(text):
+            raise InputError(shown[1]) from None
+        raise
+
+
+def _find_error(error: BaseException | None) -> BaseException | None:
+    """The error of ours for which another one was raised, without what Beam adds to its text; None if there is none."""
+    while error and not (isinstance(error, _OURS) and _STEP_OF_BEAM not in str(error)):
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return error

@@ -136,8 +136,7 @@ class Source:
 def read_sources(options: Options) -> list[Source]:
     """Return the sources of a build: those of `sources`, in order, or one, `input`, with the inputs of the options.
 
-    Raises:
-        UserError: if a source has a wrong option.
+    Raises UserError if a source has a wrong option.
     """
     url = options.recipe
     if url is None or not options.sources:

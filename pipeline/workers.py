@@ -155,8 +155,7 @@ def _begin(environment: dict[str, str], parent: int | None, barrier: Any) -> Non
 def end_with(parent: int) -> None:
     """End this process when its parent ends: on Linux, which alone can do so. Call it first in a new process.
 
-    Args:
-        parent: the id of the process that started this one. It may have ended by now.
+    parent: the id of the process that started this one. It may have ended by now.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

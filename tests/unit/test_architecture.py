@@ -59,7 +59,6 @@ LAYERS = [
     {"pipeline.prepare"},
     {"pipeline.graph"},
     {"pipeline.progress"},
-    {"pipeline.failures"},
     {"pipeline.increments"},
     {"pipeline.run"},
     {"pipeline.commands"},

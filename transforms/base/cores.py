@@ -12,8 +12,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 def cores(cgroup: Path = _CGROUP) -> int:
     """Return how many cores this process may use: those that it may run on, and no more than its container has time on.
 
-    Args:
-        cgroup: where Linux shows the limits of this process's control group, of version 1 or 2.
+    cgroup: where Linux shows the limits of this process's control group, of version 1 or 2.
     """
     found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):

@@ -119,11 +119,7 @@ class RecordDropped(Exception):
 
 
 def call_user_function(function: Callable[[Any], Any], value: Any, reason: str) -> Any:
-    """Call a function that a user gave.
-
-    Raises:
-        RecordError: if it raises anything, with the reason; or the RecordError that it raises.
-    """
+    """Call a function that a user gave. Raises RecordError if it raises anything, with the reason unless it is one."""
     try:
         return function(value)
     except RecordError:

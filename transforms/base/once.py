@@ -29,12 +29,8 @@ def once(function: _Function) -> _Function:
 def once_per_version(version: Callable[..., Any]) -> Callable[[_Function], _Function]:
     """Decorate a function as `once` does, but run it again when what it reads has changed.
 
-    Args:
-        version: a function of the same arguments. It is called each time, and returns another value when what the
-            decorated function reads has changed.
-
-    Returns:
-        The decorator. It keeps the last result for the same arguments.
+    version: a function of the same arguments. It is called each time, and returns another value when what the decorated
+    function reads has changed. The last result for the same arguments is kept.
     """
 
     def decorate(function: Any) -> Any:

@@ -10,15 +10,10 @@ _NAME = re.compile(r"_chatmill/(?:tokenizers|formatters|evaluations)/([0-9a-f]{1
 
 
 def check_unchanged(kind: str, url: str, digest: str) -> None:
-    """Check that something which a build has stored is what was stored, before it is used.
+    """Raise UserError if something which a build has stored is not what was stored, before it is used.
 
-    Args:
-        kind: what it is, for the error: "tokenizer".
-        url: of its file or folder; one that no build has stored may have any content.
-        digest: of its content.
-
-    Raises:
-        UserError: if it is not.
+    kind: what it is: "tokenizer". url: of its file or folder; one that no build has stored may have any content.
+    digest: of its content.
     """
     found = _NAME.search(url)
     if found and found[1] != digest[:16]:
