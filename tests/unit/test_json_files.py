@@ -1,4 +1,7 @@
-"""JSON in files, arrays, objects one after another or by their ids: each record once, in any layout and any damage.
+"""JSON in files, arrays, objects one after another or by their ids: each record once, in any layout.
+
+Of objects one after another, a malformed one costs itself. An array, or an object that has records by their ids, is
+whole, or an error that names the byte.
 
 A reader takes the first 64 KiB of a file, and then a MiB at a time; so files are also read with white space before
 them, after which one byte after another is the first of the second piece.
@@ -8,13 +11,14 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.reading import File, listed, read
+from support.reading import File, listed, read_each
 from support.records import outcome
 
 FIRST_PIECE = 1 << 16
@@ -39,7 +43,7 @@ def read_all(folder: Path, files: dict[str, bytes], **options: Any) -> dict[str,
     folder.mkdir(exist_ok=True)
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    found = read([str(folder / name) for name in files], **options)
+    found = read_each([folder / name for name in files], **options)
     return {name: found.get(name, File()) for name in files}
 
 
@@ -104,40 +108,38 @@ def test_each_record_of_any_form_and_layout_is_read_once_in_order_in_any_cuts(tm
         assert ([json.loads(raw) for _, raw in file.records], file.rejects) == (expected[name], []), name
 
 
-def test_every_cut_of_json_yields_each_record_and_reject_once_at_its_position(tmp_path):
-    content = BOM + PRETTY + b' so [{"a": 1}, 2 , {"b": [{}]}, , x]\n{"c": 3},{"d": 4}\n [{"e": 5}'
-    parts = [PRETTY.strip(), b"so", b'{"a": 1}', b"2", b'{"b": [{}]}', b"", b"x", b'{"c": 3}', b'{"d": 4}', b'{"e": 5}']
-    rejects = [(10, "cut_short", "the file ends inside the array that begins at byte 69", b"")]
+def test_every_cut_of_json_yields_each_record_once_at_its_position(tmp_path):
+    content = BOM + PRETTY + b' so [{"a": 1}, 2 , {"b": [{}]}, , NaN]\n{"c": x},{"d": 4}\n{"e": 5} [{"f": 6}] end'
+    parts = [PRETTY.strip(), b"so", b'{"a": 1}', b"2", b'{"b": [{}]}', b"NaN", b'{"c": x},{"d": 4}', b'{"e": 5}']
+    parts += [b'{"f": 6}', b"end"]
     for split_bytes in (1, 2, 3, 7, 20, 50):
         found = read_all(tmp_path, {"cut.json": content}, input_format="json", split_bytes=split_bytes)["cut.json"]
-        assert found == File([*enumerate(parts)], rejects), split_bytes
+        assert found == File([*enumerate(parts)]), split_bytes
 
 
 FILES: dict[str, tuple[bytes, list[bytes]]] = {
     **{f"empty {number}": (array, []) for number, array in enumerate([b"[]", b" [ ]\n", b"[\n\n]", b"[\t]\r\n"])},
     "text outside of arrays and objects": (
         b'so [{"a": 1}], and\n[{"b": 2}] so on {"c": 3}',
-        [b"so", b'{"a": 1}', b", and", b'{"b": 2}', b"so on", b'{"c": 3}'],
+        [b"so", b'{"a": 1}', b"and", b'{"b": 2}', b"so on", b'{"c": 3}'],
     ),
     "an object that is cut where another may follow": (
         b'{"a": 1}\n{"a": [\n{"a": 3}\n{"a": 4}\n{"a": 5}',
-        [b'{"a": 1}', b'{"a": [\n{"a": 3}', b'{"a": 4}', b'{"a": 5}'],
+        [b'{"a": 1}', b'{"a": [', b'{"a": 3}', b'{"a": 4}', b'{"a": 5}'],
+    ),
+    "a malformed object with lines that begin with a bracket": (
+        b'{"a": 1}\n{"a": [\n{"b" 2},\n{"c": 3}\n]}\n{"d": 4}',
+        [b'{"a": 1}', b'{"a": [', b'{"b" 2},', b'{"c": 3}', b"]}", b'{"d": 4}'],
     ),
 }
-MALFORMED_ELEMENTS = [
-    *(b'{"a": tru}', b'{"a": 1,}', b'{"a" 1}', b"{a: 1}", b"nul", b"'x'", b"01", b"-", b'{"a": NaN}', b'{"a": 1}}'),
-    *(b'{"a": "\xff"}', b'{"a": "new\nline"}', b'{"a": "\\x"}', b'{"a": "\\ud800"}', b'{"a": 1} {"a": 2}', b""),
-    *(b'{"a": "escaped new\\\nline, ]"}', b'{"a": [2}', b'{"a": {"b": 1]}', b'{"a": 1]}', b'{"a": "b, "c": 1}'),
-    *(b'{"a": 1', b'{"a": "He said "hi", and left"}', b'{"a": "zero \0"}', b'{"a": [{"b": 1, {"c": 2}]}'),
-]
 MALFORMED_OBJECTS = [
     *(b'{"a": tru}', b'{"a": 1,}', b'{"a" 1}', b"{a: 1}", b'{"a": NaN}', b'{"a": "\xff"}', b'{"a": "new\nline"}'),
     *(b'{"a": [2}', b'{"a": 1', b'{"a": "Hel', b'{"a": {\n "b": "c\n', b'{"a": "b, "c": 1}', b'{"a": "\0"}'),
-    *(b'{"messages": [\n{"role": "user",\n "content": "x" "y"\n},\n{\n"role": "assistant"\n}\n]\n}', b'{"a": "b\\'),
+    *(
+        b'{"messages": [\n {"role": "user",\n  "content": "x" "y"\n },\n {\n  "role": "assistant"\n }\n]\n}',
+        b'{"a": "b\\',
+    ),
 ]
-for number, malformed in enumerate(MALFORMED_ELEMENTS):
-    elements = [b'{"a": "good, \\"]"}', malformed, b'{"a": ["good"]}', malformed, b'{"a": 3}']
-    FILES[f"element {number}"] = (b"[" + b", ".join(elements) + b"]", elements)
 for number, malformed in enumerate(MALFORMED_OBJECTS):
     for indent in (None, 0, 2):
         good = [json.dumps({"a": ["{}\n{"], "b": [{}, {"c": n}]}, indent=indent).encode() for n in range(3)]
@@ -146,7 +148,7 @@ for number, malformed in enumerate(MALFORMED_OBJECTS):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["empty", "element", "object", "text"])
+@pytest.mark.parametrize("kind", ["a malformed", "an object", "empty", "object", "text"])
 def test_a_malformed_record_costs_only_itself_wherever_a_piece_of_the_file_ends(tmp_path, kind):
     files = {name: each for name, each in FILES.items() if name.startswith(kind)}
     contents = {
@@ -158,14 +160,76 @@ def test_a_malformed_record_costs_only_itself_wherever_a_piece_of_the_file_ends(
         assert records_of(file) == [PRETTY.strip(), *files[name.rpartition(" ")[0]][1]], name
 
 
+ELEMENTS = [
+    *(
+        b'{"a": tru}',
+        b'{"a": 1,}',
+        b'{"a" 1}',
+        b"{a: 1}",
+        b"nul",
+        b"'x'",
+        b"-",
+        b'{"a": NaN}',
+        b"-Infinity",
+        b'{"a": 1}}',
+    ),
+    *(b'{"a": "\xff"}', b'{"a": "new\nline"}', b'{"a": "\\x"}', b'{"a": "\\ud800"}', b'{"a": [2}', b'{"a": {"b": 1]}'),
+    *(b'{"a": "escaped new\\\nline, ]"}', b'{"a": 1]}', b'{"a": "b, "c": 1}', b'{"a": 1', b'{"a": "zero \0"}'),
+    *(b'{"a": "He said "hi", and left"}', b'{"a": [{"b": 1, {"c": 2}]}', b'{"a": "b', b'{"a": 1e999}', b"[" * 5_000),
+]
+
+
+def test_an_array_is_read_as_json_reads_it_or_is_one_error_with_the_byte(tmp_path):
+    good = [b'{"a": "good, \\"]"}', b'{"a": ["good"]}']
+    expected: dict[str, tuple[list[bytes], str]] = {}
+    files = {}
+    for number, element in enumerate(ELEMENTS):
+        for before in (b"", PRETTY + b" " * (FIRST_PIECE - 20)):
+            name = f"{number} {len(before)}.json"
+            files[name] = before + b"[" + b", ".join([good[0], element, good[1]]) + b"]"
+            try:
+                json.loads(files[name][len(before) :].decode("latin-1"), strict=False)
+                expected[name] = [PRETTY.strip()] * bool(before) + [good[0], element, good[1]], ""
+            except json.JSONDecodeError as error:
+                expected[name] = [], f", at byte {error.pos + len(before):,}). Restore the file"
+            except RecursionError:
+                expected[name] = [], "json (what is nested too deeply begins there, at byte"
+    for name, file in read_all(tmp_path / "in", files).items():
+        records, fault = expected[name]
+        assert [raw for _, raw in file.records] == records and len(file.faults) == bool(fault), name
+        assert not fault or fault in file.faults[0], (name, file.faults)
+    # What json refuses here, and costs nothing.
+    lenient = {"a.json": b'[{"a": 1} {"a": 2}, , 3, 04,]'}
+    assert records_of(read_all(tmp_path, lenient)["a.json"]) == [b'{"a": 1}', b'{"a": 2}', b"3", b"0", b"4"]
+
+
+def test_a_file_is_read_alike_wherever_a_piece_of_it_ends(tmp_path):
+    arrays = b'[ {"a": "b, \\"]"} ,1234, true,"c\\\\" , [{}],{"d": [-1.5e3] }]  [[], "e"]'
+    conversation = json.dumps(TALK, indent=1).encode()
+    ids = json.dumps(by_id(3), separators=(" , ", " : ")).encode()
+    expected = {
+        "array": [b'{"a": "b, \\"]"}', b"1234", b"true", b'"c\\\\"', b"[{}]", b'{"d": [-1.5e3] }', b"[]", b'"e"']
+    }
+    files = {f"array {n}.json": content for n, content in enumerate(pieces_of(arrays))}
+    files |= {f"conversation {n}.json": content for n, content in enumerate(pieces_of(conversation))}
+    for name, file in read_all(tmp_path / "in", files).items():
+        kind = name.partition(" ")[0]
+        assert records_of(file) == [PRETTY.strip(), *expected.get(kind, [conversation])], name
+    spaces = [FIRST_PIECE + 10 - at for at in range(12, len(ids))]
+    start = json.dumps(by_id(2))[:-1].encode()
+    files = {f"{n}.json": start + b" " * (n - len(start)) + b"," + ids[1:] for n in spaces if n > len(start)}
+    for name, file in read_all(tmp_path / "ids", files).items():
+        assert [json.loads(raw) for raw in records_of(file)] == with_ids(by_id(2)) + with_ids(by_id(3)), name
+
+
 def test_a_record_of_many_pieces_is_read_whole_and_once(tmp_path):
     record = json.dumps({"text": "{\\" * 2_000_000}).encode()
     malformed = b'{"a":xx}'
     files = {
         "array.json": (b"[" + record + b"]", [record]),
         "objects.json": (record + b"\n" + record, [record] * 2),
-        # What follows a malformed record on its line is searched once: otherwise this takes hours.
-        "malformed.json": (malformed * 200_000, [malformed] * 200_000),
+        # What follows a malformed record is not searched for its end each time: otherwise this takes hours.
+        "malformed.json": ((malformed + b"\n") * 50_000, [malformed] * 50_000),
     }
     found = read_all(tmp_path / "in", {name: PRETTY + content for name, (content, _) in files.items()})
     for name, (_, records) in files.items():
@@ -190,60 +254,61 @@ def test_no_byte_is_lost_and_the_records_before_the_damage_are_read(tmp_path):
         whole = [text.encode() for text, end in zip(texts, ends, strict=True) if end < at]
         sound[f"{number}.json"] = [PRETTY.strip(), *whole]
     for name, file in read_all(tmp_path / "in", files).items():
-        found = [raw for _, raw in file.records] + [raw for *_, raw in file.rejects]
-        assert letters(b"".join(found)) == letters(files[name])
-        assert found[: len(sound[name])] == sound[name]
+        found = [raw for _, raw in file.records]
+        if file.faults:
+            assert int(name.removesuffix(".json")) % 2 and re.search(r"byte \d|ends before the \]", file.faults[0]), (
+                name
+            )
+        else:
+            assert letters(b"".join(found)) == letters(files[name]), name
+            assert found[: len(sound[name])] == sound[name]
 
 
 # Files that are cut short
 
 
-def test_a_file_that_is_cut_short_ends_with_a_reject_of_the_record_that_is_cut(tmp_path):
+def test_an_array_that_is_cut_short_is_an_error_and_of_objects_the_last_one_is_cut(tmp_path):
     array = b'[{"a": "1, 2"}, {"b": [3, 4]}, {"c": "]"}]'
     objects = b'{\n"a": 1}\n{\n "b": [\n  {"c": "2"}]}'
-    files: dict[str, bytes] = {}
-    expected: dict[str, File] = {}
-    for cut in range(1, len(array)):
-        ends = [end for end in (14, 29, 41) if end <= cut]
-        start = [1, 16, 31, len(array)][len(ends)]
-        rest = array[:cut][start:]
-        where = f"record that begins at byte {start}" if rest else "array that begins at byte 0"
-        records = [array[begin:end] for begin, end in zip([1, 16, 31], ends, strict=False)]
-        files[f"array {cut}.json"] = array[:cut]
-        reject = (len(records), "cut_short", f"the file ends inside the {where}", rest.strip())
-        expected[f"array {cut}.json"] = File([*enumerate(records)], [reject])
-    for cut in range(11, len(objects)):
-        files[f"objects {cut}.json"] = objects[:cut]
-        reject = (1, "cut_short", "the file ends inside the record that begins at byte 10", objects[10:cut].strip())
-        expected[f"objects {cut}.json"] = File([(0, b'{\n"a": 1}')], [reject])
-    assert read_all(tmp_path / "in", files) == expected
+    files = {f"array {cut}.json": array[:cut] for cut in range(1, len(array))}
+    files |= {f"objects {cut}.json": objects[:cut] for cut in range(11, len(objects))}
+    for name, file in read_all(tmp_path / "in", files).items():
+        if name.startswith("array"):
+            assert not file.records and re.search(
+                r"json \((.*, at byte \d+|the file ends before the \].*)\)", file.faults[0]
+            )
+        else:
+            assert records_of(file) == [b'{\n"a": 1}', files[name][10:].strip()]
 
 
 # Records by their ids
 
 
-def test_records_by_their_ids_keep_their_own_ids_and_each_costs_only_itself(tmp_path):
+def test_records_by_their_ids_keep_their_own_ids(tmp_path):
     own = {"one": {"id": 7, "messages": TALK}, "two": {"messages": [{"role": "user", "id": "in a message"}]}}
     text = json.dumps(by_id(3))
-    second = text.index('"topic": 1')
-    broken = f'{text[:second]}"topic": ,{text[second + 10 :]}'[:-1] + ', "n": 5, "t": "x"}'
+    other = json.dumps(by_id(900))[:-1] + ', "n": 5, "t": "x"}'
     large = json.dumps({"other": by_id(5_000)}, indent=1)  # one object, whose end is not searched byte by byte
     files = {
         "own": json.dumps(own),
-        "broken": broken,
+        "other": other,
+        "broken": text.replace('"topic": 1', '"topic": '),
+        "key": text[:-1] + ", 5}",
         "cut": text[:-30],
+        "open": text[:-1],
         "more": json.dumps(by_id(900)) + "more",
         "large": large,
     }
     encoded = {f"{name}.json": content.encode() for name, content in files.items()}
     found = read_all(tmp_path / "in", encoded)
     assert [json.loads(raw)["id"] for raw in records_of(found["own.json"])] == [7, "two"]
-    became = [outcome(raw) for raw in records_of(found["broken.json"])]
+    became = [outcome(raw) for raw in records_of(found["other.json"])[899:]]
     reasons = [one["rejected"][0] if "rejected" in one else one["schema"] for one in became]
-    assert reasons == ["messages", "invalid_json", "messages", "not_an_object", "not_an_object"]
-    [(position, reason, detail, _)] = found["cut.json"].rejects
-    assert (position, reason, len(found["cut.json"].records)) == (2, "cut_short", 2)
-    assert "inside the record that begins" in detail
+    assert reasons == ["messages", "not_an_object", "not_an_object"]
+    damage = files["broken"].index('"topic": }') + len('"topic": ')
+    assert f", at byte {damage:,})" in found["broken.json"].faults[0]
+    for name, why in {"key": "Expecting a key, at byte", "cut": ", at byte", "open": "ends before the }"}.items():
+        assert why in found[f"{name}.json"].faults[0]
     assert records_of(found["more.json"])[900:] == [b"more"]
     assert records_of(found["large.json"]) == [large.encode()]
 
@@ -255,7 +320,7 @@ NOT_BY_ID = [
     json.dumps({"d1": {"messages": TALK}}),  # it may be a record that a formatter reads
     json.dumps({"meta": {"messages": TALK}, "info": {"messages": TALK}, "messages": TALK}),
     json.dumps({"en": {"text": "a"}, "de": {"text": "b"}}),
-    *(f'{{"a": {value}, "b": {value}}}' for value in ('{"messages": "\udcff"}', '{"a": 1e999}', DEEP)),
+    *(f'{{"a": {value}, "b": {value}}}' for value in ('{"a": "\udcff"}', '{"a": 1e999}', DEEP)),
 ]
 
 

@@ -58,7 +58,7 @@ class _Sessions:
             self._is_recognized = True
         if isinstance(value, dict) and self._format.is_session(value):
             return _record(self._name, item.position, _raw(item))
-        if isinstance(value, dict) or (self._events and (isinstance(item, Record) or item.reason == "cut_short")):
+        if isinstance(value, dict) or (self._events and isinstance(item, Record)):
             self._events.append(item)
             self._held += len(_raw(item))
             if self._held > self._longest:

@@ -1,261 +1,273 @@
 """JSON that is not one record on each line: arrays of records, and objects one after another, in any layout.
 
-The file is a stream of values. msgspec finds where each one ends; the elements of an array and the objects outside of
-arrays are records. An array of messages is one record. A parser of the whole file would lose all of it to one malformed
-record, and need memory for all of it. The end of a malformed record is found by `end_of_malformed`.
+The elements of an array and the objects outside of arrays are records. An array of messages is one record. A file that
+is one array is decoded as a whole, into where its elements are. Others, and an array with NaN, are a stream of values
+that the standard library reads; it says at which byte one is malformed.
 """
 
 from __future__ import annotations
 
+import io
+import json
+import mmap
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
-from typing import BinaryIO, TypeAlias
+from typing import Any, BinaryIO
 
 import msgspec
 
-from transforms.files.formats import KEPT_BYTES, SNIFFED_BYTES, Chunk, InputFormat, in_chunks, too_long
-from transforms.files.json_values import KEY, has_records_by_id, next_after_value, with_id
-from transforms.files.malformed import end_of_malformed
+from transforms.files.formats import MAX_RECORD_BYTES, SNIFFED_BYTES, Chunk, InputFormat, in_chunks, too_long
 from transforms.model.examples import Record
 from transforms.model.outcomes import Reject
-from transforms.records.json_text import NOT_JSON
+from transforms.records.reader import has_messages
 from transforms.records.turns import is_message
 
-_CHUNK = 1 << 20
+_AT_ONCE = 1 << 16  # an error of json counts the lines before it
 _LOOKED_AT = 10
+_LATIN_1 = "latin-1"  # in which each character is a byte
 
-_NOT_BLANK = re.compile(rb"\S")
-_CONTAINER = re.compile(rb"[\[{]")
-_SIGN = re.compile(rb'["\[\]{},]')
-_IN_STRING = re.compile(rb'["\\]')
-# The bytes of a value, or what is wrong with the last one and its bytes.
-_Value: TypeAlias = bytes | tuple[str, bytes]
+_decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
+# Numbers are not converted; a control character in a string costs its record.
+_scan = json.JSONDecoder(strict=False, parse_int=str, parse_float=str).raw_decode
+_BETWEEN = re.compile(rb"[\s,]*")
+_SIGN = re.compile(r"[^ \t\n\r\f\v,]")
+_CONTAINER = re.compile(r"[\[{]")
+_NEXT_OBJECT = re.compile(r"\n(?=\{)")
+_KEY = re.compile(r'\s*("(?:[^"\\]|\\.)*")\s*:\s*', re.DOTALL)
 
 
 def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_record_bytes: int) -> Iterator[Chunk]:
     """Yield the records that begin at bytes start <= position < stop, in chunks.
 
     A record's position is its number in the file, from 0. The file is read from its start.
+
+    Raises:
+        ValueError: if an array, or an object that has records by their ids, is malformed or cut short; or if a value
+            has no end in max_record_bytes, or 64 MiB if they are more.
     """
-    values = enumerate(_Reader(file, max_record_bytes).values())
+    values = enumerate(_values(file, max(max_record_bytes, MAX_RECORD_BYTES)))
     own = takewhile(lambda found: stop is None or found[1][0] < stop, values)
-    items = (_item(number, found, max_record_bytes) for number, (begin, found) in own if begin >= start)
+    items = (_item(number, bytes(value), max_record_bytes) for number, (begin, value) in own if begin >= start)
     yield from in_chunks(items, chunk_bytes)
 
 
-def _item(number: int, found: _Value, max_record_bytes: int) -> tuple[Record | Reject, int]:
-    if not isinstance(found, bytes):
-        content = found[1][: max(max_record_bytes, KEPT_BYTES)]
-        return Reject(number, "cut_short", found[0], content), len(content)
-    if len(found) > max_record_bytes:
-        return too_long(number, found, max_record_bytes), len(found)
-    return Record(number, found), len(found)
+def _item(number: int, value: bytes, max_record_bytes: int) -> tuple[Record | Reject, int]:
+    if len(value) > max_record_bytes:
+        return too_long(number, value, max_record_bytes), len(value)
+    return Record(number, value), len(value)
 
 
-class _Reader:
-    """Yields the values of a stream, and for an array its elements, each after the byte at which it begins.
+def _values(file: Any, limit: int) -> Iterator[tuple[int, Any]]:
+    """Yield the bytes of each record, after the byte at which it begins."""
+    start = file.read(SNIFFED_BYTES)
+    if _text(start).lstrip().startswith("["):
+        content = _mapped(file) or start + file.read()
+        if (elements := _elements(content)) is not None:
+            yield from _with_positions(content, elements)
+            return
+        file = content if isinstance(content, mmap.mmap) else io.BytesIO(content)
+        file.seek(len(start))
+    yield from _stream(file, start, limit)
 
-    If the file ends inside a value, the last one that is yielded is a description of it and its bytes.
+
+def _mapped(file: BinaryIO) -> mmap.mmap | None:
+    """Map a file of a disk into memory, of which it takes none; None if it is another one."""
+    try:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError:
+        return None
+
+
+def _elements(content: Any) -> list[msgspec.Raw] | None:
+    """The elements of a file that is one array; None if it is another one, or damaged."""
+    try:
+        return _decode_array(memoryview(content)[len(BOM_UTF8) * (content[: len(BOM_UTF8)] == BOM_UTF8) :])
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _with_positions(content: Any, elements: Sequence[msgspec.Raw]) -> Iterator[tuple[int, Any]]:
+    begin = content.find(b"[")
+    if elements and _is_message(bytes(elements[0])):
+        yield begin, content[begin:].rstrip()
+        return
+    end = begin + 1
+    for element in elements:
+        begin = _BETWEEN.match(content, end).end()  # type: ignore[union-attr]
+        yield begin, element
+        end = begin + len(element)
+
+
+def _is_message(value: bytes) -> bool:
+    try:
+        return is_message(msgspec.json.decode(value))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+class _More(Exception):
+    """What is to be read begins in the text and does not end there."""
+
+
+def _stream(file: BinaryIO, start: bytes, limit: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the values of a file, and for an array its elements, each after the byte at which it begins.
+
+    Args:
+        file: after its first bytes.
+        start: these.
+        limit: how many bytes of it are in memory to find the end of a value.
     """
+    is_by_id = _has_records_by_id(_text(start))
+    piece, text, closing = _text(start), "", ""
+    offset, at = len(start) - len(piece), 0  # of the text in the file, and of what is next in the text
+    is_last = False
+    while not is_last:
+        text, offset, at = text[at:] + piece, offset + at, 0
+        is_last = not piece
+        try:
+            while found := _SIGN.search(text, at):
+                at = found.start()
+                if found[0] == closing:
+                    at, closing = at + 1, ""
+                elif not closing and found[0] == "[" and not _is_conversation(text, at, is_last):
+                    at, closing = at + 1, "]"
+                elif not closing and found[0] == "{" and is_by_id:
+                    at, closing, is_by_id = at + 1, "}", False
+                else:
+                    value, end = _value(text, at, closing, is_last)
+                    yield offset + at, value
+                    at = end
+            at = len(text)
+        except _More:
+            if len(text) - at > limit:
+                raise ValueError(f"what begins at byte {offset + at:,} does not end in {limit:,} bytes") from None
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{error.msg}, at byte {offset + error.pos:,}") from None
+        piece = file.read(max(_AT_ONCE, len(text) - at)).decode(_LATIN_1)
+    if closing:
+        raise ValueError(f"the file ends before the {closing} of its records")
 
-    def __init__(self, file: BinaryIO, max_record_bytes: int):
-        self._file = file
-        self._longest = max_record_bytes
-        start = file.read(SNIFFED_BYTES)
-        self._is_by_id = has_records_by_id(start)
-        self._buffer = start.removeprefix(BOM_UTF8)
-        self._offset = len(start) - len(self._buffer)  # position in the file of the buffer's first byte
-        self._at = 0  # what precedes this index of the buffer has been yielded
 
-    @property
-    def _position(self) -> int:
-        return self._offset + self._at
+def _value(text: str, at: int, closing: str, is_last: bool) -> tuple[bytes, int]:
+    """Return the bytes of a value, and where it ends; outside of arrays, also of one that is malformed."""
+    key = _KEY.match(text, at) if closing == "}" else None
+    begin = key.end() if key else at
+    if closing == "}" and not key:
+        raise json.JSONDecodeError("Expecting a key", text, at) if is_last else _More
+    try:
+        value, end = _scanned(text, begin, is_last)
+    except json.JSONDecodeError:
+        if closing:
+            raise
+        # Where the next value may begin. What is before it is not lost: it is a record, which is rejected.
+        found = (_NEXT_OBJECT if text[at] in "[{" else _CONTAINER).search(text, at)
+        if not found and not is_last:
+            raise _More from None
+        end = found.start() if found else len(text)
+        return text[at:end].strip().encode(_LATIN_1), end
+    element = text[begin:end]
+    if key and isinstance(value, dict) and "id" not in value:
+        element = f'{{"id": {key[1]}{", " if value else ""}{element[1:].lstrip()}'
+    return element.encode(_LATIN_1), end
 
-    def values(self) -> Iterator[tuple[int, _Value]]:
-        while sign := self._next():
-            begin = self._position
-            if sign == b"[" and self._is_conversation():
-                yield begin, self._value(b"")
-            elif sign == b"[":
-                yield from self._elements(b"]")
-            elif self._is_by_id and sign == b"{":
-                self._is_by_id = False
-                yield from self._elements(b"}")
-            elif sign == b"{":
-                yield begin, self._value(b"")
-            # A comma between objects says nothing. Other text is not a record: it is rejected, and so not lost.
-            elif (text := self._text()) != b",":
-                yield begin, text
 
-    def _is_conversation(self) -> bool:
-        """Whether the array is one record: a list of messages, as its first element shows."""
-        while True:
-            element = self._buffer[self._at + 1 :].lstrip()
-            if element and not element.startswith(b"{"):
-                return False
-            end = next_after_value(memoryview(element)) if element else len(element) + 1
-            if end is None:
-                return False
-            if end <= len(element):
-                with suppress(*NOT_JSON, UnicodeDecodeError):
-                    return is_message(msgspec.json.decode(element[:end].rstrip()))
-                return False
-            if self._is_too_long() or not self._read_more():
-                return False
+def _scanned(text: str, at: int, is_last: bool) -> tuple[Any, int]:
+    try:
+        value, end = _scan(text, at)
+    except RecursionError:
+        raise json.JSONDecodeError("what is nested too deeply begins there", text, at) from None
+    except json.JSONDecodeError as error:
+        if is_last or (text[error.pos : error.pos + 1] not in ('"', "") and error.pos < len(text) - _LOOKED_AT):
+            raise
+        raise _More from None
+    if end == len(text) and not is_last:  # a number may go on
+        raise _More
+    return value, end
 
-    def _elements(self, closing: bytes) -> Iterator[tuple[int, _Value]]:
-        """The elements of an array; those of an object, if that is what the closing bracket ends, with their ids."""
-        begin = self._position
-        self._at += 1
-        while (sign := self._next()) not in (closing, b""):
-            at = self._position
-            key = self._key() if closing == b"}" and sign == b'"' else b""
-            element = b"" if sign == b"," else self._value(closing)
-            yield at, with_id(key, element) if key and isinstance(element, bytes) else element
-            if not isinstance(element, bytes):
-                return
-            if self._next() == b",":
-                self._at += 1
-        if not sign:
-            kind = "array" if closing == b"]" else "object"
-            yield self._position, (f"the file ends inside the {kind} that begins at byte {begin:,}", b"")
-        self._at += 1
 
-    def _next(self) -> bytes:
-        """Go to the next byte that is not white space, and return it; at the end of the file, return nothing."""
-        while not (found := _NOT_BLANK.search(self._buffer, self._at)):
-            self._at = len(self._buffer)
-            if not self._read_more():
-                return b""
-        self._at = found.start()
-        return found[0]
+def _is_conversation(text: str, at: int, is_last: bool) -> bool:
+    """Whether an array is one record: a list of messages, as its first element shows."""
+    if found := _SIGN.search(text, at + 1):
+        try:
+            return is_message(_scanned(text, found.start(), is_last)[0])
+        except json.JSONDecodeError:
+            return False
+    if not is_last:
+        raise _More
+    return False
 
-    def _key(self) -> bytes:
-        """Go to the value of the next entry of an object, and return its key; nothing if there is no such entry."""
-        while not (found := KEY.match(self._buffer, self._at)):
-            if self._is_too_long() or not self._read_more():
-                return b""
-        self._at = found.end()
-        return found[1]
 
-    def _value(self, closing: bytes) -> _Value:
-        """The next value. closing: the bracket that ends what the value is an element of, if it is one."""
-        begin, is_last = self._position, False
-        while (end := self._end(closing, is_last)) is None:
-            if is_last:
-                return f"the file ends inside the record that begins at byte {begin:,}", self._take(len(self._buffer))
-            if self._is_too_long():
-                start = self._buffer[self._at : self._at + self._longest + 1]
-                if self._skip(closing):
-                    return start
-                return f"the file ends inside the record that begins at byte {begin:,}", start[:KEPT_BYTES]
-            is_last = not self._read_more()
-        return self._take(end)
-
-    def _skip(self, closing: bytes) -> bool:
-        """Go to the end of a value and keep nothing of it; False if the file ends before."""
-        depth, in_string, at = 0, False, self._at
-        while True:
-            while found := (_IN_STRING if in_string else _SIGN).search(self._buffer, at):
-                sign, at = found[0], found.end()
-                if in_string:
-                    at += sign == b"\\"
-                    in_string = sign != b'"'
-                elif sign == b'"':
-                    in_string = True
-                elif sign in b"[{":
-                    depth += 1
-                elif not depth and closing and sign in b"," + closing:
-                    self._at = found.start()
-                    return True
-                elif sign in b"]}":
-                    depth -= 1
-                    if not depth and not closing:
-                        self._at = at
-                        return True
-            at = max(at - len(self._buffer), 0)  # after an escape that the buffer ends with
-            self._at = len(self._buffer)
-            if not self._read_more():
-                return False
-
-    def _end(self, closing: bytes, is_last: bool) -> int | None:
-        """Find where the value ends in the buffer; None if it does not. is_last: whether the file ends there."""
-        found = next_after_value(memoryview(self._buffer)[self._at :])
-        if found is not None:
-            end, size = self._at + found, len(self._buffer)
-            if (end < size and (not closing or self._buffer[end] in b"," + closing)) or (
-                end == size and (is_last or not closing)
-            ):
-                return end
-            if end >= size and not is_last:
-                return None  # without a search in all of it
-        return end_of_malformed(self._buffer, self._at, closing)
-
-    def _text(self) -> bytes:
-        start = b""  # of a text that is too long
-        while not (found := _CONTAINER.search(self._buffer, self._at)):
-            if start or self._is_too_long():
-                start, self._at = start or self._buffer[self._at : self._at + self._longest + 1], len(self._buffer)
-            if not self._read_more():
-                break
-        text = self._take(found.start() if found else len(self._buffer))
-        return start or text
-
-    def _take(self, end: int) -> bytes:
-        taken = self._buffer[self._at : end].strip()
-        self._at = end
-        return taken
-
-    def _is_too_long(self) -> bool:
-        return len(self._buffer) - self._at > max(self._longest, _CHUNK)
-
-    def _read_more(self) -> bool:
-        """Read as much as is in the buffer, so that a long record is not searched often; False at the file's end."""
-        more = self._file.read(max(_CHUNK, len(self._buffer) - self._at))
-        self._buffer, self._offset, self._at = self._buffer[self._at :] + more, self._offset + self._at, 0
-        return bool(more)
+def _text(start: bytes) -> str:
+    return start.removeprefix(BOM_UTF8).decode(_LATIN_1)
 
 
 def _recognizes(start: bytes) -> bool:
     """Return whether a file begins with an array, or with an object that is not alone on its line."""
-    content = start.removeprefix(BOM_UTF8).strip()
-    if content.startswith(b"["):
-        return _is_array_of_records(content)
-    if has_records_by_id(content):
+    text = _text(start).strip()
+    if text.startswith("["):
+        return _is_array_of_records(text)
+    if _has_records_by_id(text):
         return True
-    at = records = 0
-    while content[at : at + 1] == b"{" and records < _LOOKED_AT:
-        found = next_after_value(memoryview(content)[at:])
-        if found is None or found > len(content) - at:
-            return at == 0 and _spans_lines(content, is_malformed=found is None)
-        record, next_record = content[at : at + found].rstrip(), content[at + found : at + found + 1]
-        if b"\n" in record:
+    at = 0
+    for _ in range(_LOOKED_AT):
+        if text[at : at + 1] != "{":
+            return False
+        if (end := _end(text, at)) is None:
+            return at == 0 and _spans_lines(text)
+        if "\n" in text[at:end]:
             return True
-        if next_record and b"\n" not in content[at + len(record) : at + found]:
-            return next_record in (b"{", b"[", b",")
-        at += found
-        records += 1
+        at = len(text) - len(text[end:].lstrip())
+        if text[at : at + 1] and "\n" not in text[end:at]:
+            return text[at] in "{[,"
     return False
 
 
-def _spans_lines(content: bytes, is_malformed: bool) -> bool:
+def _end(text: str, at: int) -> int | None:
+    """Find where a value ends; None if it does not, or is malformed."""
+    try:
+        return _scan(text, at)[1]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _spans_lines(text: str) -> bool:
     """Return whether the first object, whose end is not known, goes on after its line."""
-    line, _, further = content.partition(b"\n")
-    if not is_malformed:
-        return bool(further)
+    line, newline, further = text.partition("\n")
     # In JSON lines, the next line is another object, or this one looks complete.
-    return line.rstrip().endswith((b"{", b"[", b",")) and not further.lstrip().startswith(b"{")
+    return bool(newline) and line.rstrip().endswith(("{", "[", ",", ":")) and not further.lstrip().startswith("{")
 
 
-def _is_array_of_records(content: bytes) -> bool:
+def _is_array_of_records(text: str) -> bool:
     """Return whether an array is one of records; if arrays are on lines, each line is a record, which is rejected."""
-    found = next_after_value(memoryview(content))
-    if found is None:
-        return content[1:].lstrip().startswith((b"{", b"["))
-    return b"\n" in content[:found].rstrip() or not content[found:].startswith(b"[")
+    if (end := _end(text, 0)) is None:
+        return text[1:].lstrip()[:1] in ("{", "[", "")
+    return "\n" in text[:end] or not text[end:].lstrip().startswith("[")
+
+
+def _has_records_by_id(text: str) -> bool:
+    """Return whether a file is one object whose values are records: `{"d1": {"messages": [...]}, "d2": ...}`.
+
+    Args:
+        text: the start of the file. All values that end there must look like records, and one must be followed by
+            another.
+    """
+    text = text.strip()
+    at, records = 1, 0
+    while text.startswith("{") and (key := _KEY.match(text, at)):
+        at = key.end()
+        if text[at : at + 1] not in ("{", ""):
+            return False
+        if (end := _end(text, at)) is None:
+            return records > 0
+        if not has_messages(_scan(text, at)[0]):
+            return False
+        records += 1
+        at = len(text) - len(text[end:].lstrip()) + 1
+        if text[at - 1 : at] != ",":
+            return records > 1 and text[at - 1 :] in ("}", "")
+    return records > 1
 
 
 FORMAT = InputFormat(
