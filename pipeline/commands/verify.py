@@ -22,7 +22,7 @@ def run(arguments: Sequence[str]) -> int:
     show_phase(f"reading {options.dataset}")
 
     from pipeline.show.printing import print_json
-    from pipeline.show.text import visible
+    from transforms.base.hidden import visible
     from transforms.dataset.verification import verify
 
     found = verify(options.dataset)

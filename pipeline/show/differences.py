@@ -11,7 +11,7 @@ from rich.text import Text
 
 from pipeline.cli.console import as_typed, shortened
 from pipeline.show.printing import new_table
-from pipeline.show.text import visible
+from transforms.base.hidden import visible
 from transforms.dataset.reader import Dataset
 
 # Keys of a job that follow from others, or say nothing of the rows.

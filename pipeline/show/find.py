@@ -19,8 +19,9 @@ from pipeline.show.exceptions import ADDED, Line, read_lines
 from pipeline.show.rejects import print_reject, reject_as_json
 from pipeline.show.rows import TOKEN_LISTS, RowReader, print_row, title
 from pipeline.show.summary import overview
-from pipeline.show.text import joined, visible
+from pipeline.show.text import joined
 from transforms.base.errors import UserError
+from transforms.base.hidden import visible
 from transforms.base.phrases import counted, did_you_mean
 from transforms.dataset.reader import Dataset, FailedBuild
 from transforms.rows.columns import PROVENANCE_COLUMNS

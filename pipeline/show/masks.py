@@ -10,7 +10,8 @@ from rich.text import Text
 
 from pipeline.first_records import render
 from pipeline.show.printing import new_console
-from pipeline.show.text import as_text, cut, legend, visible
+from pipeline.show.text import as_text, cut, legend
+from transforms.base.hidden import visible
 from transforms.model.examples import Conversation, Example
 from transforms.model.outcomes import Reject
 from transforms.rows.parts import KINDS, kinds_of

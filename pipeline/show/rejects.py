@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pipeline.show.hints import hints
-from pipeline.show.text import visible
+from transforms.base.hidden import visible
 from transforms.rows.columns import PROVENANCE_COLUMNS
 
 # A place in a detail: a column, and the keys and numbers that lead from there to what was wrong.

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from pipeline.show.exceptions import Line, read_lines
-from pipeline.show.text import as_text, cut, joined, legend, visible, within
+from pipeline.show.text import as_text, cut, joined, legend, within
+from transforms.base.hidden import visible
 from transforms.base.phrases import counted
 from transforms.dataset.reader import READ_FORMAT, Dataset
 from transforms.dataset.row_examples import RowExamples, examples_of
@@ -28,7 +29,7 @@ TOKEN_LISTS = ("input_ids", "labels", "token_texts")
 # those before it, or before the first one that is trained on.
 _SHOWN, _FOUND, _BEFORE = 1600, 480, 96
 # Tokens of an example at the end of a build, and before its first one that is trained on.
-_TOKENS_OF_PREVIEW, _TOKENS_BEFORE = 80, 24
+_TOKENS_OF_PREVIEW, _TOKENS_BEFORE = 64, 24
 
 
 class RowReader:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.show.printing import new_console, new_table
-from pipeline.show.text import visible
+from transforms.base.hidden import visible
 from transforms.model.statistics import at_most, bins_of
 from transforms.report.texts import records_compared, unread_events_text, unread_text
 from transforms.report.warnings import kinds_of_differences

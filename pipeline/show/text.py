@@ -6,7 +6,6 @@ escape: control characters, marks that turn the direction of the text, invisible
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -14,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from rich.text import Text
 
-from transforms.base.hidden import HIDDEN
+from transforms.base.hidden import visible
 from transforms.rows.parts import KINDS
 
 # A piece of a text in which nothing changes: `text`; `trained`, whether it is trained on; and if that is known of a
@@ -64,18 +63,6 @@ def within(pieces: Iterable[Piece], start: int, stop: int) -> Iterator[Piece]:
         if text := piece["text"][max(start, 0) : max(stop, 0)]:
             yield piece | {"text": text}
         start, stop = start - len(piece["text"]), stop - len(piece["text"])
-
-
-def visible(text: str) -> str:
-    """Return a text with escapes for what a terminal would act on or would not show."""
-    return HIDDEN.sub(_escape, text)
-
-
-def _escape(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8
-        return f"\\x{code - 0xDC00:02x}"
-    return match[0].encode("unicode_escape").decode()
 
 
 def as_text(pieces: Iterable[Piece]) -> Text:

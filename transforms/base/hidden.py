@@ -13,6 +13,11 @@ HIDDEN = re.compile(
 )
 
 
-def escaped(text: str) -> str:
-    """Return a text with the code of each hidden character in its place, such as U+200B."""
-    return HIDDEN.sub(lambda found: f"U+{ord(found[0]):04X}", text)
+def visible(text: str) -> str:
+    """Return a text with an escape for each hidden character, such as \\u202e, and for a byte that is not UTF-8."""
+    return HIDDEN.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    byte = ord(match[0]) - 0xDC00  # of a lone surrogate, as Python decodes it
+    return f"\\x{byte:02x}" if 0x80 <= byte <= 0xFF else match[0].encode("unicode_escape").decode()

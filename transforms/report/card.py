@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from transforms.base.hidden import escaped
+from transforms.base.hidden import visible
 from transforms.outputs import ShardEntry, datasets_files, loading_code
 from transforms.report.rebuilding import recipe_text
 from transforms.report.texts import contamination_text, described_source, unread_events_text, unread_text
@@ -90,7 +90,7 @@ def _recipe(manifest: Mapping[str, Any]) -> list[str]:
     text = recipe_text({**manifest, "job": job | {"recipe": _without_paths(job.get("recipe"))}})
     if text is None:
         return []
-    text = escaped(text)
+    text = visible(text)
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return [
         "## Recipe",
@@ -237,4 +237,4 @@ def _as_code(value: Any) -> str:
 
 
 def _in_one_line(text: str) -> str:
-    return escaped(" ".join(re.split("[\t\n\r ]+", text.strip("\t\n\r "))))
+    return visible(" ".join(re.split("[\t\n\r ]+", text.strip("\t\n\r "))))

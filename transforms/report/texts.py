@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from transforms.base.hidden import escaped
+from transforms.base.hidden import visible
 from transforms.base.phrases import counted, most_of
 from transforms.corpus.mix import mix_of
 
@@ -90,7 +90,7 @@ def unread_events_text(manifest: Mapping[str, Any], most: int = 4) -> str:
 
 def _shown(name: str) -> str:
     """A name that comes from the data, in one line."""
-    name = escaped(name).replace("\n", " ")
+    name = visible(name).replace("\n", " ")
     return name if len(name) <= _MOST_OF_A_NAME else f"{name[:_MOST_OF_A_NAME]}..."
 
 
