@@ -116,7 +116,10 @@ def test_evaluation_sets_in_a_folder_are_read_unless_there_is_train(snapshot, tm
 
 def test_files_that_arrive_are_those_of_the_chosen_split(tmp_path):
     folder, output, log = tmp_path / "in", tmp_path / "out", tmp_path / "log"
-    command = ["build", *OPTIONS, "--append", "--every=1", f"--input={folder}", "--split=train", f"--output={output}"]
+    (tmp_path / "card").mkdir()  # of which no file is there yet
+    (tmp_path / "card" / "README.md").write_text("---\nconfigs: [{config_name: a, data_dir: .}]\n---\n")
+    inputs = f"--input={tmp_path}/card,{folder}"
+    command = ["build", *OPTIONS, "--append", "--every=1", inputs, "--split=train", f"--output={output}"]
 
     def wait_until(condition: Callable[[], object]) -> None:
         end = time.monotonic() + 60

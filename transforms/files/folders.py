@@ -91,7 +91,7 @@ def records_below(
 
     def choose(by_split: Splits) -> list[str]:
         wanted = splits
-        if arriving and splits and (missing := [split for split in splits if split not in by_split]):
+        if arriving and by_split and splits and (missing := [split for split in splits if split not in by_split]):
             described = describe_splits(by_split, files)
             _LOGGER.warning("%s: it has no split %s yet; it has %s", folder, ",".join(missing), described)
             wanted = [split for split in splits if split in by_split]

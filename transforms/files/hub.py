@@ -155,11 +155,8 @@ def find_dataset(
         raise ParameterError(parameter, shown, problem)
     else:
         by_split = _loaded(name, commit, files, shown, parameter, choice)
-
-    def url_of(path: str) -> str:
-        return HubName(repository, None, name.revision, path).url
-
-    chosen = choose_files(by_split, files, splits, shown, parameter, url_of)
+    in_name = name._replace(config=None)
+    chosen = choose_files(by_split, files, splits, shown, parameter, lambda path: in_name._replace(path=path).url)
     return [(HubFile(repository, commit, path).url, files[path]) for path in chosen]
 
 

@@ -21,7 +21,7 @@ from rich.filesize import decimal
 from transforms.base.errors import ParameterError, Unavailable
 from transforms.base.phrases import did_you_mean
 from transforms.files.formats import format_of_suffix
-from transforms.storage.hub import RETRYING, may_pass
+from transforms.storage.hub import RETRYING, hub, may_pass
 from transforms.storage.retries import reason_of
 
 Splits = Mapping[str, Sequence[str]]  # the files of each split
@@ -62,6 +62,9 @@ def load_configuration(
         config: that is chosen; None for the default.
         revision: of the Hub.
 
+    Returns:
+        The configuration, without splits if there is no file that `datasets` reads.
+
     Raises:
         ParameterError: if there is no such configuration, or a choice, or the splits cannot be found.
         Unavailable: if the Hub does not answer.
@@ -75,7 +78,7 @@ def load_configuration(
         if may_pass(error):
             raise Unavailable(f"{shown}: it cannot be listed ({reason_of(error)}).") from None
         if isinstance(error, (datasets.data_files.EmptyDatasetError, datasets.exceptions.DataFilesNotFoundError)):
-            raise ParameterError(parameter, shown, "it has no file of records.") from None
+            return Configuration({}, [""])
         names = []
         with suppress(Exception):  # that which `datasets` has just raised
             names = datasets.get_dataset_config_names(path, revision=revision)
@@ -97,6 +100,7 @@ def _import_datasets(shown: str, parameter: str) -> Any:
     except ImportError:
         problem = "which of its files are a split is found by the package datasets: run `pip install 'datasets>=5'`."
         raise ParameterError(parameter, shown, problem) from None
+    hub()  # sets up its client, which `datasets` uses
     datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # a request to another host, with the name of the dataset
     datasets.utils.logging.set_verbosity_error()
     datasets.disable_progress_bars()

@@ -216,7 +216,8 @@ def _reason(error: Any, repository: str, revision: str | None) -> str:
 
 
 def _stop(state: tenacity.RetryCallState) -> bool:
-    is_connected = type(_error_of(state)).__name__ not in _NOT_CONNECTED
+    error = state.outcome and state.outcome.exception()
+    is_connected = type(error).__name__ not in _NOT_CONNECTED
     return state.attempt_number >= (_ATTEMPTS if is_connected else _ATTEMPTS_TO_CONNECT)
 
 
@@ -224,13 +225,9 @@ def _seconds_to_wait(state: tenacity.RetryCallState) -> float:
     """As long as the Hub says if no request is left in its window; otherwise more with each attempt."""
     from huggingface_hub.utils import parse_ratelimit_headers
 
-    response = getattr(cause_of(_error_of(state)), "response", None)
+    response = getattr(cause_of(state.outcome and state.outcome.exception()), "response", None)
     limit = parse_ratelimit_headers(response.headers) if response is not None else None
     return limit.reset_in_seconds + 1 if limit and not limit.remaining else _BACKOFF(state)
-
-
-def _error_of(state: tenacity.RetryCallState) -> BaseException | None:
-    return state.outcome.exception() if state.outcome else None
 
 
 _BACKOFF = tenacity.wait_exponential_jitter(initial=1, max=20)
