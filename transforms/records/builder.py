@@ -100,7 +100,7 @@ class TurnBuilder:
             Whether it was added.
         """
         given = {key: value for key, value in {"tool_call_id": id, **keys}.items() if value is not None}
-        self.say({"role": "tool", "content": result_of_call(content), **given})
+        self.say({"role": "tool", "content": result_content(content), **given})
         return True
 
     def leave(self, name: str, value: Any) -> None:
@@ -152,7 +152,7 @@ def joined(parts: Iterable[Any]) -> Any:
     return part["text"] if isinstance(part, dict) and part == {"type": "text", "text": part.get("text")} else parts
 
 
-def result_of_call(content: Any) -> Any:
+def result_content(content: Any) -> Any:
     """Return the content of a message of a tool: a text, or parts; JSON of what is neither."""
     is_content = isinstance(content, list) and all(_is_part(part) for part in content)
     return joined(parts_in(content)) if is_content or isinstance(content, (str, type(None))) else _json(content)

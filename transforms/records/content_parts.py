@@ -7,14 +7,11 @@ from typing import Any
 from transforms.base.errors import RecordError
 from transforms.model.examples import REASONING_KEYS, are_text_parts
 from transforms.records.json_text import kind_of
+from transforms.records.media import MEDIA, check_no_media_fields
 from transforms.records.reading import Reading
 from transforms.records.tool_calls import tool_calls_of
 from transforms.records.train_flags import take_weight
 
-_MEDIA = ("image", "audio", "video")
-_FIELDS_OF_MEDIA = {
-    field: medium for medium in _MEDIA for field in (medium, f"{medium}s", f"{medium}_url", f"input_{medium}")
-}
 # OpenAI's chat API, and its responses API.
 _TEXT = ("text", "input_text", "output_text")
 # The keys of a tool's answer that has no content, as that of a tool that returns nothing.
@@ -22,16 +19,6 @@ _OF_ANSWERS = {"role", "content", "tool_call_id", "name", "id"}
 _AS_JSON = "Write another value as a string, with json.dumps"
 # Where the text of a part is. LLaMA-Factory: value.
 _PLACES = ("text", "value", "content")
-
-
-def check_no_media_fields(item: dict[str, Any], where: str) -> None:
-    """Check that no field of a message or of a part has an image, audio or video. Raises RecordError."""
-    if _FIELDS_OF_MEDIA.keys().isdisjoint(item):
-        return
-    found = {_FIELDS_OF_MEDIA.get(key) for key, value in item.items() if value}
-    medium = next((medium for medium in _MEDIA if medium in found), None)
-    if medium:
-        raise RecordError(medium, f"{where} has {medium}; only text can be tokenized")
 
 
 def with_text_parts(message: dict[str, Any], where: str, reading: Reading) -> dict[str, Any]:
@@ -93,7 +80,7 @@ def _kind_and_text(part: Any, where: str) -> tuple[str, str]:
     if not isinstance(part, dict):
         raise RecordError("bad_content", f"{where} is {kind_of(part)}; expected an object with type and text")
     kind = part.get("type") or "text"
-    medium = next((medium for medium in _MEDIA if kind != "text" and medium in str(kind)), None)
+    medium = next((medium for medium in MEDIA if kind != "text" and medium in str(kind)), None)
     if medium:
         raise RecordError(medium, f"{where} has {medium} (type {kind}); only text can be tokenized")
     check_no_media_fields(part, where)

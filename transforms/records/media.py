@@ -7,12 +7,13 @@ from typing import Any
 
 from transforms.base.errors import RecordError
 
-_MEDIA = ("image", "audio", "video")
+MEDIA = ("image", "audio", "video")
 _ONLY_TEXT = "only text can be tokenized"
-MEDIA_COLUMNS = tuple(column for medium in _MEDIA for column in (medium, f"{medium}s"))
+MEDIA_COLUMNS = tuple(column for medium in MEDIA for column in (medium, f"{medium}s"))
+_FIELDS = {field: medium for medium in MEDIA for field in (medium, f"{medium}s", f"{medium}_url", f"input_{medium}")}
 # Columns that may be metadata, but not of a record whose text has the placeholder of the file.
 FILE_COLUMNS = tuple(
-    f"{medium}_{kind}" for medium in _MEDIA for kind in ("path", "paths", "file", "files", "url", "urls")
+    f"{medium}_{kind}" for medium in MEDIA for kind in ("path", "paths", "file", "files", "url", "urls")
 )
 
 
@@ -27,7 +28,7 @@ def check_no_media(record: Mapping[str, Any]) -> None:
             the bytes of one, as datasets writes images into tables.
     """
     if not record.keys().isdisjoint(MEDIA_COLUMNS):
-        for medium in _MEDIA:
+        for medium in MEDIA:
             if _has(record, medium):
                 raise RecordError(medium, f"the record has a column of {medium}s that is not empty; {_ONLY_TEXT}")
     for column, value in record.items():
@@ -36,9 +37,19 @@ def check_no_media(record: Mapping[str, Any]) -> None:
     if record.keys().isdisjoint(FILE_COLUMNS):
         return
     for column in FILE_COLUMNS:
-        for medium in _MEDIA:
+        for medium in MEDIA:
             if column.startswith(medium) and not _is_empty(record.get(column)) and _mentions(record, f"<{medium}>"):
                 raise RecordError(medium, f"{column} names the file of the <{medium}> in the text; {_ONLY_TEXT}")
+
+
+def check_no_media_fields(item: dict[str, Any], where: str) -> None:
+    """Check that no field of a message or of a part has an image, audio or video. Raises RecordError."""
+    if _FIELDS.keys().isdisjoint(item):
+        return
+    found = {_FIELDS.get(key) for key, value in item.items() if value}
+    medium = next((medium for medium in MEDIA if medium in found), None)
+    if medium:
+        raise RecordError(medium, f"{where} has {medium}; {_ONLY_TEXT}")
 
 
 def _has(record: Mapping[str, Any], medium: str) -> bool:

@@ -6,8 +6,9 @@ from typing import Any
 
 from transforms.base.errors import RecordError
 from transforms.model.examples import REASONING_KEYS, plain
-from transforms.records.content_parts import check_no_media_fields, is_text, with_text_parts
+from transforms.records.content_parts import is_text, with_text_parts
 from transforms.records.json_text import kind_of
+from transforms.records.media import check_no_media_fields
 from transforms.records.reading import ROLES, Reading
 from transforms.records.tool_calls import read_function_call, tool_calls_of, with_paired_ids, with_tool_calls
 from transforms.records.train_flags import take_weight
@@ -66,13 +67,6 @@ def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any
     _check_who_answers(turns, messages, column)
     _use_ids_of_turns(messages, calls)
     return with_paired_ids(messages)
-
-
-def are_exchanges(history: Any) -> bool:
-    """Return whether a value is a list of pairs of texts: what was asked, and what was answered."""
-    return isinstance(history, list) and all(
-        isinstance(pair, list) and len(pair) == 2 and all(isinstance(text, str) for text in pair) for pair in history
-    )
 
 
 def turns_of(exchanges: list[list[str]]) -> list[dict[str, Any]]:

@@ -47,9 +47,10 @@ class _Message(msgspec.Struct):
         """Its blocks: a text, if it is one."""
         return self.content or [""] if isinstance(self.content, list) else [self.content]
 
-    def values(self, key: str, kinds: Sequence[str]) -> list[Any]:
-        """The values of a key of its blocks of some kinds."""
-        return [block.get(key) for block in self.blocks if isinstance(block, dict) and block.get("type") in kinds]
+    def ids(self, key: str, kinds: Sequence[str]) -> list[str]:
+        """The ids that its blocks of some kinds have under a key."""
+        blocks = [block for block in self.blocks if isinstance(block, dict) and block.get("type") in kinds]
+        return [id for block in blocks if isinstance(id := block.get(key), str)]
 
 
 class _Session(msgspec.Struct):
@@ -126,11 +127,11 @@ class _Tree:
             node = None
             if self._events[number].type == "assistant":
                 node = by_message.get(message.id)
-                for id in message.values("id", CALLS):
+                for id in message.ids("id", CALLS):
                     caller[id] = len(self.nodes) if node is None else node
                 if node is None and message.id:
                     by_message[message.id] = len(self.nodes)
-            elif (ids := message.values("tool_use_id", RESULTS)) and (called := caller.get(ids[0])) is not None:
+            elif (ids := message.ids("tool_use_id", RESULTS)) and (called := caller.get(ids[0])) is not None:
                 node = answers.get(called)
                 answers[called] = len(self.nodes) if node is None else node
             if node is None:

@@ -6,7 +6,7 @@ import copy
 from collections import Counter
 from typing import Any
 
-from transforms.records.builder import TurnBuilder, joined, parts_in, result_of_call
+from transforms.records.builder import TurnBuilder, joined, parts_in, result_content
 
 # What a conversation is in its trace: what the session came to, what was edited or tried again, what a subagent did.
 MAIN, BRANCH, SUBAGENT = "main", "branch", "subagent"
@@ -71,7 +71,7 @@ class TraceConversation(TurnBuilder):
         at = next(i for i in range(len(self.messages), 0, -1) if self.messages[i - 1] is caller)
         while at < len(self.messages) and self.messages[at]["role"] == "tool":
             at += 1
-        self.messages.insert(at, {"role": "tool", "tool_call_id": id, "content": result_of_call(content)})
+        self.messages.insert(at, {"role": "tool", "tool_call_id": id, "content": result_content(content)})
         if at == len(self.messages) - 1:
             self.end()
         return True

@@ -29,17 +29,7 @@ def _read(text: str) -> Any:
         raise Wrong(f"this is not valid JSON ({error}).") from None
 
 
-def _as_functions(tools: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-    """Take definitions of OpenAI's API, or of Anthropic's."""
-    return tuple(_as_function(tool) if "input_schema" in tool else tool for tool in tools)
-
-
-def _as_function(tool: dict[str, Any]) -> dict[str, Any]:
-    kept = {key: tool[key] for key in ("name", "description") if key in tool}
-    return {"type": "function", "function": {**kept, "parameters": tool["input_schema"]}}
-
-
 ToolDefinitions = Annotated[
     tuple[dict[str, Any], ...],
-    Values("a list of tool definitions, of at least one", "URL|JSON", _read, (MinLen(1),), _as_functions),
+    Values("a list of tool definitions, of at least one", "URL|JSON", _read, (MinLen(1),)),
 ]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 from transforms.base.errors import RecordError
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.tags import tags_in
-from transforms.chat.rendering.texts import KEY, Key, function_of, name_field, texts_of, texts_of_tool
+from transforms.chat.rendering.texts import KEY, Key, function_of, name_field, texts_of, tool_texts
 from transforms.model.examples import REASONING_KEYS
 
 # For each text that is printed, also in part, the (start, stop) of its characters.
@@ -82,7 +82,7 @@ def omissions_of(rendering: Rendering) -> Omissions:
     found = [omissions_of_message(number, message, printed, rendering.keys) for number, message in enumerate(messages)]
     absent = [at for at, tool in enumerate(tools or ()) if _is_named(tool) and (None, "tool", at, None) not in printed]
     names = ["the tools"] if tools and len(absent) == len(tools) else [f"the {_ordinal(at)} tool" for at in absent]
-    texts = [each for at, tool in enumerate(tools or ()) for each in texts_of_tool(at, tool)]
+    texts = [each for at, tool in enumerate(tools or ()) for each in tool_texts(at, tool)]
     unread += [(key[2], text) for key, text in texts if key[1] == KEY and key not in rendering.keys]
     return joined_omissions(messages, found, names, unread)
 

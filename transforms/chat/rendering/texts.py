@@ -131,7 +131,7 @@ def _tool_with_sources(at: int, tool: Any, sourced: Sourced) -> Any:
     return _Others(None, sourced, at).of_functions(named, _OF_TOOLS, "tools[]", "tools[].function")
 
 
-def texts_of_tool(at: int, tool: Any) -> list[tuple[Key, str]]:
+def tool_texts(at: int, tool: Any) -> list[tuple[Key, str]]:
     """Return the texts of a tool definition, each with its key. at: its number."""
     return _collected(lambda add: _tool_with_sources(at, tool, add))
 

@@ -14,7 +14,7 @@ _REASONING = ("thinking", "reasoning")
 _ENCRYPTED, _REFERENCE = "redacted_thinking", "tool_reference"
 
 
-def blocks_of(turn: Mapping[str, Any]) -> list[Any]:
+def blocks_in(turn: Mapping[str, Any]) -> list[Any]:
     """Return the blocks of a message, none if its content is a text."""
     content = turn.get("content")
     return content if isinstance(content, list) else []
@@ -44,7 +44,7 @@ def add_results(made: TurnBuilder, turn: Mapping[str, Any]) -> bool:
     """
     said: list[Any] = []
     are_added = True
-    for block in [*blocks_of(turn), None]:
+    for block in [*blocks_in(turn), None]:
         is_result = isinstance(block, dict) and block.get("type") in RESULTS
         if said and (is_result or block is None):
             made.say({**turn, "content": joined(parts_in(said))})
@@ -73,18 +73,18 @@ def _is_block(block: Any) -> bool:
 
 def _recognizes(turns: list[Any]) -> bool:
     return all(isinstance(turn, dict) and "role" in turn for turn in turns) and any(
-        _is_block(block) for turn in turns for block in blocks_of(turn)
+        _is_block(block) for turn in turns for block in blocks_in(turn)
     )
 
 
 def _messages(turns: list[Any], column: str) -> Messages:
     made = TurnBuilder(column)
     for made.at, turn in enumerate(turns):
-        if not any(map(_is_block, blocks_of(turn))):
+        if not any(map(_is_block, blocks_in(turn))):
             made.say(turn)
         elif turn["role"] == "assistant":
             made.begin(made.at)
-            add_answer(made, blocks_of(turn))
+            add_answer(made, blocks_in(turn))
             made.keep(**{key: value for key, value in turn.items() if key not in ("role", "content")})
         else:
             add_results(made, turn)

@@ -6,6 +6,7 @@ from typing import Any
 
 from transforms.base.errors import RecordError
 from transforms.records.builder import TurnBuilder, joined, parts_in
+from transforms.records.media import MEDIA
 from transforms.records.turns import Messages, TurnForm
 
 _ROLES = ("user", "model", "function", "system", None)
@@ -62,12 +63,8 @@ def _kind_and_value(part: Any, where: str) -> tuple[str, Any]:
     if any(name in found for name in _MEDIA):
         media = next(found[name] for name in _MEDIA if name in found)
         kind = str(media.get("mimeType") or media.get("mime_type") or "") if isinstance(media, dict) else ""
-        detail = f"{where} has media of the type {kind or 'unknown'}; only text can be tokenized"
-        if kind.startswith("audio/"):
-            raise RecordError("audio", detail)
-        if kind.startswith("video/"):
-            raise RecordError("video", detail)
-        raise RecordError("image" if kind.startswith("image/") else "bad_content", detail)
+        reason = next((medium for medium in MEDIA if kind.startswith(f"{medium}/")), "bad_content")
+        raise RecordError(reason, f"{where} has media of the type {kind or 'unknown'}; only text can be tokenized")
     if len(found) == 1:
         [(name, value)] = found.items()
         if name == "text" and isinstance(value, str):
