@@ -69,7 +69,8 @@ def verify(url: str) -> Verification:
         found.faults.append(_of_error(url_and_version(url)[0], error))
         return found
     version, names = dataset.stored_version, names_below(dataset.url)
-    files = named = _named_in(dataset)
+    named = msgspec.convert([*dataset.manifest["shards"], *dataset.manifest["exceptions"]], list[File])
+    files = named
     if not version and not any(name.startswith("records/") for name in names):
         if dataset.manifest["exceptions"]:
             found.notes.append("records/ is not in this copy")
@@ -96,13 +97,6 @@ def verify(url: str) -> Verification:
                 problem = f"it was changed or damaged: its sha256 is {sha256}; {file.sha256} was written"
                 found.faults.append(Fault(file.path, problem))
     return found
-
-
-def _named_in(dataset: Dataset) -> list[File]:
-    """The files of a version; in a copy without versions, those of its manifest."""
-    if dataset.stored_version:
-        return dataset.stored_version.files()
-    return msgspec.convert([*dataset.manifest["shards"], *dataset.manifest["exceptions"]], list[File])
 
 
 def _read(url: str) -> tuple[int, str]:
