@@ -309,7 +309,9 @@ FAULTS = {
     "beyond, and no text.arrow": (reaching_beyond(no_text()), "it cannot be read as arrow"),
     **{f"{len(start)}.parquet": (start + bytes(100), "") for start in (b"PAR1", b"no table at all", b"")},
     **{f"{len(start)}.arrow": (start + bytes(100), "") for start in (b"ARROW1", b"no table at all", b"")},
-    **{f"zeros.jsonl{suffix}": (bytes(4096), "zeros") for suffix in SUFFIXES},  # such as a crash leaves
+    **{
+        f"zeros.jsonl{suffix}": (bytes(4096), "it is not compressed with") for suffix in SUFFIXES
+    },  # such as a crash leaves
     "of a tape.jsonl.gz": (COMPRESS[".gz"](b"{}\n") + bytes(512), "the gzip stream is corrupt"),
     "twice.csv": (b"a,b,a\n1,2,3\n", "header has 'a' twice"),
     "header.csv": (b"\xff,b\n1,2\n", "header is not UTF-8"),
