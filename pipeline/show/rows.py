@@ -27,7 +27,7 @@ Row: TypeAlias = dict[str, Any]
 TOKEN_LISTS = ("input_ids", "labels", "token_texts")
 # Characters of an example that are shown unless all of them are asked for; those around a text that was searched; and
 # those before it, or before the first one that is trained on.
-_SHOWN, _FOUND, _BEFORE = 1600, 480, 96
+_SHOWN, _FOUND, _BEFORE = 1600, 480, 160
 # Tokens of an example at the end of a build, and before its first one that is trained on.
 _TOKENS_OF_PREVIEW, _TOKENS_BEFORE = 64, 24
 
