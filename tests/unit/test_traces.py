@@ -15,8 +15,9 @@ from support.command_line import chatmill
 from support.datasets import manifest_of
 from support.paths import TOKENIZER
 from support.reading import listed, read_content
+from support.records import malformed
 from support.traces import TRACES, parsed
-from transforms import ParameterError, render
+from transforms import ParameterError, RecordDropped, RecordError, parse, render
 
 TOOL = {"type": "function", "function": {"name": "Read", "parameters": {"type": "object", "properties": {}}}}
 
@@ -204,6 +205,21 @@ def test_what_becomes_of_a_session(tmp_path, case):
     assert [drop.reason for drop in batch.outcomes.drops] == ([case["dropped"]] if "dropped" in case else [])
     expected = [case["messages"]] if "messages" in case else case.get("conversations", [])
     assert [example.content.messages for example in batch.examples] == expected
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_malformed_session_is_read_or_rejected_with_where_it_is_wrong(name):
+    lines = (TRACES / name).read_text()
+    events = (
+        json.loads(lines) if name == "atif.json" else [json.loads(one) for one in lines.splitlines() if one[-1] == "}"]
+    )
+    reasons = set[str]()
+    for record in malformed({"session": events}):
+        try:
+            parse({"trace": name.partition(".")[0], **record})
+        except (RecordError, RecordDropped) as error:
+            reasons.add(error.reason)
+    assert "bad_trace" in reasons and not reasons & {"malformed", "nested_too_deeply"}
 
 
 def test_files_that_claude_code_writes_about_sessions_are_not_listed(tmp_path):

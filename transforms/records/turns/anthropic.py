@@ -24,9 +24,10 @@ def add_answer(made: TurnBuilder, blocks: Sequence[Any]) -> None:
     """Add the blocks of a message of the assistant to its turn."""
     for block in blocks:
         kind = block.get("type") if isinstance(block, dict) else None
-        if kind in _REASONING and block.get(kind):
-            made.think(block[kind])
-        elif kind in (*_REASONING, _ENCRYPTED):
+        text = block.get(kind) if kind in _REASONING else None
+        if text and isinstance(text, str):
+            made.think(text)
+        elif kind in (*_REASONING, _ENCRYPTED) and not text:
             made.leave(_ENCRYPTED, block.get("data") or block.get("signature"))
         elif kind in CALLS:
             made.call(block.get("id"), block.get("name"), block.get("input"))
