@@ -62,12 +62,11 @@ def _attempt(path: str, content: bytes) -> Iterator[str]:
 def _open_attempt(path: str) -> Any:
     """Open a file next to a path, in a folder that is made, also if another process removes this while it is empty."""
     attempt, folder = f"{path}.{uuid.uuid4().hex}", posixpath.dirname(path)  # remove_attempts knows these names
-    for _ in range(2):
+    for _ in range(3):
         with suppress(FileNotFoundError):
             make_folder(folder)
             return open(attempt, "wb")
-    make_folder(folder)
-    return open(attempt, "wb")
+    raise StoreError(path, "written", "its folder cannot be made", is_transient=False)
 
 
 @with_retries("written")
@@ -236,11 +235,10 @@ def make_folder(path: str) -> None:
 def remove(url: str) -> None:
     """Remove a file, or a folder with all that is in it, if it exists. Raises StoreError if the store fails."""
     system, path = file_system(url)
-    if exists(url):
-        with suppress(FileNotFoundError):  # an earlier attempt removed it, and its answer was lost
-            system.rm(path, recursive=True)
-        if exists(url):  # s3fs does not report files that it could not remove
-            raise ConnectionError("some of it still exists")
+    with suppress(FileNotFoundError, NotADirectoryError):  # or an earlier attempt removed it, and its answer was lost
+        system.rm(path, recursive=True)
+    if exists(url):  # s3fs does not report files that it could not remove
+        raise ConnectionError("some of it still exists")
 
 
 def remove_if_empty(folder: str) -> None:
