@@ -109,7 +109,7 @@ def tables_of_text(draw: random.Random) -> Iterator[Case]:
     """CSV and TSV: cells stay text, and an empty one is null if it has no quotes."""
     signs = "\",;\t\n\r é😀[]{}0'\\a"
     for number in range(40):
-        suffix, columns = draw.choice(["csv", "tsv", "csv.gz", "tsv.zst"]), draw.randrange(1, 5)
+        suffix, columns = f"{draw.choice(['csv', 'tsv'])}{[*COMPRESS][number % 5]}", draw.randrange(1, 5)
         # The writer does not quote "\r" if lines end with "\n" and it quotes only what it must.
         how = draw.choice([{}, {"quoting": csv.QUOTE_ALL}, {"quoting": csv.QUOTE_ALL, "lineterminator": "\n"}])
         rows = [
@@ -243,6 +243,44 @@ def test_of_a_damaged_file_the_first_records_are_read_and_an_error_names_it(tmp_
             assert name in file.faults[0] and len(file.faults) == 1
         else:
             assert harmless[name] and len(file.records) in (len(intact), 2)
+
+
+def as_csv_reads_it(content: bytes) -> File:
+    """The rows that the standard library reads, and those that it does not, of which only the positions are right."""
+    rows = csv.reader(io.StringIO(content.decode("utf-8", "surrogateescape"), newline=""), strict=True)
+    names, found = next(rows), File()
+    position = 0
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            return found
+        except csv.Error:
+            row = ["malformed"]
+        if row:
+            is_record = len(row) == len(names) and max("".join(row), default="") < "\udc80"
+            cells = {name: cell for name, cell in zip(names, row, strict=False) if cell}
+            (found.records if is_record else found.rejects).append((position, cells))  # type: ignore[arg-type]
+            position += 1
+
+
+def test_damage_to_a_file_of_lines_or_rows_costs_what_line_breaks_and_csv_say(tmp_path):
+    draw = random.Random(7)
+    lines = b"".join(b'{"text": "%d \xc3\xa9"}\r\n' % i for i in range(9))
+    table = b"id,text\n" + b"".join(b'%d,"a ""%d"", \xc3\xa9"\n' % (i, i) for i in range(9))
+    expected = {}
+    for number in range(200):
+        kind, content = [("jsonl", lines), ("csv", table)][number % 2]
+        at = draw.randrange(10, len(content))
+        changed = draw.choice([b"", b"x", b'"', b",", b"\n", b"\r", b"\0", b"\xff", b"\xc3"])
+        content = content[:at] if number % 5 == 0 else content[:at] + changed + content[at + 1 :]
+        (tmp_path / f"{number}.{kind}").write_bytes(content)
+        expected[f"{number}.{kind}"] = lines_of(content) if kind == "jsonl" else as_csv_reads_it(content)
+    found = read(f"{tmp_path}/*.jsonl", input_format="jsonl") | read(f"{tmp_path}/*.csv", input_format="csv")
+    assert found.keys() == expected.keys()
+    for name, file in found.items():
+        assert file.records == expected[name].records, name
+        assert [each[0] for each in file.rejects] == [each[0] for each in expected[name].rejects], name
 
 
 def test_damage_of_a_compressed_file_is_found_by_the_task_that_reads_there(tmp_path):
