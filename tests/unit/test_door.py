@@ -34,7 +34,6 @@ unit/test_lock.py
 unit/test_newer.py
 unit/test_progress.py
 unit/test_provenance.py
-unit/test_retries.py
 unit/test_stopping.py
 unit/test_versions.py
 """

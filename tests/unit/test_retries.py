@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
-from transforms import StoreError, Unavailable, UserError
-from transforms.storage import retries
-from transforms.storage.retries import is_transient, with_retries
+from support.reading import listed, urls_of
+from transforms import ParameterError, Unavailable
 
-URL = "memory://bucket/file"
+URL = "failing:///bucket/a.jsonl"
 
 
 class Answer(Exception):
@@ -32,23 +32,31 @@ def caused_by(error: BaseException, cause: BaseException) -> BaseException:
     return error
 
 
+class Failing(MemoryFileSystem):
+    """A store that answers requests for a file with these errors, one after another, and then with the file."""
+
+    protocol = "failing"
+    errors: list[BaseException] = []  # noqa: RUF012
+    requests = 0
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return "/" + path.removeprefix("failing://").strip("/")
+
+    def cat_file(self, *arguments: Any, **options: Any) -> bytes:
+        Failing.requests += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return super().cat_file(*arguments, **options)
+
+
 @pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries._RETRYING, "sleep", lambda seconds: None)
-
-
-def failing(*errors: BaseException) -> tuple[Callable[[str], str], list[str]]:
-    """Return an operation that raises these errors one after another and then succeeds, and the urls of its calls."""
-    left, calls = list(errors), []
-
-    @with_retries("read")
-    def read(url: str) -> str:
-        calls.append(url)
-        if left:
-            raise left.pop(0)
-        return "content"
-
-    return read, calls
+def store(monkeypatch: pytest.MonkeyPatch) -> type[Failing]:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    fsspec.register_implementation("failing", Failing, clobber=True)
+    Failing().pipe_file("/bucket/a.jsonl", b'{"text": "a"}\n')
+    Failing.errors, Failing.requests = [], 0
+    return Failing
 
 
 @pytest.mark.parametrize(
@@ -67,59 +75,36 @@ def failing(*errors: BaseException) -> tuple[Callable[[str], str], list[str]]:
     ],
     ids=repr,
 )
-def test_a_transient_error_is_retried(error: BaseException):
-    assert is_transient(error)
-    read, calls = failing(error, error)
-    assert read(URL) == "content"
-    assert calls == [URL] * 3
+def test_a_transient_error_is_retried(store: type[Failing], error: BaseException):
+    store.errors = [error, error]
+    assert urls_of(URL) == [URL]
+    assert store.requests == 3
 
 
 @pytest.mark.parametrize("error", [Answer(403, "no\n  access."), PermissionError("no access.")], ids=repr)
-def test_a_refusal_is_reported_at_once_in_one_line(error: BaseException):
-    read, calls = failing(error)
-    with pytest.raises(StoreError, match=r"^memory://bucket/file: it cannot be read \(no access\)\.$") as raised:
-        read(URL)
-    assert calls == [URL]
-    assert type(raised.value.as_user_error("message")) is UserError
+def test_a_refusal_is_reported_at_once_in_one_line(store: type[Failing], error: BaseException):
+    store.errors = [error]
+    with pytest.raises(ParameterError, match=rf"^patterns='{URL}': it cannot be read \(no access\)\.$"):
+        listed(URL)
+    assert store.requests == 1
 
 
-def test_a_lasting_error_is_reported_after_six_attempts():
-    read, calls = failing(*[Answer(503, "slow down")] * 9)
-    with pytest.raises(StoreError, match="slow down") as raised:
-        read(URL)
-    assert len(calls) == 6
-    assert type(raised.value.as_user_error("message")) is Unavailable
+def test_a_lasting_error_is_reported_after_six_attempts(store: type[Failing]):
+    store.errors = [Answer(503, "slow down")] * 9
+    with pytest.raises(Unavailable, match=rf"^{URL}: it cannot be read \(slow down\)\.$"):
+        listed(URL)
+    assert store.requests == 6
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError(URL), caused_by(FileNotFoundError(URL), Answer(404))], ids=repr)
-def test_a_file_that_does_not_exist_is_not_an_error_of_the_store(error: BaseException):
-    read, calls = failing(error)
-    with pytest.raises(FileNotFoundError):
-        read(URL)
-    assert calls == [URL]
+def test_a_file_that_does_not_exist_is_not_looked_for_again(store: type[Failing], error: BaseException):
+    store.errors = [error]
+    with pytest.raises(ParameterError, match=URL):
+        listed(URL)
+    assert store.requests == 1
 
 
-def test_an_error_of_a_local_disk_is_that_of_a_store_without_the_path_again(tmp_path: Any):
-    for url in (str(tmp_path), f"file://{tmp_path}"):
-        read, _ = failing(PermissionError(errno.EACCES, "no access", url))
-        with pytest.raises(StoreError, match=r": it cannot be read \(no access\)\.$"):
-            read(url)
-
-
-def test_a_file_below_a_file_of_a_disk_does_not_exist(tmp_path: Any):
-    read, _ = failing(NotADirectoryError(errno.ENOTDIR, "Not a directory"))
-    with pytest.raises(FileNotFoundError):
-        read(str(tmp_path))
-
-
-def test_what_an_operation_makes_of_a_local_file_is_raised_as_it_is(tmp_path: Any):
-    read, _ = failing(ValueError("not what it should be"))
-    with pytest.raises(ValueError):
-        read(str(tmp_path))
-
-
-def test_a_user_error_is_raised_as_it_is():
-    read, calls = failing(UserError("the url holds a password"))
-    with pytest.raises(UserError):
-        read(URL)
-    assert calls == [URL]
+def test_a_file_below_a_file_of_a_disk_does_not_exist(tmp_path: Path):
+    (tmp_path / "a.jsonl").write_bytes(b"{}\n")
+    with pytest.raises(ParameterError, match="there is no such file or folder"):
+        listed(f"{tmp_path}/a.jsonl/b.jsonl")

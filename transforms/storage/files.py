@@ -233,9 +233,15 @@ def mapped(url: str) -> bytes | mmap.mmap:
         StoreError: if its store fails.
     """
     with open_file(url) as file:
-        if isinstance(file.raw, RangeReader) or not os.fstat(file.fileno()).st_size:  # no empty file can be mapped
-            return file.read()
+        return map_file(file) or file.read()
+
+
+def map_file(file: BinaryIO) -> mmap.mmap | None:
+    """Return the content of an open file as the system has it in memory; None if it is not on a disk, or is empty."""
+    try:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError):
+        return None
 
 
 def sha256_of(url: str) -> str:

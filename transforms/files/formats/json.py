@@ -23,6 +23,7 @@ from transforms.model.examples import Record
 from transforms.model.outcomes import Reject
 from transforms.records.reader import has_messages
 from transforms.records.turns import is_message
+from transforms.storage.files import map_file
 
 _AT_ONCE = 1 << 16  # an error of json counts the lines before it
 _LOOKED_AT = 10
@@ -63,21 +64,13 @@ def _values(file: Any, limit: int) -> Iterator[tuple[int, Any]]:
     """Yield the bytes of each record, after the byte at which it begins."""
     start = file.read(SNIFFED_BYTES)
     if _text(start).lstrip().startswith("["):
-        content = _mapped(file) or start + file.read()
+        content = map_file(file) or start + file.read()
         if (elements := _elements(content)) is not None:
             yield from _with_positions(content, elements)
             return
         file = content if isinstance(content, mmap.mmap) else io.BytesIO(content)
         file.seek(len(start))
     yield from _stream(file, start, limit)
-
-
-def _mapped(file: BinaryIO) -> mmap.mmap | None:
-    """Map a file of a disk into memory, of which it takes none; None if it is another one."""
-    try:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError:
-        return None
 
 
 def _elements(content: Any) -> list[msgspec.Raw] | None:
