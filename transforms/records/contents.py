@@ -13,6 +13,7 @@ import msgspec
 
 from transforms.base.errors import RecordError
 from transforms.model.examples import (
+    REASONING_KEYS,
     RESERVED_TEMPLATE_KWARGS,
     Conversation,
     PlainText,
@@ -187,7 +188,8 @@ def prompt_completion(
             return _conversation(reading, _said([prompt, completion], system), 2 if system else 1, **further)
         if not prompt + completion:
             raise RecordError("empty", "prompt and completion are both empty")
-        if lost := [reading.columns[name] for name in ("system", *further) if further.get(name, system)]:
+        given = {"system": system, **further}
+        if lost := [reading.columns[name] for name in ("system", "tools", "template_kwargs") if given.get(name)]:
             raise RecordError(
                 "bad_prompt_completion",
                 f"prompt and completion are strings, and {' and '.join(lost)} has no place in plain text; expected "
@@ -204,9 +206,17 @@ def prompt_completion(
     if isinstance(completion, str):
         answers = [_assistant(completion, reasoning)]
     else:
-        if not system and (plain_messages := _plain_turns([*prompt, *completion], reading)):
+        if not system and not reasoning and (plain_messages := _plain_turns([*prompt, *completion], reading)):
             return _conversation(reading, plain_messages, len(prompt), **further)
         answers = messages_of(completion, reading.columns["completion"], reading)
+        if reasoning:
+            first, *others = answers
+            if first["role"] != "assistant" or any(first.get(key) for key in REASONING_KEYS):
+                found = (
+                    f"{reading.columns['reasoning']} has reasoning, and the completion has no answer that it belongs to"
+                )
+                raise RecordError("bad_content", found)
+            answers = [{**first, "reasoning_content": reasoning}, *others]
     messages = _with_system([*messages_of(prompt, reading.columns["prompt"], reading), *answers], system)
     return _conversation(reading, messages, len(messages) - len(answers), **further)
 

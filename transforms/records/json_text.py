@@ -17,6 +17,7 @@ from transforms.records.reading import Reading
 # What decoding raises for a string that is not valid JSON, is nested too deeply, or is not valid Unicode.
 NOT_JSON = (msgspec.MsgspecError, RecursionError, UnicodeEncodeError)
 
+_WITH_TEXTS = {str, list, dict}
 # How Python, and thus pandas, writes a list or a dict in the cell of a table.
 _PYTHON = re.compile(r"\s*\[?\s*\{\s*'")
 _OF_PYTHON = "a string with Python's repr, which is not JSON (write it with json.dumps)"
@@ -166,5 +167,5 @@ def strings_in(value: Any, with_names: bool = False) -> Iterator[str]:
             yield value
         elif isinstance(value, Mapping):
             left += reversed([*value, *value.values()] if with_names else [*value.values()])
-        elif isinstance(value, list):
+        elif isinstance(value, list) and not _WITH_TEXTS.isdisjoint(map(type, value)):  # not of thousands of numbers
             left += reversed(value)

@@ -128,6 +128,12 @@ LAYOUTS: tuple[Layout, ...] = (
         {**_OF_DIALOGS, **_REASONING},
         contents.is_open,
     ),
+    Layout(
+        "prompt_completion",
+        {"prompt": Field(("prompt",), TURNS), "completion": Field(("completion",), ANSWER), **_REASONING},
+        contents.prompt_completion,
+        _OF_DIALOGS,
+    ),
     Layout("messages", {"turns": Field(names.DIALOGS, TURNS, own=2)}, contents.dialog, _OF_DIALOGS),
     Layout(
         "prompt_completion",

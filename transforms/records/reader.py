@@ -47,6 +47,7 @@ INPUT_COLUMNS = tuple(
             *(
                 name
                 for layout in LAYOUTS
+                if layout.name != "one_message"
                 for field in (*layout.required.values(), *layout.optional.values())
                 for name in field.names[: max(field.own, 1)]
             ),
