@@ -11,10 +11,12 @@ from typing import Any
 from transforms.base.errors import RecordError
 from transforms.records.reading import Reading
 
-# Axolotl: train, training. verl: trainable. slime, verl: loss masks. torchtune: masked. Which value of each means
-# that the message is trained on.
+# Axolotl: train, training. verl: trainable. slime, verl: loss masks. XTuner: output_with_loss. torchtune: masked. Which
+# value of each means that the message is trained on.
 _WHETHER = {
-    **dict.fromkeys(("train", "training", "trainable", "loss", "loss_mask", "step_loss_mask"), True),
+    **dict.fromkeys(
+        ("train", "training", "trainable", "loss", "loss_mask", "step_loss_mask", "output_with_loss"), True
+    ),
     "masked": False,
 }
 # OpenAI, Mistral: weight. LLaMA-Factory: loss_weight.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from transforms.base.errors import RecordError
+from transforms.records.builder import TurnBuilder
 from transforms.records.json_text import kind_of
 from transforms.records.names import ANSWERS, QUESTIONS, REASONINGS, SYSTEMS, plain_name
 from transforms.records.reading import ROLE_NAMES
@@ -13,8 +14,6 @@ from transforms.records.turns import Messages, TurnForm
 # Keys of an exchange that are written as columns are, and those that name who speaks.
 _ASKS = {*QUESTIONS, *(name for name, role in ROLE_NAMES.items() if role == "user")}
 _ANSWERS = {*ANSWERS, *(name for name, role in ROLE_NAMES.items() if role == "assistant")}
-# XTuner's: whether the answer is trained on.
-_TRAIN = "output_with_loss"
 
 
 def _named(turn: Any, names: set[str] | tuple[str, ...]) -> list[str]:
@@ -30,41 +29,40 @@ def _are_exchanges(turns: list[Any]) -> bool:
 
 
 def _exchanged(turns: list[Any], column: str) -> Messages:
-    messages = list[Any]()
-    for i, turn in enumerate(turns):
-        taken = {}
-        for role, names in (("user", _ASKS), ("assistant", _ANSWERS), ("system", SYSTEMS), ("reasoning", REASONINGS)):
-            if keys := _named(turn, names):
-                if len(keys) > 1:
-                    raise RecordError("bad_message", f"{column}[{i}] has {' and '.join(keys)}; expected one of them")
-                taken[role] = keys[0]
-        if (system := turn.get(taken.get("system", ""))) and not (
-            messages and messages[0] == _message("system", system)
-        ):
-            if messages:
-                raise RecordError("bad_message", f"{column}[{i}] has another system message than the turns before it")
-            messages.append(_message("system", system))
-        if not turn[taken["user"]].strip():
-            raise RecordError("bad_message", f"{column}[{i}] has an empty {taken['user']}; expected what the user says")
-        messages.append(_message("user", turn[taken["user"]]))
-        rest = {key: value for key, value in turn.items() if key not in taken.values() and value is not None}
-        if "assistant" in taken:
-            if reasoning := turn.get(taken.get("reasoning", "")):
-                rest["reasoning_content"] = reasoning
-            if _TRAIN in rest:
-                rest["train"] = rest.pop(_TRAIN)
-            messages.append(_message("assistant", turn[taken["assistant"]]) | rest)
+    made = TurnBuilder(column)
+    for made.at, turn in enumerate(turns):
+        where = f"{column}[{made.at}]"
+        keys = _keys(turn, where)
+        said = {role: turn[key] for role, key in keys.items()}
+        rest = {key: value for key, value in turn.items() if key not in keys.values() and value is not None}
+        system = {"role": "system", "content": said.get("system")}
+        if system["content"] and system not in made.messages[:1]:
+            if made.messages:
+                raise RecordError("bad_message", f"{where} has another system message than the turns before it")
+            made.say(system)
+        if not said["user"].strip():
+            raise RecordError("bad_message", f"{where} has an empty {keys['user']}; expected what the user says")
+        if "assistant" in said:
+            made.say({"role": "user", "content": said["user"]})
+            made.begin(made.at, **{"content": said["assistant"], **rest})
+            made.think(said.get("reasoning", ""))
+        elif other := next((key for key in rest if plain_name(key) in _ANSWERS), None):
+            raise RecordError("bad_content", f"the {other} of {where} is {kind_of(rest[other])}, not a string")
         else:
-            if other := next((key for key in rest if plain_name(key) in _ANSWERS), None):
-                raise RecordError(
-                    "bad_content", f"the {other} of {column}[{i}] is {kind_of(rest[other])}, not a string"
-                )
-            messages[-1] |= rest
-    return Messages(messages)
+            made.say({"role": "user", "content": said["user"], **rest})
+    return Messages(made.messages)
 
 
-def _message(role: str, text: str) -> dict[str, Any]:
-    return {"role": role, "content": text}
+def _keys(turn: dict[str, Any], where: str) -> dict[str, str]:
+    """The keys of an exchange that have texts, by who says them. Raises RecordError if there are several."""
+    found: dict[str, str] = {}
+    for role, names in (("user", _ASKS), ("assistant", _ANSWERS), ("system", SYSTEMS), ("reasoning", REASONINGS)):
+        keys = _named(turn, names)
+        if len(keys) > 1:
+            raise RecordError("bad_message", f"{where} has {' and '.join(keys)}; expected one of them")
+        if keys:
+            found[role] = keys[0]
+    return found
 
 
 FORMS = (TurnForm("exchanges", _are_exchanges, _exchanged),)
