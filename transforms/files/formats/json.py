@@ -1,13 +1,12 @@
 """JSON that is not one record on each line: arrays of records, and objects one after another, in any layout.
 
-The elements of an array and the objects outside of arrays are records. An array of messages is one record. A file that
-is one array is decoded as a whole, into where its elements are. Others, and an array with NaN, are a stream of values
-that the standard library reads; it says at which byte one is malformed.
+The elements of an array and the objects outside of arrays are records. An array of messages is one record. A file on a
+disk that is one array is mapped and decoded as a whole, into where its elements are. Others, and an array with NaN, are
+a stream of values that the standard library reads; it says at which byte one is malformed.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import mmap
 import re
@@ -48,7 +47,10 @@ def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_rec
         ValueError: if an array, or an object that has records by their ids, is malformed or cut short; or if a value
             has no end in max_record_bytes, or 64 MiB if they are more.
     """
-    values = enumerate(_values(file, max(max_record_bytes, MAX_RECORD_BYTES)))
+    first, limit = file.read(SNIFFED_BYTES), max(max_record_bytes, MAX_RECORD_BYTES)
+    # Who reads the first records alone does not need the others, which may be in a store.
+    elements = _elements(file, first) if start or stop is None else None
+    values = enumerate(_stream(file, first, limit) if elements is None else elements)
     own = takewhile(lambda found: stop is None or found[1][0] < stop, values)
     items = (_item(number, bytes(value), max_record_bytes) for number, (begin, value) in own if begin >= start)
     yield from in_chunks(items, chunk_bytes)
@@ -60,33 +62,25 @@ def _item(number: int, value: bytes, max_record_bytes: int) -> tuple[Record | Re
     return Record(number, value), len(value)
 
 
-def _values(file: Any, limit: int) -> Iterator[tuple[int, Any]]:
-    """Yield the bytes of each record, after the byte at which it begins."""
-    start = file.read(SNIFFED_BYTES)
-    if _text(start).lstrip().startswith("["):
-        content = map_file(file) or start + file.read()
-        if (elements := _elements(content)) is not None:
-            yield from _with_positions(content, elements)
-            return
-        file = content if isinstance(content, mmap.mmap) else io.BytesIO(content)
-        file.seek(len(start))
-    yield from _stream(file, start, limit)
+def _elements(file: BinaryIO, start: bytes) -> Iterator[tuple[int, Any]] | None:
+    """The elements of a file on a disk that is one array, each after the byte at which it begins; None of another.
 
-
-def _elements(content: Any) -> list[msgspec.Raw] | None:
-    """The elements of a file that is one array; None if it is another one, or damaged."""
+    start: its first bytes.
+    """
+    content = map_file(file) if _text(start).lstrip().startswith("[") else None
+    if content is None:
+        return None
     try:
-        return _decode_array(memoryview(content)[len(BOM_UTF8) * (content[: len(BOM_UTF8)] == BOM_UTF8) :])
+        elements = _decode_array(memoryview(content)[len(start) - len(_text(start)) :])
     except (msgspec.DecodeError, RecursionError):
         return None
-
-
-def _with_positions(content: Any, elements: Sequence[msgspec.Raw]) -> Iterator[tuple[int, Any]]:
     begin = content.find(b"[")
     if elements and _is_message(bytes(elements[0])):
-        yield begin, content[begin:].rstrip()
-        return
-    end = begin + 1
+        return iter([(begin, content[begin:].rstrip())])
+    return _with_positions(content, begin + 1, elements)
+
+
+def _with_positions(content: mmap.mmap, end: int, elements: Sequence[msgspec.Raw]) -> Iterator[tuple[int, msgspec.Raw]]:
     for element in elements:
         begin = _BETWEEN.match(content, end).end()  # type: ignore[union-attr]
         yield begin, element
