@@ -374,7 +374,7 @@ def test_a_file_that_cannot_be_read_is_an_error_that_names_it_and_why(tmp_path):
 def test_a_file_that_no_longer_exists_is_an_error_that_names_it(tmp_path):
     (tmp_path / "gone.jsonl").write_bytes(b"{}\n")
     found = read(str(tmp_path / "gone.jsonl"), before=lambda: (tmp_path / "gone.jsonl").unlink())
-    assert "no longer exists" in found["gone.jsonl"].faults[0]
+    assert "was deleted after the job was planned" in found["gone.jsonl"].faults[0]
 
 
 # What a record costs

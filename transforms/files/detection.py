@@ -75,7 +75,7 @@ def detect_format(
     # Some stores refuse a range that ends after the file.
     start = _decompressed_start(url, compression, size) if compression else read_range(url, 0, min(SNIFFED_BYTES, size))
     if named is None or not input_format(named).suffix_is_certain:
-        named = recognized_format(start) if among is None else recognized_format(start, among)
+        named = recognized_format(start, among)
         if named is None and (problem := _mistake(start) or _text_without_records(start)):
             raise ValueError(problem)
         named = named or DEFAULT_FORMAT

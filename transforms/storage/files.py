@@ -154,8 +154,7 @@ def open_input(url: str, compression: str | None, version: str = "", reads: int 
             yield decompressed(raw, compression)
     except FileNotFoundError:
         raise UserError(
-            f"{url}: the file no longer exists; it did when the job was planned. Restore it, or run again with other "
-            "inputs."
+            f"{url}: the file was deleted after the job was planned. Restore it, or run again with other inputs."
         ) from None
     except EOFError as error:
         raise InputError(

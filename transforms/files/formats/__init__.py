@@ -117,17 +117,17 @@ def format_of_suffix() -> dict[str, str]:
     return {suffix: name for name in _NAMES for suffix in input_format(name).suffixes}
 
 
-def recognized_format(start: bytes, among: Iterable[str] = _NAMES) -> str | None:
+def recognized_format(start: bytes, among: Iterable[str] | None = None) -> str | None:
     """Find the format that the first bytes of a file show.
 
     Args:
         start: the first bytes.
-        among: the names of the formats that it may have.
+        among: the names of the formats that it may have; None for all.
 
     Returns:
         Its name; None if none is recognized, as with JSON lines.
     """
-    for name in among:
+    for name in among or _NAMES:
         recognizes = input_format(name).recognizes
         if recognizes and recognizes(start):
             return name
