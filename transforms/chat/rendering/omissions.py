@@ -11,11 +11,12 @@ from typing import Any, NamedTuple, TypeAlias
 from transforms.base.errors import RecordError
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.tags import tags_in
-from transforms.chat.rendering.texts import KEY, Key, function_of, name_field, texts_of, tool_texts
+from transforms.chat.rendering.texts import KEY, Key, called_names, function_of, name_field, texts_of, tool_texts
 from transforms.model.examples import REASONING_KEYS
 
 # For each text that is printed, also in part, the (start, stop) of its characters.
 Printed: TypeAlias = Mapping[Key, Sequence[tuple[int, int]]]
+_NAME = "messages[].name"
 # The most names in a sentence.
 _NAMED = 3
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
@@ -149,8 +150,11 @@ def joined_omissions(
         return NO_OMISSIONS
     last = max((at for at, message in enumerate(messages) if message.get("role") != "tool"), default=None)
     characters = Counter[str]()
-    for name, text in chain(*(each.unread for each in found), unread):
-        characters[name] += len(text)
+    texts = [*chain(*(each.unread for each in found), unread)]
+    called = called_names(messages) if any(name == _NAME for name, _ in texts) else frozenset()
+    for name, text in texts:
+        if name != _NAME or text not in called:
+            characters[name] += len(text)
     return Omissions(
         (*chain.from_iterable(each.not_printed for each in found), *of_tools),
         tuple(chain.from_iterable(each.reasoning for each in found)),

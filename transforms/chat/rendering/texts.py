@@ -16,7 +16,7 @@ KEY = "key"
 # Takes a text and its key, and returns what stands for it.
 Sourced: TypeAlias = Callable[[str, Key], str]
 _KEYS = frozenset(REASONING_KEYS)
-# The keys that have other texts, or say what an object is, and no text. The name of a tool is that of its call.
+# The keys that have other texts, or say what an object is, and no text. So does the name of a tool that is called.
 _OF_MESSAGES = frozenset(("role", "content", "tool_calls", "tool_call_id", "weight", *REASONING_KEYS))
 _OF_TOOL_MESSAGES = _OF_MESSAGES | {"name"}
 _OF_PARTS = frozenset(("type", "text", "weight"))
@@ -39,12 +39,22 @@ def with_sources(
         sourced: takes a text and its key, and returns what is in its place: a text that carries its sources
             (`provenance`), or one that is recognised where it is printed (`identity`).
     """
-    copies = [message_with_sources(number, message, sourced) for number, message in enumerate(messages)]
+    called = called_names(messages) if any("name" in message for message in messages) else frozenset()
+    copies = [message_with_sources(number, message, sourced, called) for number, message in enumerate(messages)]
     return copies, [_tool_with_sources(at, tool, sourced) for at, tool in enumerate(tools or ())] or None
 
 
-def message_with_sources(number: int, message: Mapping[str, Any], sourced: Sourced) -> dict[str, Any]:
-    """Copy a message, as `with_sources` does. number: of the message."""
+def called_names(messages: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """Return the names of the functions that messages call."""
+    calls = [call for message in messages if isinstance(calls := message.get("tool_calls"), list) for call in calls]
+    names = [(function_of(call) or {}).get("name") for call in calls]
+    return frozenset(name for name in names if isinstance(name, str))
+
+
+def message_with_sources(
+    number: int, message: Mapping[str, Any], sourced: Sourced, called: frozenset[str] = frozenset()
+) -> dict[str, Any]:
+    """Copy a message, as `with_sources` does. number: of the message. called: the names of the functions of calls."""
     copy = dict(message)
     others = _Others(number, sourced)
     content = message.get("content")
@@ -72,7 +82,9 @@ def message_with_sources(number: int, message: Mapping[str, Any], sourced: Sourc
             )
             for at, call in enumerate(calls)
         ]
-    known = _OF_TOOL_MESSAGES if message.get("role") == "tool" else _OF_MESSAGES
+    name = message.get("name")
+    is_called = isinstance(name, str) and name in called and message.get("role") == "tool"
+    known = _OF_TOOL_MESSAGES if is_called else _OF_MESSAGES
     return copy if copy.keys() <= known else others.followed(copy, known, "messages[]")
 
 
