@@ -217,10 +217,11 @@ def damaged(kind: str) -> Iterator[tuple[bytes, bool]]:
 
 
 MEMBERS = [b'{"text": "one"}\n{"text": "two"}\n', b'{"text": "three"}\n{"text": "four"}\n']
-# Each with the size of its first member, which is a complete file.
+OF_ARRAY = [b'[{"text": "one"},\n {"text": "two"},', b'{"text": "three"}, {"text": "four"}]\n']
+# Each with the size of its first member, which is a complete file of lines.
 INTACT = {
-    f"a.jsonl{suffix}": (b"".join(map(COMPRESS[suffix], MEMBERS)), len(COMPRESS[suffix](MEMBERS[0])))
-    for suffix in SUFFIXES
+    name: (b"".join(map(COMPRESS[Path(name).suffix], members)), len(COMPRESS[Path(name).suffix](members[0])))
+    for name, members in {**{f"a.jsonl{suffix}": MEMBERS for suffix in SUFFIXES}, "a.json.gz": OF_ARRAY}.items()
 } | {
     "a.parquet": (parquet(SMALL), 0),
     "a.arrow": (arrow(SMALL, pa.ipc.new_file, rows_at_once=2), 0),
