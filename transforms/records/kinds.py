@@ -90,13 +90,13 @@ def _completion(value: Any, column: str, reading: Reading) -> Any:
     if type(value) is not str:
         return _turns(value, column, reading)
     decoded = _decoded(value, column, reading)
-    if type(decoded) is dict:
-        return [decoded] if is_message(decoded) else value
     return decoded if type(decoded) is list and is_conversation(decoded) else value
 
 
 def _answer(value: Any, column: str, reading: Reading) -> Any:
     found = _completion(value, column, reading)
+    if type(found) is str and is_message(decoded := _decoded(found, column, reading)):
+        return [decoded]
     return UNFIT if found is UNFIT or not found or (type(found) is str and found.isspace()) else found
 
 
@@ -166,6 +166,8 @@ def _switch(value: Any, column: str, reading: Reading) -> Any:
 
 
 def _flag(value: Any, column: str, reading: Reading) -> Any:
+    if type(value) is int or type(value) is float:
+        return bool(value) if value in (0, 1) else value
     found = _switch(value, column, reading)
     return value if found is UNFIT and type(value) is str and value.lower() in LEVELS else found
 

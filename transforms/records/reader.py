@@ -21,7 +21,7 @@ from transforms.records.kinds import TEXT, TOOLS, TURNS, UNFIT, Kind
 from transforms.records.layouts import CHOSEN, LAYOUTS, Layout
 from transforms.records.media import FILE_COLUMNS, MEDIA_COLUMNS, check_no_media
 from transforms.records.messages import messages_of
-from transforms.records.names import plain_name
+from transforms.records.names import ANSWERS, QUESTIONS, plain_name
 from transforms.records.preference import LABELS, is_undesirable
 from transforms.records.reading import Reading, ReadOptions
 from transforms.records.tool_calls import tools_of
@@ -369,13 +369,11 @@ class RecordReader:
 
     def _advice(self, record: Mapping[str, Any], reading: Reading) -> str:
         """The option by which a record may be read: if it has one column of the right kind for each field."""
-        known = {name for layout in LAYOUTS for field in layout.required.values() for name in field.names}
         texts = [
             column
             for column, value in record.items()
             if TEXT.fits(value, column, reading) is not UNFIT and not _is_empty(value)
         ]
-        others = [column for column in texts if plain_name(column) not in known]
         dialogs = [
             column for column, value in record.items() if value and TURNS.fits(value, column, reading) is not UNFIT
         ]
@@ -384,16 +382,13 @@ class RecordReader:
             found = {"messages": dialogs[0]}
         elif len(texts) == 1:
             found = {"text": texts[0]}
-        elif len(others) == 1 and len(texts) == 2:
-            (column,) = {*texts} - {*others}
-            is_answer = any(
-                plain_name(column) in layout.required["answer"].names
-                for layout in LAYOUTS
-                if "answer" in layout.required
-            )
-            found = {"question": others[0]} if is_answer else {"answer": others[0]}
         elif len(texts) == 2:
-            found = {"question": texts[0], "answer": texts[1]}
+            first, second = (plain_name(column) for column in texts)
+            if first in ANSWERS or second in QUESTIONS:
+                texts.reverse()
+            known = {"question": QUESTIONS, "answer": ANSWERS}
+            found = dict(zip(known, texts, strict=True))
+            found = {ours: theirs for ours, theirs in found.items() if plain_name(theirs) not in known[ours]}
         if not found:
             return "Name its columns with --columns, such as --columns messages=dialog, or give a formatter"
         words = " and ".join(f"{column} has the {ours}" for ours, column in found.items())
