@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from transforms.base.errors import RecordError
@@ -94,8 +95,10 @@ def _usual(turns: list[Any], column: str, reading: Reading) -> list[dict[str, An
     if options.message_fields:
         return None
     unchanged_roles = options.unchanged_roles
+    if _are_plain(turns, unchanged_roles):
+        return turns
     messages: list[dict[str, Any]] = []
-    are_plain, have_calls = True, False
+    have_calls = False
     for turn in turns:
         if type(turn) is not dict:
             return None
@@ -106,7 +109,6 @@ def _usual(turns: list[Any], column: str, reading: Reading) -> list[dict[str, An
         if is_string and len(turn) == 2:
             messages.append({"role": role, "content": content})
             continue
-        are_plain = False
         calls = turn.get("tool_calls")
         if not (is_string or is_text(turn) or (content is None and calls and role == "assistant")):
             return None
@@ -124,9 +126,18 @@ def _usual(turns: list[Any], column: str, reading: Reading) -> list[dict[str, An
                 return None
             turn = {**turn, "tool_calls": calls}
         messages.append(turn)
-    if are_plain:
-        return turns
     return with_paired_ids(messages) if have_calls else messages
+
+
+def _are_plain(turns: list[Any], roles: Collection[str]) -> bool:
+    """Whether turns have a role, one of some, and a text alone."""
+    for turn in turns:
+        if type(turn) is not dict or len(turn) != 2 or type(turn.get("content")) is not str:
+            return False
+        role = turn.get("role")
+        if type(role) is not str or role not in roles:
+            return False
+    return True
 
 
 def _message(turn: Any, where: str, reading: Reading) -> tuple[dict[str, Any], bool]:
