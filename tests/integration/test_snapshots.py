@@ -64,7 +64,7 @@ def test_manifest_of_the_newest_version_has_the_sums_of_one_build_of_all_days(gr
     for name in ("shards", "exceptions", "job"):
         found.pop(name), whole.pop(name)
     assert found == whole
-    assert found["records"]["rejected"] == {"bad_text": DAYS}
+    assert found["records"]["rejected"] == {"malformed": DAYS}
     assert [Dataset(f"{grown}@2").manifest[name] for name in ("version", "increments")] == [2, 2]
 
 
