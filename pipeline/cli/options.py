@@ -54,7 +54,10 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     for field in command_line_fields():
         is_shown = shows_all or field.metadata["common"]
         add_option(groups[field.metadata["group"]], field, help_text(field) if is_shown else argparse.SUPPRESS)
-    named = [f"--recipe={word}" if _is_recipe(before, word) else word for before, word in pairwise(["", *arguments])]
+    named = list[str]()
+    for before, word in pairwise(["", *arguments]):
+        is_recipe = _is_recipe(before, word) and not any(other.startswith("--recipe") for other in named)
+        named.append(f"--recipe={word}" if is_recipe else word)
     known, rest = parser.parse_known_args(named)
     values, of_recipe = dict[str, Any](), list[str]()
     if "recipe" in known:
@@ -115,8 +118,8 @@ def _check_beam_flags(arguments: Sequence[str], runner: str, place: str = "") ->
         if not word.startswith("--"):
             if not before.startswith("--") or "=" in before:
                 raise UserError(
-                    f"{place}unexpected argument {word}. Each input needs its option: --input {word}; a recipe is "
-                    "named .yaml, .yml or .json."
+                    f"{place}unexpected argument {word}. Each input needs its option: --input {word}; there is one "
+                    "recipe at most, which is named .yaml, .yml or .json."
                 )
         elif name not in beam_names:
             error = unknown_option("build", name, [*map(option_name, field_types(Options)), *sorted(beam_names)])
