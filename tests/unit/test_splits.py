@@ -128,6 +128,13 @@ def test_files_that_a_card_does_not_name_are_not_read_and_logged(tmp_path, caplo
         in_folder(folder)
 
 
+def test_card_of_a_folder_names_no_file_outside_of_it(tmp_path):
+    outside, folder = tmp_path / "outside.jsonl", tmp_path / "folder"
+    outside.write_text("{}\n")
+    write_layout(folder, f"---\nconfigs: [{{config_name: a, data_files: ['{outside}', a.jsonl]}}]\n---\na.jsonl")
+    assert problem_of(folder) == f"its card names {outside}, which is not in it. Name its files."
+
+
 def test_snapshot_of_links_into_a_cache_has_splits(tmp_path):
     """`hf download` without --local-dir leaves links to blobs."""
     write_layout(tmp_path / "blobs", "1.jsonl 2.jsonl")
@@ -149,6 +156,14 @@ def test_card_of_a_folder_in_a_bucket_is_read_and_no_key_leads_out_of_it():
     assert urls_of("memory://carded", input_format="jsonl") == ["memory:///carded/b/c.jsonl"]
     del store["/carded/../chatmill-outside.jsonl"]
     assert not outside.exists()
+
+
+def test_key_of_a_bucket_that_no_file_can_have_is_named():
+    card, name = "---\nconfigs: [{config_name: a, data_files: a.jsonl}]\n---\n", "n" * 300
+    for path, content in files_of(f"{card}a.jsonl {name}").items():
+        fsspec.filesystem("memory").pipe_file(f"/keyed/{path}", content)
+    problem = f"its splits cannot be found, since {name} cannot be a file (File name too long). Name its files."
+    assert problem_of("memory://keyed") == problem
 
 
 def test_folder_in_a_bucket_has_splits():

@@ -33,6 +33,7 @@ from transforms.files.splits import (
 )
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX
 from transforms.storage.files import full_url
+from transforms.storage.retries import reason_of
 from transforms.storage.walking import find
 from transforms.traces import TRACES
 
@@ -155,12 +156,18 @@ def _configuration_of_card(
         for name in files.keys() - {"dataset_infos.json"}:
             if not {*name.split("/")} & {"", "..", "."}:  # keys of a store may have such parts
                 path = Path(place, name)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(cards.get(name, b""))
+                try:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(cards.get(name, b""))
+                except OSError as error:  # as a key may be, too: too long, or below another key
+                    problem = f"its splits cannot be found, since {name} cannot be a file ({reason_of(error)})."
+                    raise ParameterError(parameter, folder, f"{problem} Name its files.") from None
         splits, names = load_configuration(place, folder, parameter, "Name the files of one, such as those of {}.")
-        place = os.path.realpath(place)
-        by_split = {split: [os.path.relpath(path, place) for path in paths] for split, paths in splits.items()}
-        return Configuration(by_split, names)
+        before = f"{os.path.realpath(place)}/"
+    if outside := next((path for paths in splits.values() for path in paths if not path.startswith(before)), None):
+        raise ParameterError(parameter, folder, f"its card names {outside}, which is not in it. Name its files.")
+    by_split = {split: [path.removeprefix(before) for path in paths] for split, paths in splits.items()}
+    return Configuration(by_split, names)
 
 
 def sort_files(files: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[str], list[str]]:
