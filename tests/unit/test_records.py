@@ -17,6 +17,7 @@ import json
 import re
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -172,3 +173,9 @@ def test_each_call_of_a_session_of_token_ids_is_a_row():
             assert second.trained.tolist() == [False] * 3 + [bool(each) for each in trained]
     for other in ([[1]], [1, 2]):
         assert outcome({**session, "prompt_token_ids": other})["rejected"][0] == "bad_tokens"
+
+
+def test_token_ids_may_be_arrays_as_a_formatter_returns_them():
+    assert outcome({"input_ids": np.array([1, 2, 3]), "labels": np.array([-100, 2, 3]), "n": np.array([1, 2])})[
+        "becomes"
+    ] == {"input_ids": [1, 2, 3], "trained": [False, True, True]}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
 from transforms.records.json_text import NOT_JSON, decode_json
 from transforms.records.reading import LEVELS, SWITCHES, Reading
@@ -181,7 +182,7 @@ def _ids(value: Any, column: str, reading: Reading) -> Any:
 
 
 def _any(value: Any, column: str, reading: Reading) -> Any:
-    found = _decoded(value, column, reading)
+    found = value.tolist() if isinstance(value, np.ndarray) else _decoded(value, column, reading)
     return found if type(found) is list else value
 
 

@@ -196,7 +196,7 @@ class RecordReader:
             RecordDropped: if its answer is labelled as bad.
         """
         key = tuple(record)
-        if None in record.values():
+        if not is_json or None in record.values():  # an array of a formatter is not to be compared
             key = tuple([name for name in key if record[name] is not None])
         plan = self._plans.get(key)
         if plan is None:

@@ -25,8 +25,8 @@ def token_row(record: Mapping[str, Any], reading: Reading) -> TokenRow:
     """Read a row of token ids, and which of them are trained on.
 
     Args:
-        record: has `input_ids`, and may have `labels`, MASKS, `loss_weights` and OF_PACKED_ROWS, as lists or int64
-            arrays. Tokens at its ends with attention_mask 0 are padding, which is left out.
+        record: has `input_ids`, and may have `labels`, MASKS, `loss_weights` and OF_PACKED_ROWS, as lists. Tokens at
+            its ends with attention_mask 0 are padding, which is left out.
         reading: the reading of the record.
 
     Raises:
@@ -107,7 +107,7 @@ def _mask(record: Mapping[str, Any], name: str, tokens: int) -> np.ndarray:
 
 def _integers(values: Any, column: str, length: int | None = None) -> np.ndarray:
     """Check that values are integers, as many as there are tokens: int64, shape (values,)."""
-    if not isinstance(values, (list, np.ndarray)):
+    if not isinstance(values, list):
         raise RecordError("bad_tokens", f"{column} is not a list of integers")
     if length is not None and len(values) != length:
         raise RecordError("bad_tokens", f"{column} has {len(values)} values for {length} tokens")
