@@ -244,8 +244,8 @@ class RecordReader:
             if self._layout in ("", layout.name)
             and not any(known.isdisjoint(field.names) for field in layout.required.values())
         ]
-        # What --columns names is read, if there is a layout that reads it.
-        found.sort(key=lambda candidate: -len(renamed.keys() & _decided(candidate)))
+        # What --columns or --schema names is read, if there is a layout that reads it.
+        found.sort(key=lambda candidate: -len(chosen.keys() & _decided(candidate)))
         hint = hint_of_certain_columns(key) if self._schema == "auto" and not renamed else ""
         labels = {name: by_name[name][0] for name in LABELS if name in by_name}
         media = {name: name for name in (*MEDIA_COLUMNS, *FILE_COLUMNS) if name in by_name}
