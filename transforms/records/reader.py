@@ -17,7 +17,7 @@ from transforms.base.errors import InputError, RecordDropped, RecordError, Store
 from transforms.model.examples import Content
 from transforms.records.hints import hint_of_certain_columns, hint_of_record
 from transforms.records.json_text import kind_of, strings_in
-from transforms.records.kinds import TEXT, TOOLS, TURNS, UNFIT, Kind
+from transforms.records.kinds import SWITCH, TEXT, TOOLS, TURNS, UNFIT, Kind
 from transforms.records.layouts import CHOSEN, LAYOUTS, Layout
 from transforms.records.media import FILE_COLUMNS, MEDIA_COLUMNS, check_no_media
 from transforms.records.messages import messages_of
@@ -263,20 +263,24 @@ class RecordReader:
     ) -> _Candidate:
         """The fields of a layout, with the columns of a record."""
         fields: list[_Bound] = []
-        for field, (names, kind, own) in {**layout.required, **layout.optional}.items():
-            decided = next(((name, chosen[name]) for name in names if name in chosen), None)
-            columns = [(name, column) for name in names for column in by_name.get(name, ())]
+        of_layout = {**layout.required, **layout.optional}
+        firsts = {field.names[0] for field in of_layout.values()}
+        for field, (names, kind, own) in of_layout.items():
+            columns = [(name, column) for name in names if name not in chosen for column in by_name.get(name, ())]
+            # A name that another field has first, as `input`, says nothing of this one, if it has a column.
+            others = firsts - {names[0]} if columns else ()
+            decided = next(((name, chosen[name]) for name in names if name in chosen and name not in others), None)
             if decided or columns:
                 is_required = field in layout.required
                 found = (decided,) if decided else tuple(columns)
                 fields.append(_Bound(field, names[0], found, kind, names[:own], is_required, decided is not None))
         usual: dict[str, tuple[str, str]] = {}
-        taken = set[str]()
+        taken = dict[str, str]()
         for bound in fields:
-            if left := [one for one in bound.columns if bound.is_decided or one[1] not in taken]:
+            if left := [one for one in bound.columns if _is_left(bound, *one, taken)]:
                 usual[bound.field] = left[0]
-                taken.add(left[0][1])
-        is_usual = taken >= {column for bound in fields for _, column in bound.columns} - self._kept
+                taken[left[0][1]] = left[0][0]
+        is_usual = taken.keys() >= {column for bound in fields for _, column in bound.columns} - self._kept
         binds = tuple(
             (bound.field, usual[bound.field][1], bound.kind.fits, bound) for bound in fields if bound.field in usual
         )
@@ -313,12 +317,12 @@ class RecordReader:
         """Take of the columns that each field may have the first that fits, and that no field before it has."""
         values, names, columns = dict[str, Any](), dict[str, str](), dict[str, str]()
         others: list[tuple[_Bound, list[str]]] = []
-        taken, same = set[str](), set[str]()
+        taken, same = dict[str, str](), set[str]()
         for bound in candidate.fields:
             found = [
                 (name, column, value)
                 for name, column in bound.columns
-                if (bound.is_decided or column not in taken)
+                if _is_left(bound, name, column, taken)
                 and (value := bound.kind.fits(record[column], column, reading)) is not UNFIT
             ]
             if not found:
@@ -328,7 +332,7 @@ class RecordReader:
                 continue
             said = [one for one in found if not _is_empty(one[2])]
             name, column, value = (said or found)[0]
-            taken.add(column)
+            taken[column] = name
             columns[bound.field], names[bound.field] = column, name
             if value or value is False or bound.is_required:
                 values[bound.field] = value
@@ -337,8 +341,8 @@ class RecordReader:
             others.append((bound, differ))
         left = [(bound, [column for column in found if column not in taken]) for bound, found in others]
         ambiguous = tuple((bound, [columns[bound.field], *found]) for bound, found in left if found)
-        taken |= same | self._kept
-        unused = tuple([name for name, value in record.items() if value is not None and name not in taken])
+        read = taken.keys() | same | self._kept
+        unused = tuple([name for name, value in record.items() if value is not None and name not in read])
         return _Taken(candidate, values, names, columns, unused, ambiguous)
 
     def _refused(self, record: Mapping[str, Any], unfit: Sequence[_Unfit], reading: Reading) -> RecordError:
@@ -426,9 +430,14 @@ def _take_usual(candidate: _Candidate, record: Mapping[str, Any], reading: Readi
     return _Taken(candidate, values, candidate.names, candidate.columns, candidate.unused) if candidate.usual else None
 
 
+def _is_left(bound: _Bound, name: str, column: str, taken: Mapping[str, str]) -> bool:
+    """Whether a field may have a column: no field before it has it, or --columns gives it to both, by two names."""
+    return column not in taken or (bound.is_decided and taken[column] != name)
+
+
 def _wrong(candidate: _Candidate, bound: _Bound, name: str, column: str, value: Any) -> _Unfit | None:
     """A value of another kind than that of its field, if the field is required, or its name is ours."""
-    is_own = bound.is_decided or name in bound.own
+    is_own = (bound.is_decided and bound.kind is not SWITCH) or name in bound.own  # --columns reasoning may be a text
     if bound.is_required or (is_own and not _is_empty(value)):
         return _Unfit(candidate, bound, column, is_own)
     return None
