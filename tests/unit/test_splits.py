@@ -88,6 +88,7 @@ def test_choice_among_several_splits(hub, where, tmp_path):
         ("a.jsonl .test.jsonl .cache/test/a.jsonl _old/test.jsonl", "a.jsonl"),
         ("test/a.jsonl test/b.jsonl", "test/a.jsonl test/b.jsonl"),
         ("---\nlicense: mit\n---\na.jsonl b.csv", "a.jsonl b.csv"),
+        ("---\nlicense: mit\n---\nIt was made with configs/.\na.jsonl b.csv", "a.jsonl b.csv"),
     ],
 )
 def test_folder_of_plain_files_with_one_split_is_read_as_a_whole(paths, expected, tmp_path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import posixpath
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -47,6 +48,7 @@ _NOT_RECORDS = {_SAVED, _SAVED_INFO, _SAVED_SPLITS, "dataset_infos.json", "sessi
 _ABOUT_SESSIONS = ".meta.json"
 # Where the metadata of a card are.
 _CARDS = ("README.md", ".huggingface.yaml")
+_HEADER = re.compile(rb"(\xef\xbb\xbf)?\s*---[\r\n].*?[\r\n]---", re.DOTALL)
 _TRAIN = "train"
 _OTHERS = "with other suffixes than those of records"
 _LOGGER = logging.getLogger(__name__)
@@ -150,7 +152,9 @@ def _configuration_of_card(
     So it is the same on a disk and in a store, and no file of an earlier dataset is found.
     """
     cards = {name: read(name) for name in _CARDS if name in files}
-    if not any(b"configs" in card for card in cards.values()):
+    readme, standalone = (cards.get(name, b"") for name in _CARDS)
+    header = _HEADER.match(readme)
+    if b"configs" not in (header[0] if header else b"") + standalone:
         return None
     with tempfile.TemporaryDirectory() as place:
         for name in files.keys() - {"dataset_infos.json"}:
