@@ -273,6 +273,21 @@ def test_small_files_that_follow_each_other_are_one_task_and_the_largest_come_fi
     assert {task.input_bytes for task in tasks} == {41}
 
 
+def test_a_file_of_many_that_vanishes_while_they_are_looked_at_is_named(tmp_path, monkeypatch):
+    for number in range(101):
+        (tmp_path / f"{number:03}.jsonl").write_bytes(RECORD)
+    gone, stat = str(tmp_path / "099.jsonl"), os.stat
+
+    def stat_of_a_disk(path: object, **options: object) -> os.stat_result:
+        if path == gone:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", stat_of_a_disk)
+    with pytest.raises(ParameterError, match=f"patterns='{gone}': it cannot be read"):
+        listed(str(tmp_path))
+
+
 @pytest.mark.parametrize("suffix", COMPRESS)
 def test_how_large_a_compressed_file_is_without_compression_is_estimated(tmp_path, suffix):
     draw = random.Random(1)

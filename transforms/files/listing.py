@@ -134,16 +134,17 @@ def _input_files(entries: Mapping[str, Mapping[str, Any]], format: str, paramete
         for urls in kinds.values():
             alike, rest = [files[url] for url in urls[:_FIRST]], [url for url in urls if url not in files]
             are_alike = len({file.format for file in alike}) == 1
-            found = (_like(alike, url, entries[url]) for url in rest) if are_alike else look_at(rest)
+            found = (_like(alike, url, entries[url], parameter) for url in rest) if are_alike else look_at(rest)
             files |= {file.url: file for file in found}
     return [files[url] for url in entries]
 
 
-def _like(files: Sequence[InputFile], url: str, entry: Mapping[str, Any]) -> InputFile:
+def _like(files: Sequence[InputFile], url: str, entry: Mapping[str, Any], parameter: str) -> InputFile:
     """The input file of a url that was not looked at, if it is like some others."""
     size = entry["size"]
     unpacked = sum(file.unpacked for file in files) * size // sum(file.bytes for file in files)
-    version = _version(url, entry)
+    with _store_errors(url, parameter, "read"):
+        version = _version(url, entry)
     return msgspec.structs.replace(files[0], url=url, bytes=size, version=version, unpacked=unpacked)
 
 
