@@ -353,6 +353,10 @@ def test_names_on_the_hub_have_a_configuration_and_a_revision_and_an_existing_pa
         assert problem_of(path) == "there is no such file or folder."
     write_layout(tmp_path / "org" / "named", "here.jsonl")
     assert [Path(url).name for url in urls_of("org/named", input_format="jsonl")] == ["here.jsonl"]
+    with pytest.raises(
+        ParameterError, match=r"there is no dataset org/nmaed on .*, nor is there such a file or folder h"
+    ):
+        on_hub("org/nmaed")
 
 
 def test_revisions_of_one_file_are_not_inputs_together(hub):
