@@ -85,7 +85,7 @@ _OF_DIALOGS = {
 _OF_QUESTIONS = {
     "input": Field(("input",), TEXT, own=1),
     "context": Field(("context",), TEXT, own=1),
-    "history": Field(("history",), HISTORY, own=1),
+    "history": Field(names.HISTORIES, HISTORY, own=1),
     **_OF_DIALOGS,
 }
 _REASONING = {"reasoning": Field(names.REASONINGS, REASONING)}

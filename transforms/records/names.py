@@ -18,7 +18,7 @@ TOOLS = (
     *("tools", "functions", "available_tools", "available_functions", "tool_defs", "tool_definitions", "tool_schemas"),
     *("function_definitions", "function_schemas", "function_defs", "tool_specs", "tools_json", "tool_list"),
 )
-SYSTEMS = ("system", "system_prompt", "system_message", "system_instruction", "system_instructions")
+SYSTEMS = ("system", "system_prompt", "system_message", "system_instruction", "system_instructions", "instructions")
 QUESTIONS = (
     *("question", "instruction", "query", "problem", "prompt", "input", "inputs", "user_prompt", "user_query"),
 )
