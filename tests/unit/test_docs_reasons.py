@@ -29,7 +29,10 @@ def reasons_in(source: str, callers: dict[str, int]) -> Iterator[str]:
     """
     tree = ast.parse(source)
     assigned: dict[str, list[ast.expr]] = {node.arg: [] for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    for node in ast.walk(tree):
+    modules = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    paths = [ROOT / f"{module.replace('.', '/')}.py" for module in modules]
+    imported = [ast.parse(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
+    for node in [*ast.walk(tree), *(node for module in imported for node in module.body)]:
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 if isinstance(target, ast.Name):
