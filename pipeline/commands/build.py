@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
-
-import msgspec
 
 from pipeline.cli.console import error_text, show_phase
 from pipeline.cli.options import BUILD, parse_options
@@ -36,5 +35,5 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _print(result: dict[str, Any]) -> None:
-    """Print what became of a build as JSON: the last line of standard output, with --json."""
-    print(msgspec.json.encode(result).decode(), flush=True)
+    """Print what became of a build as JSON: the last line of standard output, which escapes what is not UTF-8."""
+    print(json.dumps(result, ensure_ascii=False, separators=(",", ":")), flush=True)

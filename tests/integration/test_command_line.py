@@ -313,6 +313,9 @@ def test_an_error_in_the_options_is_in_the_result_too(build):
     ended = build(*with_options("o", packing="bfd"), "--json")
     assert (ended.code, ended.err) == (2, f"chatmill: {message}\n")
     assert json.loads(ended.out) == {"status": "failed", "error": message}
+    ended = build(*with_options("o\udcff"), "--json")
+    assert ended.code == 2 and ended.err.count("\n") == 1
+    assert json.loads(ended.out)["output"] == "o\udcff"
 
 
 @pytest.mark.parametrize(
