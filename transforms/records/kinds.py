@@ -83,21 +83,30 @@ def _prompt(value: Any, column: str, reading: Reading) -> Any:
 
 
 def _completion(value: Any, column: str, reading: Reading) -> Any:
-    """A text, a message, messages, or the choices that a server returned, if it is one."""
+    """A text, a message, messages, or what a server returned, if it is one answer."""
+    if returned := _returned(value):
+        return returned
     if type(value) is dict:
         return [value] if is_message(value) else UNFIT
-    if type(value) is list and len(value) == 1 and type(value[0]) is dict and is_message(value[0].get("message")):
-        return [value[0]["message"]]
     if type(value) is not str:
         return _turns(value, column, reading)
     decoded = _decoded(value, column, reading)
     return decoded if type(decoded) is list and is_conversation(decoded) else value
 
 
+def _returned(value: Any) -> list[Any] | None:
+    """The message of a chat completion, or of its choices."""
+    choices = value.get("choices") if type(value) is dict else value
+    if type(choices) is list and len(choices) == 1 and type(choices[0]) is dict:
+        return [choices[0]["message"]] if is_message(choices[0].get("message")) else None
+    return None
+
+
 def _answer(value: Any, column: str, reading: Reading) -> Any:
     found = _completion(value, column, reading)
-    if type(found) is str and is_message(decoded := _decoded(found, column, reading)):
-        return [decoded]
+    if type(found) is str:
+        decoded = _decoded(found, column, reading)
+        found = _returned(decoded) or ([decoded] if is_message(decoded) else found)
     return UNFIT if found is UNFIT or not found or (type(found) is str and found.isspace()) else found
 
 
