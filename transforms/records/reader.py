@@ -7,6 +7,7 @@ record is then to look up its columns, and to see of what kind their values are.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from transforms.base.errors import InputError, RecordDropped, RecordError, Store
 from transforms.model.examples import Content
 from transforms.records.hints import hint_of_certain_columns, hint_of_record
 from transforms.records.json_text import kind_of, strings_in
-from transforms.records.kinds import SWITCH, TEXT, TOOLS, TURNS, UNFIT, Kind
+from transforms.records.kinds import SWITCH, TOOLS, TURNS, UNFIT, Kind
 from transforms.records.layouts import CHOSEN, LAYOUTS, Layout
 from transforms.records.media import FILE_COLUMNS, MEDIA_COLUMNS, check_no_media
 from transforms.records.messages import messages_of
@@ -376,11 +377,9 @@ class RecordReader:
         texts = [
             column
             for column, value in record.items()
-            if TEXT.fits(value, column, reading) is not UNFIT and not _is_empty(value)
+            if type(value) is str and not _is_empty(value) and TOOLS.fits(value, column, reading) is UNFIT
         ]
-        dialogs = [
-            column for column, value in record.items() if value and TURNS.fits(value, column, reading) is not UNFIT
-        ]
+        dialogs = [column for column, value in record.items() if TURNS.fits(value, column, reading) not in (UNFIT, [])]
         found: dict[str, str] = {}
         if len(dialogs) == 1:
             found = {"messages": dialogs[0]}
@@ -393,15 +392,32 @@ class RecordReader:
             known = {"question": QUESTIONS, "answer": ANSWERS}
             found = dict(zip(known, texts, strict=True))
             found = {ours: theirs for ours, theirs in found.items() if plain_name(theirs) not in known[ours]}
-        if not found:
-            return "Name its columns with --columns, such as --columns messages=dialog, or give a formatter"
-        words = " and ".join(f"{column} has the {ours}" for ours, column in found.items())
-        return f"If {words}, add {self._option(found)}"
+        if found and self._is_read_with(found, record, reading):
+            words = " and ".join(f"{column} has the {ours}" for ours, column in found.items())
+            return f"If {words}, add {self._option(found)}"
+        if self._schema != "auto":
+            return f"Name them with --columns, such as --columns {self._chosen[0]}=YOURS, or leave --schema out"
+        return "Name its columns with --columns, such as --columns messages=dialog, or give a formatter"
+
+    def _is_read_with(self, columns: Mapping[str, str], record: Mapping[str, Any], reading: Reading) -> bool:
+        """Whether --columns with these, which are not a question or an answer alone, has a record read."""
+        for ours, theirs in columns.items():
+            if "," in theirs or theirs != theirs.strip():  # which the option cannot name
+                return False
+            if ours in ("messages", "text") and plain_name(theirs) in ANSWERS + (QUESTIONS if ours == "text" else ()):
+                return False
+        reader = RecordReader(self._options, self._schema, {**self._renamed, **columns}, self._kept)
+        taken = [
+            reader._take_first(candidate, record, reading)
+            for candidate in reader._plan_for(tuple(record)).candidates
+            if candidate.layout.name != "one_message"
+        ]
+        return any(isinstance(one, _Taken) and {*columns} <= {*one.names.values()} for one in taken)
 
     def _option(self, columns: Mapping[str, str]) -> str:
         """The option that names columns, with those that are named already."""
         named = {**self._renamed, **columns}
-        return f"--columns {','.join(f'{ours}={theirs}' for ours, theirs in named.items())}"
+        return f"--columns {shlex.quote(','.join(f'{ours}={theirs}' for ours, theirs in named.items()))}"
 
 
 def has_messages(record: Mapping[str, Any]) -> bool:
