@@ -235,6 +235,17 @@ def test_what_is_derived_of_a_finished_dataset_is_written_again_if_it_is_damaged
     assert digests(output) == digests(small)
 
 
+def test_a_version_that_can_never_be_written_ends_the_build(build, small_before_its_commit, tmp_path):
+    output = Path(shutil.copytree(small_before_its_commit, tmp_path / "out"))
+    shutil.rmtree(output / "_chatmill" / "versions", ignore_errors=True)
+    (output / "_chatmill" / "versions").touch()
+    ended = build(*SMALL_JOB, f"--output={output}")
+    assert ended.code == 1
+    assert ended.err.splitlines()[-1] == (
+        f"chatmill: {output}/_chatmill/versions/00000001.json: it cannot be written (File exists)."
+    )
+
+
 def test_what_killed_processes_left_is_removed(build, stopped):
     output, expected = stopped
     left = [output / "SHA256SUMS", output / "manifest.json", first_receipt(output), first_shard(output)]

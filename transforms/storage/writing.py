@@ -91,21 +91,26 @@ def create(url: str, content: bytes) -> bool:
 
 
 def _create_on_disk(path: str, content: bytes) -> bool:
-    try:
-        with _attempt(path, content) as attempt:
-            try:
-                os.link(attempt, path)
-            except (FileExistsError, FileNotFoundError):
-                raise
-            except OSError:  # a disk without links, where a kill at this moment leaves a part of the file
-                with open(path, "xb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-            _sync_folder(posixpath.dirname(path))
-    except (FileExistsError, FileNotFoundError):  # it exists, or the folder was removed in between
-        return False
+    with _attempt(path, content) as attempt:
+        try:
+            _link(attempt, path, content)
+        except (FileExistsError, FileNotFoundError):  # it exists, or the folder was removed in between
+            return False
+        _sync_folder(posixpath.dirname(path))
     return True
+
+
+def _link(attempt: str, path: str, content: bytes) -> None:
+    """Give a complete file its name. Raises FileExistsError if there is one of this name."""
+    try:
+        os.link(attempt, path)
+    except (FileExistsError, FileNotFoundError):
+        raise
+    except OSError:  # a disk without links, where a kill at this moment leaves a part of the file
+        with open(path, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
 
 
 # Stores whose clients create an object only if there is none. fsspec's default for others first looks, and then writes.
