@@ -167,7 +167,7 @@ def _system(value: Any, column: str, reading: Reading) -> Any:
 
 
 def _reasoning(value: Any, column: str, reading: Reading) -> Any:
-    fits = type(value) is str and value and not value.isspace() and value.lower() not in SWITCHES
+    fits = type(value) is str and value and not value.isspace() and value.lower() not in (*SWITCHES, *LEVELS)
     return value if fits else UNFIT
 
 
@@ -175,9 +175,16 @@ def _switch(value: Any, column: str, reading: Reading) -> Any:
     return value if type(value) is bool else SWITCHES.get(value.lower(), UNFIT) if type(value) is str else UNFIT
 
 
+def _enabled(value: Any, column: str, reading: Reading) -> Any:
+    found = _flag(value, column, reading)
+    if type(found) in (int, float) and found in (0, 1):
+        return bool(found)
+    return False if type(found) is str and found.lower() == "none" else found
+
+
 def _flag(value: Any, column: str, reading: Reading) -> Any:
     if type(value) is int or type(value) is float:
-        return bool(value) if value in (0, 1) else value
+        return value
     found = _switch(value, column, reading)
     return value if found is UNFIT and type(value) is str and value.lower() in LEVELS else found
 
@@ -214,6 +221,7 @@ SYSTEM = Kind("a text, or a list of text blocks", _system)
 REASONING = Kind("a text", _reasoning)
 SWITCH = Kind("true or false, on or off, yes or no", _switch)
 FLAG = Kind("true or false, on or off, yes or no, or a level such as low", _flag)
+ENABLED = Kind(FLAG.words, _enabled)
 IDS = Kind("a list of token ids, or of such lists", _ids)
 TRANSCRIPT = Kind("a text with a mark before each turn", _is_transcript)
 ANY = Kind("any value", _any)

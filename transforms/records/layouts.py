@@ -17,6 +17,7 @@ from transforms.records.kinds import (
     ANY,
     CALLS,
     COMPLETION,
+    ENABLED,
     FLAG,
     HISTORY,
     IDS,
@@ -78,7 +79,7 @@ _OF_DIALOGS = {
     "system": Field(names.SYSTEMS, SYSTEM, own=1),
     "tools": Field(names.TOOLS, TOOLS, own=2),
     "template_kwargs": Field(("chat_template_kwargs",), ANY, own=1),
-    "enable_thinking": Field(("enable_thinking",), FLAG),
+    "enable_thinking": Field(("enable_thinking",), ENABLED),
     "switch": Field(("reasoning", "thinking"), SWITCH),
     "reasoning_effort": Field(("reasoning_effort",), FLAG),
 }
