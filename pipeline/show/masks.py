@@ -86,7 +86,10 @@ def print_conversations(
             rejected += 1
             console.print(f"rejected ({text.reason}): {visible(text.detail)}", style="red")
         for omissions in omitted.values():
-            console.print(f"note: {omissions.reasoning_detail()}", style="yellow")
+            if omissions.reasoning:
+                console.print(f"note: {omissions.reasoning_detail()}", style="yellow")
+            for name, _ in omissions.unread:
+                console.print(f"note: the chat template does not read {visible(name)}", style="yellow")
         if isinstance(text, Reject):
             continue
         kinds = kinds_of(np.array(text.parts or [0] * len(text.spans), np.int32)).tolist()

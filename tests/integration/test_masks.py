@@ -83,6 +83,15 @@ def test_a_conversation_without_a_mask_is_shown_with_exit_code_1(masks):
     assert "rejected (spans_not_established): the template prints messages[2] in 2 places" in out
 
 
+def test_keys_that_the_template_does_not_read_are_named(masks, tmp_path):
+    corpus = write_jsonl(tmp_path / "moods.jsonl", [{"messages": [user("Hi"), assistant("Hello") | {"mood": "glad"}]}])
+    code, out, _ = masks(f"--tokenizer={TOKENIZER}", f"--input={corpus}")
+    assert code == 0
+    assert (
+        "\nmoods.jsonl, byte 0, as messages\nnote: the chat template does not read messages[].mood\n<|im_start|>" in out
+    )
+
+
 def test_conversation_that_is_not_printed_is_rejected_as_in_a_build(masks):
     code, out, _ = masks(f"--tokenizer={TOKENIZER}", f"--chat_template={CHATML}")
     assert code == 1
