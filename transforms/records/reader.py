@@ -249,7 +249,7 @@ class RecordReader:
         found.sort(key=lambda candidate: -len(chosen.keys() & _decided(candidate)))
         hint = hint_of_certain_columns(key) if self._schema == "auto" and not renamed else ""
         labels = {name: by_name[name][0] for name in LABELS if name in by_name}
-        media = {name: name for name in (*MEDIA_COLUMNS, *FILE_COLUMNS) if name in by_name}
+        media = {name: by_name[name][0] for name in (*MEDIA_COLUMNS, *FILE_COLUMNS) if name in by_name}
         is_usual = bool(found) and not found[0].layout.fits
         return _Plan(
             tuple(found),
