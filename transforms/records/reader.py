@@ -337,9 +337,9 @@ class RecordReader:
             columns[bound.field], names[bound.field] = column, name
             if value or value is False or bound.is_required:
                 values[bound.field] = value
-            same |= {other for _, other, its_value in said[1:] if its_value == value}
-            differ = [other for _, other, its_value in said[1:] if its_value != value and other not in self._kept]
-            others.append((bound, differ))
+            equal = {other for _, other, its_value in said[1:] if _say_the_same(value, its_value, bound.kind, reading)}
+            same |= equal
+            others.append((bound, [other for _, other, _ in said[1:] if other not in equal | self._kept]))
         left = [(bound, [column for column in found if column not in taken]) for bound, found in others]
         ambiguous = tuple((bound, [columns[bound.field], *found]) for bound, found in left if found)
         read = taken.keys() | same | self._kept
@@ -449,6 +449,18 @@ def _take_usual(candidate: _Candidate, record: Mapping[str, Any], reading: Readi
 def _is_left(bound: _Bound, name: str, column: str, taken: Mapping[str, str]) -> bool:
     """Whether a field may have a column: no field before it has it, or --columns gives it to both, by two names."""
     return column not in taken or (bound.is_decided and taken[column] != name)
+
+
+def _say_the_same(value: Any, other: Any, kind: Kind, reading: Reading) -> bool:
+    """Whether two values of a field say the same: dialogs may do so in two forms."""
+    if value == other or kind is not TURNS:
+        return bool(value == other)
+    first, second = Reading(reading.options), Reading(reading.options)
+    try:
+        are_same = messages_of(value, "", first) == messages_of(other, "", second)
+    except (RecordError, msgspec.ValidationError):
+        return False
+    return are_same and first.tools == second.tools
 
 
 def _wrong(candidate: _Candidate, bound: _Bound, name: str, column: str, value: Any) -> _Unfit | None:
