@@ -230,7 +230,7 @@ def is_open(reading: Reading, values: dict[str, Any]) -> bool:
     if not isinstance(role, str):
         try:
             last = messages_of_turns(values["prompt"], "the prompt").messages[-1]
-        except RecordError:  # which is found again when it is read
+        except (RecordError, IndexError):  # which is found again when it is read
             return False
         role = last.get("role", last.get("from")) if isinstance(last, dict) else None
     roles = reading.options.roles
@@ -343,10 +343,11 @@ def sampled(reading: Reading, completion: list[Any], prompt: list[Any] | None = 
         )
     if type(completion[0]) is not list:
         return _sampled_call(reading, prompt, completion, mask)
-    if len({len(completion), len(prompt), len(mask or completion)}) > 1 or type(prompt[0]) is not list:
-        found = f"there are {len(completion):,} completions for {len(prompt):,} prompts"
+    prompts = prompt if type(prompt[0]) is list else [prompt]
+    if len({len(completion), len(prompts), len(mask or completion)}) > 1:
+        found = f"there are {len(completion):,} completions for {len(prompts):,} prompts"
         raise RecordError("bad_tokens", f"{found}; expected a prompt, and a mask if there are any, for each completion")
-    calls = zip(prompt, completion, mask or [None] * len(prompt), strict=True)
+    calls = zip(prompts, completion, mask or [None] * len(prompts), strict=True)
     return [_sampled_call(reading, *call) for call in calls]
 
 
