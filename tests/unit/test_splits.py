@@ -357,6 +357,7 @@ def test_names_on_the_hub_have_a_configuration_and_a_revision_and_an_existing_pa
         ParameterError, match=r"there is no dataset org/nmaed on .*, nor is there such a file or folder h"
     ):
         on_hub("org/nmaed")
+    assert "nor is there" not in problem_of("hf://datasets/org/nmaed")
 
 
 def test_revisions_of_one_file_are_not_inputs_together(hub):

@@ -335,7 +335,8 @@ def _store_errors(url: str, parameter: str, action: str) -> Iterator[None]:
     except StoreError as error:
         if error.is_transient:
             raise Unavailable(str(error)) from None
-        is_path = os.path.isdir(error.url.partition("/")[0])  # what looks like ORG/NAME may be one that was mistyped
+        # What looks like ORG/NAME may be a path that was mistyped.
+        is_path = "://" not in url and os.path.isdir(error.url.partition("/")[0])
         here = ", nor is there such a file or folder here" if is_path else ""
         raise ParameterError(parameter, error.url, f"it cannot be {action} ({error.reason}{here}).") from None
     except OSError as error:
