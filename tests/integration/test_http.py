@@ -20,6 +20,13 @@ OPTIONS = (f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--split_byt
 ONE = "--direct_running_mode=in_memory"
 
 
+async def _redirect(request: web.Request) -> web.Response:
+    """Send whoever asks to a signed url, which is refused, as one that has expired."""
+    if "signature" in request.query:
+        raise web.HTTPForbidden
+    raise web.HTTPFound(f"{request.path}?signature=secret")
+
+
 @pytest.fixture
 def served(tmp_path) -> Iterator[tuple[Path, str]]:
     """A folder, and its url on a server that gives parts of files."""
@@ -30,6 +37,7 @@ def served(tmp_path) -> Iterator[tuple[Path, str]]:
     async def start() -> web.AppRunner:
         application = web.Application()
         application.router.add_static("/chats", tmp_path / "served")
+        application.router.add_get("/chats-of-others/{name}", _redirect)
         runner = web.AppRunner(application)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -86,6 +94,13 @@ def change(record):
         open({path!r}, "wb").write(open({content!r}, "rb").read())
     return record
 """
+
+
+def test_signed_url_to_which_a_server_redirects_is_not_shown(build, tmp_path, served):
+    url = f"{served[1]}-of-others/a.jsonl"
+    ended = build(f"--input={url}", f"--output={tmp_path}/out", *OPTIONS)
+    assert ended.code == 2
+    assert ended.err == f"chatmill: --input {url}: it cannot be listed (403, message='Forbidden', url='{url}').\n"
 
 
 @pytest.mark.parametrize("at", [0, 60], ids=["before the first byte", "between two requests"])

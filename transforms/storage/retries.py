@@ -6,6 +6,7 @@ An operation may be run twice without harm: a store may have done it although it
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -20,6 +21,8 @@ _TRANSIENT = {
     "ClientConnectionError", "ClientPayloadError", "HTTPClientError", "ResponseParserError", "RequestException",
     "TransportError", "ConnectionError", "TimeoutError", "FlexibleChecksumError", "ChecksumError",
 }  # fmt: skip
+
+_QUERY = re.compile(r"""(?<=://)([^\s?'"]*)\?[^\s'"]*""")
 
 _Operation = TypeVar("_Operation", bound=Callable[..., Any])
 
@@ -85,13 +88,13 @@ def is_missing(error: BaseException) -> bool:
 
 
 def reason_of(error: Exception) -> str:
-    """Return the store's message, in one line of at most 300 characters."""
+    """Return the store's message, in one line of at most 300 characters, without the queries of urls: signatures."""
     if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
         error = error.__cause__  # the message of fsspec's http file system is the url alone
     message = str(error)
     if isinstance(error, OSError) and message.startswith("[Errno"):  # it has the path, too
         message = error.strerror or message
-    return " ".join(message.split())[:300].rstrip(".") or type(error).__name__
+    return " ".join(_QUERY.sub(r"\1", message).split())[:300].rstrip(".") or type(error).__name__
 
 
 def http_status(error: BaseException) -> int | None:
