@@ -18,7 +18,7 @@ from transforms.base.errors import InputError, RecordDropped, RecordError, Store
 from transforms.model.examples import Content
 from transforms.records.hints import hint_of_certain_columns, hint_of_record
 from transforms.records.json_text import kind_of, strings_in
-from transforms.records.kinds import SWITCH, TOOLS, TURNS, UNFIT, Kind
+from transforms.records.kinds import QUESTION, SWITCH, TOOLS, TURNS, UNFIT, Kind
 from transforms.records.layouts import CHOSEN, LAYOUTS, Layout
 from transforms.records.media import FILE_COLUMNS, MEDIA_COLUMNS, check_no_media
 from transforms.records.messages import messages_of
@@ -400,11 +400,14 @@ class RecordReader:
         return "Name its columns with --columns, such as --columns messages=dialog, or give a formatter"
 
     def _is_read_with(self, columns: Mapping[str, str], record: Mapping[str, Any], reading: Reading) -> bool:
-        """Whether --columns with these, which are not a question or an answer alone, has a record read."""
+        """Whether --columns with these has a record read, and leaves no question without its answer."""
+        answers = {column for column in record if plain_name(column) in (*ANSWERS, "completion")}
         for ours, theirs in columns.items():
             if "," in theirs or theirs != theirs.strip():  # which the option cannot name
                 return False
-            if ours in ("messages", "text") and plain_name(theirs) in ANSWERS + (QUESTIONS if ours == "text" else ()):
+            if (ours == "messages" and answers) or (
+                ours == "text" and (theirs in answers or plain_name(theirs) in QUESTIONS)
+            ):
                 return False
         reader = RecordReader(self._options, self._schema, {**self._renamed, **columns}, self._kept)
         taken = [
@@ -495,7 +498,7 @@ def _malformed(unfit: _Unfit, record: Mapping[str, Any], reading: Reading) -> Re
 
 def _another(column: str, value: Any, kind: Kind) -> str:
     """What a column is, and what was expected."""
-    found = kind_of(value)
+    found = "the JSON of messages" if kind is QUESTION and isinstance(value, str) else kind_of(value)
     return f"{column} is not {kind.words}" if found in kind.words else f"{column} is {found}; expected {kind.words}"
 
 
