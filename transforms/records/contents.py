@@ -344,10 +344,11 @@ def sampled(reading: Reading, completion: list[Any], prompt: list[Any] | None = 
     if type(completion[0]) is not list:
         return _sampled_call(reading, prompt, completion, mask)
     prompts = prompt if type(prompt[0]) is list else [prompt]
-    if len({len(completion), len(prompts), len(mask or completion)}) > 1:
+    masks = mask or [None] * len(prompts)
+    if len({len(completion), len(prompts), len(masks)}) > 1 or (mask and type(mask[0]) is not list):
         found = f"there are {len(completion):,} completions for {len(prompts):,} prompts"
         raise RecordError("bad_tokens", f"{found}; expected a prompt, and a mask if there are any, for each completion")
-    calls = zip(prompts, completion, mask or [None] * len(prompts), strict=True)
+    calls = zip(prompts, completion, masks, strict=True)
     return [_sampled_call(reading, *call) for call in calls]
 
 
