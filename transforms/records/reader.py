@@ -460,10 +460,15 @@ def _say_the_same(value: Any, other: Any, kind: Kind, reading: Reading) -> bool:
         return bool(value == other)
     first, second = Reading(reading.options), Reading(reading.options)
     try:
-        are_same = messages_of(value, "", first) == messages_of(other, "", second)
+        are_same = _given(messages_of(value, "", first)) == _given(messages_of(other, "", second))
     except (RecordError, msgspec.ValidationError):
         return False
     return are_same and first.tools == second.tools
+
+
+def _given(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Messages without the keys that are null, as Arrow gives each of them all keys of all."""
+    return [{key: value for key, value in message.items() if value is not None} for message in messages]
 
 
 def _wrong(candidate: _Candidate, bound: _Bound, name: str, column: str, value: Any) -> _Unfit | None:
