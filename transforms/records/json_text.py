@@ -48,11 +48,16 @@ def decode_json(text: str, reason: str, where: str, reading: Reading) -> Any:
     except NOT_JSON as error:
         why = _OF_PYTHON if _PYTHON.match(text) else f"a string that is not valid JSON: {error}"
         raise RecordError(reason, f"{where} is {why}") from None
+    note_duplicate_key(text, value, where, reading)
+    return value
+
+
+def note_duplicate_key(text: str, value: Any, where: str, reading: Reading) -> None:
+    """Note a key that occurs twice in an object of JSON. value: what the text was decoded to. where: as decode_json."""
     if "duplicate_json_keys" in reading.notes or _is_whole(text, value):
-        return value
+        return
     if key := duplicate_key(text):
         reading.notes["duplicate_json_keys"] = f"{where} has {key!r} twice; the last one counts"
-    return value
 
 
 def decode_whole(text: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from transforms.records.json_text import NOT_JSON, decode_json
+from transforms.records.json_text import NOT_JSON, note_duplicate_key
 from transforms.records.reading import LEVELS, SWITCHES, Reading
 from transforms.records.turns import is_conversation, is_message, turn_forms, without_nulls
 from transforms.records.turns.marked import beginning_of
@@ -38,7 +38,8 @@ def _decoded(value: Any, column: str, reading: Reading) -> Any:
         return value
     if not isinstance(found, (list, dict)):
         return value
-    return decode_json(value, "bad_value", column, reading) if reading else found  # which notes duplicate keys
+    note_duplicate_key(value, found, column, reading)
+    return found
 
 
 def _text(value: Any, column: str, reading: Reading) -> Any:
