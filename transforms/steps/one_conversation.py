@@ -31,6 +31,8 @@ from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer, with_white_space
 from transforms.tokens.trained import is_trained
 
+_READER = RecordReader(ReadOptions(ROLE_NAMES))
+
 
 @dataclass(frozen=True)
 class RenderedExample:
@@ -171,7 +173,7 @@ def _content(columns: Mapping[str, Any]) -> Conversation:
     record = {
         name: [*value] if isinstance(value, tuple) else value for name, value in columns.items() if value is not None
     }
-    (read,) = RecordReader(ReadOptions(ROLE_NAMES)).read(record).contents
+    (read,) = _READER.read(record).contents
     if not isinstance(read, Conversation):
         raise RecordError("bad_message", "messages is a text; expected a list of messages")
     return read
