@@ -237,16 +237,13 @@ def is_open(reading: Reading, values: dict[str, Any]) -> bool:
     return roles.get(str(role), roles.get(str(role).lower())) in ("user", "tool", "system", "developer")
 
 
-def _asked(question: str, input: str = "", context: str = "", history: Any = ()) -> list[dict[str, Any]]:
+def _asked(reading: Reading, question: str, input: str, context: str, history: Any) -> list[dict[str, Any]]:
     """The question, with its input and its context below it, and what was said before it."""
-    texts = [question, input, context]
-    return [*history, {"role": "user", "content": "\n".join(text for text in texts if text)}]
-
-
-def _history(reading: Reading, history: Any) -> list[dict[str, Any]]:
-    if history and isinstance(history[0], list):
-        return turns_of(history)
-    return messages_of(history, reading.columns["history"], reading) if history else []
+    before: list[dict[str, Any]] = []
+    if history:
+        is_pairs = isinstance(history[0], list)
+        before = turns_of(history) if is_pairs else messages_of(history, reading.columns["history"], reading)
+    return [*before, {"role": "user", "content": "\n".join(text for text in (question, input, context) if text)}]
 
 
 def question_answer(
@@ -264,7 +261,7 @@ def question_answer(
     if choices:
         problem = f"{reading.columns['choices']} has what the question offers, and nothing says how it is written"
         raise RecordError("bad_question_answer", f"{problem}; give a formatter")
-    asked = _asked(question, input, context, _history(reading, history))
+    asked = _asked(reading, question, input, context, history)
     if len(asked) == 1 and not reasoning and not isinstance(system, list):
         return _conversation(reading, _said([asked[0]["content"], answer], system), **further)
     return _conversation(reading, _with_system([*asked, _assistant(answer, reasoning)], system), **further)
@@ -281,7 +278,7 @@ def question_calls(
     **further: Any,
 ) -> Conversation:
     answer = {"role": "assistant", "content": "", "tool_calls": calls}
-    messages = [*_asked(question, input, context, _history(reading, history)), answer]
+    messages = [*_asked(reading, question, input, context, history), answer]
     return _conversation(reading, _with_system(messages_of(messages, "messages", reading), system), **further)
 
 
@@ -384,7 +381,7 @@ def pair(
         further = {**({"tools": prompt["tools"]} if prompt.get("tools") else {}), **further}
         prompt = prompt["messages"]
     if isinstance(prompt, str):
-        asked = _asked(prompt, input, context, _history(reading, history))
+        asked = _asked(reading, prompt, input, context, history)
     else:
         asked = messages_of(prompt, reading.columns["prompt"], reading) if prompt else []
     answers = [_pair_answer(reading, value, name) for name, value in (("chosen", chosen), ("rejected", rejected))]
