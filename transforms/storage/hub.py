@@ -20,7 +20,7 @@ import tenacity
 from transforms.base.errors import StoreError
 from transforms.base.version import __version__
 from transforms.storage.ranges import RangeReader, complete
-from transforms.storage.retries import http_status, is_transient, reason_of
+from transforms.storage.retries import ATTEMPTS, BACKOFF, http_status, is_transient, reason_of
 
 _T = TypeVar("_T")
 
@@ -30,7 +30,7 @@ _ALWAYS_WHOLE = 2 << 30
 _AT_ONCE, _PEEK_BYTES = 16 << 20, 1 << 20
 _SECONDS_TO_CONNECT, SECONDS_TO_ANSWER = 5.0, 30.0
 # A host that cannot be reached at all is reported after the second attempt: its name may be mistyped.
-_ATTEMPTS, _ATTEMPTS_TO_CONNECT = 6, 2
+_ATTEMPTS_TO_CONNECT = 2
 _NOT_CONNECTED = {"ConnectError", "ConnectTimeout"}
 _URL = re.compile(r"(hf://datasets/([^/@:]+/[^/@:]+))@([0-9a-f]{40})/(.+)", re.DOTALL)
 
@@ -218,7 +218,7 @@ def _reason(error: Any, repository: str, revision: str | None) -> str:
 def _stop(state: tenacity.RetryCallState) -> bool:
     error = state.outcome and state.outcome.exception()
     is_connected = type(error).__name__ not in _NOT_CONNECTED
-    return state.attempt_number >= (_ATTEMPTS if is_connected else _ATTEMPTS_TO_CONNECT)
+    return state.attempt_number >= (ATTEMPTS if is_connected else _ATTEMPTS_TO_CONNECT)
 
 
 def _seconds_to_wait(state: tenacity.RetryCallState) -> float:
@@ -227,10 +227,9 @@ def _seconds_to_wait(state: tenacity.RetryCallState) -> float:
 
     response = getattr(cause_of(state.outcome and state.outcome.exception()), "response", None)
     limit = parse_ratelimit_headers(response.headers) if response is not None else None
-    return limit.reset_in_seconds + 1 if limit and not limit.remaining else _BACKOFF(state)
+    return limit.reset_in_seconds + 1 if limit and not limit.remaining else BACKOFF(state)
 
 
-_BACKOFF = tenacity.wait_exponential_jitter(initial=1, max=20)
 RETRYING = tenacity.Retrying(
     retry=tenacity.retry_if_exception(may_pass), wait=_seconds_to_wait, stop=_stop, reraise=True
 )

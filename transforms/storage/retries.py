@@ -107,9 +107,11 @@ def http_status(error: BaseException) -> int | None:
     return int(status) if status and str(status).isdigit() else None
 
 
+# Of all stores, the Hub too: how often something is tried, and how long each attempt waits, in seconds.
+ATTEMPTS, BACKOFF = 6, tenacity.wait_exponential_jitter(initial=1, max=20)
 _RETRYING = tenacity.Retrying(
     retry=tenacity.retry_if_exception(is_transient),
-    wait=tenacity.wait_exponential_jitter(initial=1, max=20),
-    stop=tenacity.stop_after_attempt(6),
+    wait=BACKOFF,
+    stop=tenacity.stop_after_attempt(ATTEMPTS),
     reraise=True,
 )
