@@ -271,7 +271,7 @@ def _matching(system: Any, pattern: str) -> dict[str, dict[str, Any]]:
     if isinstance(system, LocalFileSystem):
         links = {folder for path in found for folder in folders_above(path, base) if os.path.islink(folder)}
         found |= {link: system.info(link) for link in links}
-    # Of folders that only the signs match, nobody chose that they are read.
+    # Of folders that only the wildcards match, nobody chose that they are read.
     folders = {folder for path in found for folder in folders_above(path, base)}
     states = [full_url(system.unstrip_protocol(state_of(folder))) for folder in folders]
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:

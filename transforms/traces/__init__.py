@@ -73,7 +73,7 @@ class ReadTrace(msgspec.Struct, frozen=True):
         records: one for each conversation, with messages in the OpenAI form.
         events: how many of each kind were read, and not read; `NAME/KIND`.
         unread: the characters of what was not read of other events, by name.
-        notes: as of inputs.reading.Reading.
+        notes: as of records.reading.Reading.
         columns: what may be kept of it as columns.
     """
 
