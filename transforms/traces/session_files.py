@@ -6,13 +6,14 @@ as it is. What it says is read when records are parsed, so that a rejected one i
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from itertools import chain
+from operator import attrgetter
 from typing import Any, BinaryIO
 
 import msgspec
 
-from transforms.files.formats import Chunk, InputFormat, json, too_long
+from transforms.files.formats import Chunk, InputFormat, in_chunks, json, too_long
 from transforms.model.examples import Record
 from transforms.model.outcomes import Reject
 from transforms.traces import trace_format
@@ -20,92 +21,52 @@ from transforms.traces import trace_format
 
 def trace_input(name: str) -> InputFormat:
     """Make the input format of a format of traces. A file has it only if the option says so."""
-    return InputFormat(
-        suffixes=(), read=functools.partial(_read, name), position_unit="record", errors=(OSError, ValueError)
-    )
+
+    def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, longest: int) -> Iterator[Chunk]:
+        """Yield the sessions of a file, in chunks. The position of a session is that of its first value, from 0."""
+        values = chain.from_iterable(map(_values, json.read(file, 0, None, chunk_bytes, longest)))
+        return in_chunks(_sessions(name, values, longest), chunk_bytes)
+
+    return InputFormat(suffixes=(), read=read, position_unit="record", errors=(OSError, ValueError))
 
 
-def _read(
-    name: str, file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_record_bytes: int
-) -> Iterator[Chunk]:
-    """Yield the sessions of a file, in chunks. The position of a session is that of its first value, from 0."""
-    sessions = _Sessions(name, max_record_bytes)
-    for chunk in json.read(file, 0, None, chunk_bytes, max_record_bytes):
-        items: list[Record | Reject] = [*chunk.records, *chunk.rejects]
-        found = map(sessions.take, sorted(items, key=lambda item: item.position))
-        yield _chunk((item for item in found if item is not None), chunk.bytes)
-    if (whole_file := sessions.whole_file()) is not None:
-        yield _chunk([whole_file], 0)
+def _sessions(name: str, values: Iterator[Record | Reject], longest: int) -> Iterator[tuple[Record | Reject, int]]:
+    """Yield sessions and rejects, each with its size. A session that is the whole file is known at its end alone."""
+    format, is_recognized = trace_format(name), False
+    events: list[bytes] = []
+    position, size = 0, 0  # of the first event, of all of them
+    for item in values:
+        raw: Any = item.raw if isinstance(item, Record) else item.record
+        value = _decoded(raw) if isinstance(item, Record) else None
+        is_recognized = is_recognized or (isinstance(value, dict) and format.recognizes(value))
+        if isinstance(item, Record) and not is_recognized:
+            detail = f"the file does not begin as {format.title} does (input_format {name})"
+            yield Reject(item.position, "unknown_trace", detail, raw), len(raw)
+        elif isinstance(value, dict) and format.is_session(value):
+            yield _record(name, item.position, raw), len(raw)
+        elif isinstance(value, dict) or (events and isinstance(item, Record)):
+            position = position if events else item.position
+            events.append(raw if value is not None else msgspec.json.encode(raw.decode(errors="replace")))
+            size += len(raw)
+            if size > longest:
+                del events[1:]  # it is rejected as too long
+        else:
+            yield item, len(raw)
+    if size > longest:
+        yield too_long(position, events[0], longest), size
+    elif events:
+        yield _record(name, position, b"[" + b",".join(events) + b"]"), size
 
 
-class _Sessions:
-    """Makes the records of sessions. One that is the whole file is known at its end alone."""
-
-    def __init__(self, name: str, max_record_bytes: int):
-        self._name = name
-        self._format = trace_format(name)
-        self._longest = max_record_bytes
-        self._is_recognized = False
-        self._events: list[Record | Reject] = []
-        self._held = 0
-
-    def take(self, item: Record | Reject) -> Record | Reject | None:
-        """Take a value; return it, if it is a session or a reject."""
-        value = _decoded(item.raw) if isinstance(item, Record) else None
-        if not self._is_recognized:
-            if not isinstance(value, dict) or not self._format.recognizes(value):
-                return self._unknown(item)
-            self._is_recognized = True
-        if isinstance(value, dict) and self._format.is_session(value):
-            return _record(self._name, item.position, _raw(item))
-        if isinstance(value, dict) or (self._events and isinstance(item, Record)):
-            self._events.append(item)
-            self._held += len(_raw(item))
-            if self._held > self._longest:
-                del self._events[1:]  # it is rejected as too long
-            return None
-        return item
-
-    def whole_file(self) -> Record | Reject | None:
-        """Return the session of which each value is an event; None if there is none."""
-        if not self._events:
-            return None
-        first = self._events[0]
-        if self._held > self._longest:
-            return too_long(first.position, _raw(first), self._longest)
-        return _record(self._name, first.position, b"[" + b",".join(map(_event, self._events)) + b"]")
-
-    def _unknown(self, item: Record | Reject) -> Reject:
-        if isinstance(item, Reject):
-            return item
-        detail = f"the file does not begin as {self._format.title} does (input_format {self._name})"
-        return Reject(item.position, "unknown_trace", detail, _raw(item))
-
-
-def _chunk(items: Iterable[Record | Reject], size: int) -> Chunk:
-    found = [*items]
-    records = [item for item in found if isinstance(item, Record)]
-    return Chunk(records, [item for item in found if isinstance(item, Reject)], size)
+def _values(chunk: Chunk) -> list[Record | Reject]:
+    return sorted([*chunk.records, *chunk.rejects], key=attrgetter("position"))
 
 
 def _record(name: str, position: int, session: bytes) -> Record:
-    return Record(position, b'{"trace": "' + name.encode() + b'", "session": ' + session + b"}")
+    return Record(position, b'{"trace": "%b", "session": %b}' % (name.encode(), session))
 
 
-def _event(item: Record | Reject) -> bytes:
-    """A value of a session; what is not JSON, as a string."""
-    raw = _raw(item)
-    is_json = isinstance(item, Record) and _decoded(raw) is not None
-    return raw if is_json else msgspec.json.encode(raw.decode(errors="replace"))
-
-
-def _raw(item: Record | Reject) -> bytes:
-    raw = item.raw if isinstance(item, Record) else item.record
-    assert isinstance(raw, bytes)
-    return raw
-
-
-def _decoded(raw: Any) -> Any:
+def _decoded(raw: bytes) -> Any:
     """A value; None if it is not JSON."""
     try:
         return msgspec.json.decode(raw)
