@@ -17,7 +17,7 @@ from pipeline.show.hints import HINTS
 from pipeline.tokenizer import CheckedTokenizer
 from transforms.base.errors import RecordDropped, RecordError, before_the_work
 from transforms.base.options import values_of
-from transforms.chat.rendering.adapting import adapted
+from transforms.chat.rendering.probes import adapted
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.files.formats import input_format
 from transforms.files.listing import InputFile

@@ -16,8 +16,8 @@ from pipeline.config import Options, is_template
 from transforms.base.errors import ParameterError, Unavailable, UserError, before_the_work
 from transforms.base.options import values_of
 from transforms.chat.config import RenderConfig, RenderOptions
+from transforms.chat.rendering.environment import compile_template
 from transforms.chat.rendering.template import NO_TEMPLATE
-from transforms.chat.rendering.transformers_jinja import compile_template
 from transforms.chat.spans.stop_tokens import configured_stop_tokens
 from transforms.storage.files import join, kind_of, read_bytes
 from transforms.storage.retries import is_transient

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from support.drawn import examples
 from transforms import Conversation
-from transforms.chat.rendering.calls import compile_tree
+from transforms.chat.rendering.environment import compile_template, compile_tree, new_environment, render
 from transforms.chat.rendering.marks import read_marked, unused_marks
 from transforms.chat.rendering.omissions import lost_of_content
 from transforms.chat.rendering.provenance import (
@@ -22,7 +22,6 @@ from transforms.chat.rendering.provenance import (
     track_sources,
 )
 from transforms.chat.rendering.renderings import Rendering
-from transforms.chat.rendering.transformers_jinja import compile_template, new_environment, render
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "replace": ("a", "-"), "maketrans": ({},), "translate": ({97: "b"},), "join": (["x", "y"],), "center": (40,),

@@ -13,8 +13,8 @@ import numpy as np
 from transforms.base.errors import RecordError
 from transforms.base.options import Names, checked
 from transforms.chat.config import RenderConfig, TemplateKwargs
-from transforms.chat.rendering.adapting import adapted
 from transforms.chat.rendering.omissions import omissions_of
+from transforms.chat.rendering.probes import adapted
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.loss import assistant_turns

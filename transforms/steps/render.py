@@ -14,9 +14,9 @@ from transforms.base.errors import ParameterError, RecordError
 from transforms.chat.config import RenderConfig
 from transforms.chat.fast.fast_template import FastTemplate
 from transforms.chat.fast.identity import NotFollowed
-from transforms.chat.rendering.adapting import adapted
 from transforms.chat.rendering.arguments import unread_arguments
 from transforms.chat.rendering.omissions import NO_OMISSIONS, Omissions, omissions_of
+from transforms.chat.rendering.probes import adapted
 from transforms.chat.rendering.template import load_template
 from transforms.chat.spans.loss import is_empty_answer, loss_of, trained_turns
 from transforms.chat.spans.stop_tokens import load_turn_rules

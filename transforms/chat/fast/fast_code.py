@@ -15,7 +15,7 @@ from jinja2 import nodes
 from jinja2.compiler import CodeGenerator, Frame
 
 from transforms.chat.fast.tool_texts import find_statements_of_tools
-from transforms.chat.rendering.lookups import DICT_METHODS, DICT_NAMES, LOOP_NAMES
+from transforms.chat.rendering.environment import DICT_METHODS, DICT_NAMES, LOOP_NAMES
 from transforms.chat.rendering.marks import MARK_FUNCTIONS, mark_function
 
 # The variable that holds a `fast_jinja.Output`, and a filter for what a template loops over. No template uses these.

@@ -18,12 +18,17 @@ from jinja2.utils import Cycler, Joiner, Namespace
 from transforms.chat.fast.fast_code import GIVEN_CONSTANTS, OUTPUT, FastCode, gives_constants, is_followed
 from transforms.chat.fast.identity import NotFollowed, Sources
 from transforms.chat.fast.tool_texts import KnownTools
-from transforms.chat.rendering.calls import compile_tree, given_keywords, owner_of
-from transforms.chat.rendering.lookups import PLAIN_TYPES, look_up_quickly
+from transforms.chat.rendering.environment import (
+    PLAIN_TYPES,
+    compile_tree,
+    given_keywords,
+    look_up_quickly,
+    new_environment,
+    owner_of,
+)
 from transforms.chat.rendering.marks import mark_functions, mark_loops, read_pieces
 from transforms.chat.rendering.renderings import Piece, PrintedText
 from transforms.chat.rendering.texts import Key
-from transforms.chat.rendering.transformers_jinja import new_environment
 
 # Filters whose results hold what they are given, if that is no text.
 _OF_ITEMS = frozenset(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from jinja2 import nodes
 
-from transforms.chat.rendering.transformers_jinja import compile_template
+from transforms.chat.rendering.environment import compile_template
 from transforms.model.examples import Conversation
 from transforms.records.json_text import strings_in
 

@@ -21,9 +21,8 @@ from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
 
 from transforms.base.errors import RecordError
-from transforms.chat.rendering.calls import compile_tree
-from transforms.chat.rendering.content_forms import PrintedContent
-from transforms.chat.rendering.lookups import look_up_quickly
+from transforms.chat.rendering.environment import compile_tree, look_up_quickly
+from transforms.chat.rendering.probes import PrintedContent
 from transforms.chat.rendering.provenance import is_copy, parse_with_sources, runs_of, track_sources
 from transforms.chat.rendering.renderings import Piece, PrintedText
 

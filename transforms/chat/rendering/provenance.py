@@ -16,7 +16,7 @@ from jinja2 import nodes
 from jinja2.filters import make_attrgetter
 from markupsafe import Markup
 
-from transforms.chat.rendering.calls import OperatorsAsCalls, given_keywords, owner_of
+from transforms.chat.rendering.environment import OperatorsAsCalls, given_keywords, owner_of
 
 # A part of a text of the record: the key of the text, the offsets of the part.
 Source: TypeAlias = tuple[Any, int, int]

@@ -16,20 +16,7 @@ import jinja2
 from transforms.base.errors import ParameterError, RecordError
 from transforms.chat.config import RenderConfig
 from transforms.chat.rendering.arguments import with_read_arguments
-from transforms.chat.rendering.content_forms import ContentForms, PrintedContent, find_content_forms
-from transforms.chat.rendering.dialogues import INSTRUCTION, QUESTION
-from transforms.chat.rendering.marks import (
-    NO_MARKS,
-    how_printed,
-    mark_functions,
-    read_marked,
-    template_with_marks,
-    unused_marks,
-)
-from transforms.chat.rendering.provenance import sourced
-from transforms.chat.rendering.renderings import Rendering, without_keys
-from transforms.chat.rendering.texts import with_all_texts, with_sources
-from transforms.chat.rendering.transformers_jinja import (
+from transforms.chat.rendering.environment import (
     CLOCK,
     apply_chat_template,
     compile_template,
@@ -38,6 +25,18 @@ from transforms.chat.rendering.transformers_jinja import (
     render_generation_blocks,
     with_reasoning_aliases,
 )
+from transforms.chat.rendering.marks import (
+    NO_MARKS,
+    how_printed,
+    mark_functions,
+    read_marked,
+    template_with_marks,
+    unused_marks,
+)
+from transforms.chat.rendering.probes import INSTRUCTION, QUESTION, ContentForms, PrintedContent, find_content_forms
+from transforms.chat.rendering.provenance import sourced
+from transforms.chat.rendering.renderings import Rendering, without_keys
+from transforms.chat.rendering.texts import with_all_texts, with_sources
 from transforms.model.examples import Conversation, Span
 from transforms.tokens.tokenizer import load_tokenizer
 

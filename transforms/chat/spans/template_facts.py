@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from transforms.base.errors import RecordError
 from transforms.chat.rendering.arguments import ANY_TEXT
-from transforms.chat.rendering.dialogues import (
+from transforms.chat.rendering.probes import (
     ANSWER,
     DIALOGUE,
     FIRST,

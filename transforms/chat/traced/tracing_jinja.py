@@ -9,9 +9,15 @@ from typing import Any
 import jinja2
 from jinja2 import nodes
 
-from transforms.chat.rendering.calls import OperatorsAsCalls, call_of, compile_tree, given_keywords
-from transforms.chat.rendering.lookups import look_up_quickly
-from transforms.chat.rendering.transformers_jinja import compile_template, new_environment
+from transforms.chat.rendering.environment import (
+    OperatorsAsCalls,
+    call_of,
+    compile_template,
+    compile_tree,
+    given_keywords,
+    look_up_quickly,
+    new_environment,
+)
 from transforms.chat.traced.tracer import SENTINEL, UNSEEN, NotTraceable, TracedLength, TracedText, traced_text
 
 

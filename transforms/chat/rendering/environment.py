@@ -1,20 +1,25 @@
-"""transformers' Jinja environment for chat templates. No other module uses what transformers keeps private.
+"""transformers' Jinja environment for chat templates, and copies of it.
 
-Texts are rendered by `apply_chat_template` itself. What else is found about a template, such as which message printed
-what, needs its environment: `_compile_jinja_template` makes that (its sandbox, filters, globals, and the tag
-`generation`), and templates are compiled again in copies of it. tests/unit/test_templates.py compares what it prints
-with `apply_chat_template`.
+No other module uses what transformers keeps private. Texts are rendered by `apply_chat_template` itself. What else is
+found about a template, such as which message printed what, needs its environment: `_compile_jinja_template` makes that
+(its sandbox, filters, globals, and the tag `generation`), and templates are compiled again in copies of it.
+tests/unit/test_templates.py compares what they print with `apply_chat_template`.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import jinja2
+from jinja2 import nodes
+from jinja2.runtime import LoopContext
 from jinja2.sandbox import SandboxedEnvironment
+from jinja2.utils import Namespace
+from jinja2.visitor import NodeTransformer
 
 from transforms.base.errors import UserError
 from transforms.base.once import once
@@ -26,6 +31,14 @@ _REASONING = frozenset(REASONING_KEYS)
 # The generation tracker and the clock are parts of the environment, and all threads that render a template share that.
 # Without a lock, the blocks of one conversation would be recorded for another: runners run bundles in threads.
 _RENDERING = threading.Lock()
+# What the sandbox allows of each type. Names of a dict's own attributes come before its entries in Jinja.
+DICT_NAMES = frozenset(dir(dict))
+DICT_METHODS = frozenset(("get", "items", "keys", "values"))
+LOOP_NAMES = frozenset(("index", "index0", "first", "last", "length", "revindex", "revindex0", "previtem", "nextitem"))
+_STRING_METHODS = frozenset(name for name in dir(str) if name[0] != "_") - {"format", "format_map"}
+PLAIN_TYPES = frozenset((str, int, float, bool, type(None), dict, list))
+# Jinja itself passes these with each call, for functions that take the context. No function of a template reads them.
+_KEYWORDS_OF_JINJA = ("_loop_vars", "_block_vars")
 
 
 @once
@@ -160,3 +173,65 @@ def _clock_of(source: str, clock: Clock | None) -> Iterator[jinja2.Template]:
         yield template
     finally:
         functions[CLOCK] = own
+
+
+def look_up_quickly(environment: Any) -> None:
+    """Change a Jinja environment, which is a copy, so that it looks up attributes in this way."""
+    environment.getattr = functools.partial(_attribute_of, environment.getattr, environment.undefined)
+
+
+def _attribute_of(otherwise: Callable[..., Any], undefined: Callable[..., Any], value: Any, name: str) -> Any:
+    """An attribute of a value, or an entry of it, as `SandboxedEnvironment.getattr` finds it.
+
+    otherwise: that method, for values of other types than a template mostly has. undefined: makes the undefined value.
+    """
+    kind = type(value)
+    if kind is dict:
+        if name not in DICT_NAMES:
+            return value[name] if name in value else undefined(obj=value, name=name)
+        if name in DICT_METHODS:
+            return getattr(value, name)
+    elif (kind is str and name in _STRING_METHODS) or (isinstance(value, LoopContext) and name in LOOP_NAMES):
+        return getattr(value, name)
+    elif isinstance(value, Namespace) and name[0] != "_":
+        found = getattr(value, name, value)
+        if type(found) in PLAIN_TYPES:
+            return found
+    return otherwise(value, name)
+
+
+def owner_of(function: Any) -> Any:
+    """Return the object whose method a function is; None if it is not a method. The sandbox wraps format."""
+    return getattr(getattr(function, "__wrapped__", function), "__self__", None)
+
+
+def given_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keywords of a call that the template gives."""
+    return {name: value for name, value in keywords.items() if name not in _KEYWORDS_OF_JINJA}
+
+
+def call_of(function: str, arguments: Sequence[Any], lineno: int) -> nodes.Call:
+    """Make the node of a call of a global function."""
+    return nodes.Call(nodes.Name(function, "load"), [*arguments], [], None, None, lineno=lineno)
+
+
+class OperatorsAsCalls(NodeTransformer):
+    """Replaces operators that Jinja and str compute without calling methods of a string's subclass.
+
+    Args:
+        functions: the name of the global function that is called instead of each kind of operator.
+    """
+
+    def __init__(self, functions: Mapping[type[nodes.Node], str]):
+        self._functions = functions
+
+    def generic_visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> nodes.Node:
+        super().generic_visit(node)
+        function = self._functions.get(type(node))
+        return call_of(function, [*node.iter_child_nodes()], node.lineno) if function else node
+
+
+def compile_tree(tree: nodes.Template, environment: Any) -> jinja2.Template:
+    """Compile a template in a copy of the environment that parsed it."""
+    tree.set_environment(environment)
+    return jinja2.Template.from_code(environment, environment.compile(tree), dict(environment.globals))
