@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from transforms.base.errors import RecordError
+from transforms.records.json_text import strings_in
 
 MEDIA = ("image", "audio", "video")
 _ONLY_TEXT = "only text can be tokenized"
-MEDIA_COLUMNS = tuple(column for medium in MEDIA for column in (medium, f"{medium}s"))
+MEDIA_COLUMNS = {column: medium for medium in MEDIA for column in (medium, f"{medium}s")}
 _FIELDS = {field: medium for medium in MEDIA for field in (medium, f"{medium}s", f"{medium}_url", f"input_{medium}")}
 # Columns that may be metadata, but not of a record whose text has the placeholder of the file.
-FILE_COLUMNS = tuple(
-    f"{medium}_{kind}" for medium in MEDIA for kind in ("path", "paths", "file", "files", "url", "urls")
-)
+FILE_COLUMNS = {
+    f"{medium}_{kind}": medium for medium in MEDIA for kind in ("path", "paths", "file", "files", "url", "urls")
+}
 
 
 def check_no_media(record: Mapping[str, Any]) -> None:
@@ -27,52 +28,27 @@ def check_no_media(record: Mapping[str, Any]) -> None:
         RecordError: if one has, or if a column names a file of which the text of the record has the placeholder, or has
             the bytes of one, as datasets writes images into tables.
     """
-    if not record.keys().isdisjoint(MEDIA_COLUMNS):
-        for medium in MEDIA:
-            if _has(record, medium):
-                raise RecordError(medium, f"the record has a column of {medium}s that is not empty; {_ONLY_TEXT}")
+    for column, medium in MEDIA_COLUMNS.items():
+        if column in record and not _is_empty(record[column]):
+            raise RecordError(medium, f"the record has a column of {medium}s that is not empty; {_ONLY_TEXT}")
     for column, value in record.items():
-        if _is_file(value):
+        file = next((each for each in value if each is not None), None) if type(value) is list else value
+        if type(file) is dict and type(file.get("bytes")) is bytes:
             raise RecordError("image", f"{column} has the bytes of an image, or of another file; {_ONLY_TEXT}")
-    if record.keys().isdisjoint(FILE_COLUMNS):
-        return
-    for column in FILE_COLUMNS:
-        for medium in MEDIA:
-            if column.startswith(medium) and not _is_empty(record.get(column)) and _mentions(record, f"<{medium}>"):
+        if column in FILE_COLUMNS and not _is_empty(value):
+            medium = FILE_COLUMNS[column]
+            if any(f"<{medium}>" in text for text in strings_in(record)):
                 raise RecordError(medium, f"{column} names the file of the <{medium}> in the text; {_ONLY_TEXT}")
 
 
 def check_no_media_fields(item: dict[str, Any], where: str) -> None:
     """Check that no field of a message or of a part has an image, audio or video. Raises RecordError."""
-    if _FIELDS.keys().isdisjoint(item):
-        return
-    found = {_FIELDS.get(key) for key, value in item.items() if value}
-    medium = next((medium for medium in MEDIA if medium in found), None)
-    if medium:
-        raise RecordError(medium, f"{where} has {medium}; {_ONLY_TEXT}")
-
-
-def _has(record: Mapping[str, Any], medium: str) -> bool:
-    return any(not _is_empty(record.get(column)) for column in (medium, f"{medium}s"))
-
-
-def _is_file(value: Any) -> bool:
-    if type(value) is list:
-        value = next((each for each in value if each is not None), None)
-    return type(value) is dict and type(value.get("bytes")) is bytes
-
-
-def _mentions(value: Any, text: str) -> bool:
-    if isinstance(value, str):
-        return text in value
-    if isinstance(value, Mapping):
-        value = value.values()
-    return isinstance(value, Iterable) and not isinstance(value, bytes) and any(_mentions(each, text) for each in value)
+    for field, medium in _FIELDS.items():
+        if item.get(field):
+            raise RecordError(medium, f"{where} has {medium}; {_ONLY_TEXT}")
 
 
 def _is_empty(value: Any) -> bool:
-    if isinstance(value, dict):  # of bytes and path, as datasets has them
-        return all(map(_is_empty, value.values()))
-    if isinstance(value, (list, tuple)):
-        return all(map(_is_empty, value))
+    if isinstance(value, (dict, list, tuple)):  # a dict: of bytes and path, as datasets has them
+        return all(map(_is_empty, value.values() if isinstance(value, dict) else value))
     return value is None or value is False or (isinstance(value, str) and not value.strip()) or value == b""

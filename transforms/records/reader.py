@@ -26,7 +26,7 @@ from transforms.records.names import ANSWERS, QUESTIONS, plain_name
 from transforms.records.preference import LABELS, is_undesirable
 from transforms.records.reading import Reading, ReadOptions
 from transforms.records.tool_calls import tools_of
-from transforms.records.train_flags import is_like_a_flag, note_flags
+from transforms.records.train_flags import note_flag
 
 # The names of --schema: the layout that each chooses, and the columns that it takes if they are there.
 _SCHEMAS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -520,6 +520,5 @@ def _count(record: Mapping[str, Any], unused: _Names, reading: Reading) -> Mappi
         is_nested = type(value) is list or type(value) is dict
         if is_nested and (characters := sum([len(text) for text in strings_in(value) if not text.isspace()])):
             unread[name] = characters
-        if is_like_a_flag(name):
-            note_flags([(name, value)], reading)
+        note_flag(name, value, reading)
     return unread

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from transforms.base.errors import RecordError
@@ -20,7 +19,7 @@ _WHETHER = {
     "masked": False,
 }
 # OpenAI, Mistral: weight. LLaMA-Factory: loss_weight.
-_HOW_MUCH = ("weight", "loss_weight")
+_FLAGS = {*_WHETHER, "weight", "loss_weight"}
 # Keys that no project reads as a flag, so that the usual messages are not searched.
 _OTHERS = {"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "thinking", "type", "text"}
 _LIKE_A_FLAG = re.compile(r"(?:^|[^A-Za-z]|(?<=[a-z])(?=[A-Z]))(?i:un|no|non|not)?(?i:train|loss|mask|weight)")
@@ -44,20 +43,29 @@ def take_weight(
     Raises:
         RecordError: if a weight is not 0 or 1, or contradicts another flag.
     """
-    if item.keys() <= _OTHERS and reading.options.train_field not in item:
+    ours = reading.options.train_field
+    if item.keys() <= _OTHERS and ours not in item:
         return item, 1
-    rest: dict[str, Any] = {}
-    weights: dict[str, Any] = {}  # a flag without a weight has True or False
+    rest, weights = dict[str, Any](), dict[str, Any]()
     for key, value in item.items():
-        if key in _OTHERS and key != reading.options.train_field:
-            rest[key] = value
+        is_flag = key in _FLAGS or key == ours
+        if is_flag and value is None:
             continue
-        found = _found(key, value, where, reading)
-        if found is _NO_FLAG:
-            rest[key] = value
-        elif found is not None:
-            weights[key] = found
-    weight = _agreed(weights, where)
+        weight = _weight(key, value, key == ours, where) if is_flag else None
+        if weight is not None:
+            weights[key] = weight
+            continue
+        rest[key] = value
+        if is_flag:
+            _note(reading, "train_flags_not_understood", where, key, value, "; expected true or false")
+        elif value is not None and key not in _OTHERS and _is_like_a_flag(key):
+            advice = f"; with train_field {key}, false and 0 are not trained on"
+            _note(reading, "train_flags_not_understood", where, key, value, advice)
+    values = {weight for weight in weights.values() if weight is not True}  # which agrees with any that is not 0
+    if len(values) > 1 or len({*map(bool, weights.values())}) > 1:
+        found = " and ".join(_shown(key, value) for key, value in weights.items())
+        raise RecordError("bad_weight", f"{where} contradicts itself: read as weights, it has {found}")
+    weight = next(iter(values), 1)
     if not trainable:
         if weights and weight:
             key = next(iter(weights))
@@ -69,83 +77,39 @@ def take_weight(
             f"{where} has the weight {_short(weight)}; expected 0 or 1: a label is the token's id or -100, and "
             "trainers read no weights",
         )
-    return rest, weight
+    return rest, int(weight)
 
 
-def note_flags(columns: Iterable[tuple[str, Any]], reading: Reading) -> None:
-    """Note a column that is not read and looks as if it said what is trained on: a number, a boolean, or a list.
-
-    Args:
-        columns: of a record, with their values. Texts are counted as what is not read.
-        reading: the reading of the record.
-    """
-    for name, value in columns:
-        first = value[0] if isinstance(value, list) and value else value
-        if isinstance(first, (bool, int, float)) and is_like_a_flag(name):
-            advice = "a formatter can say it in the messages"
-            _note(reading, "train_flags_not_understood", "the record", name, value, advice)
+def note_flag(name: str, value: Any, reading: Reading) -> None:
+    """Note a column that is not read, and looks as if it said what is trained on: a number, a boolean, or a list."""
+    first = value[0] if isinstance(value, list) and value else value
+    if isinstance(first, (bool, int, float)) and _is_like_a_flag(name):
+        advice = "; a formatter can say it in the messages"
+        _note(reading, "train_flags_not_understood", "the record", name, value, advice)
 
 
-_NO_FLAG = object()
-
-
-def _found(key: str, value: Any, where: str, reading: Reading) -> Any:
-    """What a key says: a weight, True or False; None if it is a flag that is null; _NO_FLAG if it says nothing."""
-    named = key == reading.options.train_field
-    if not (named or key in _WHETHER or key in _HOW_MUCH):
-        if value is not None and is_like_a_flag(key):
-            advice = f"with train_field {key}, false and 0 are not trained on"
-            _note(reading, "train_flags_not_understood", where, key, value, advice)
-        return _NO_FLAG
-    if value is None:
+def _weight(key: str, value: Any, is_ours: bool, where: str) -> Any:
+    """The weight that a flag gives, which may be True or False; None if its value is not understood."""
+    flag = {"true": True, "false": False}.get(value.lower()) if isinstance(value, str) else value
+    if not isinstance(flag, (bool, int, float)):
+        flag = None
+    if key in _WHETHER and flag in (0, 1):
+        return flag == _WHETHER[key]
+    if key in _WHETHER and not is_ours:
         return None
-    flag = _boolean(value)
-    if key in _WHETHER:
-        if flag is not None:
-            return flag == _WHETHER[key]
-        if not named:
-            _note(reading, "train_flags_not_understood", where, key, value, "expected true or false")
-            return _NO_FLAG
-    elif flag is not None and not _is_number(value):
-        return flag
-    if not _is_number(value) or not value >= 0:  # not NaN either
-        expected = "true, false, 0 or 1" if named else "a number, 0 or 1"
+    if flag is None or not flag >= 0:  # not NaN either
+        expected = "true, false, 0 or 1" if is_ours else "a number, 0 or 1"
         raise RecordError("bad_weight", f"{where} has {_shown(key, value)}; expected {expected}")
-    return value
-
-
-def _agreed(weights: dict[str, Any], where: str) -> Any:
-    """The weight that all flags agree on."""
-    if len(weights) < 2:
-        weight = next(iter(weights.values()), 1)
-        return int(weight) if weight in (0, 1) else weight
-    numbers = [value for value in weights.values() if _is_number(value)]
-    whether = {bool(value) for value in weights.values()}
-    if len(whether) > 1 or any(number != numbers[0] for number in numbers):
-        found = " and ".join(_shown(key, value) for key, value in weights.items())
-        raise RecordError("bad_weight", f"{where} contradicts itself: read as weights, it has {found}")
-    weight = numbers[0] if numbers else all(whether)
-    return int(weight) if weight in (0, 1) else weight
-
-
-def _boolean(value: Any) -> bool | None:
-    if isinstance(value, str):
-        return {"true": True, "false": False}.get(value.lower())
-    return bool(value) if isinstance(value, (bool, int, float)) and value in (0, 1) else None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return flag
 
 
 @functools.lru_cache(maxsize=1024)
-def is_like_a_flag(key: str) -> bool:
-    """Return whether the name of a key or a column looks as if it said what is trained on."""
+def _is_like_a_flag(key: str) -> bool:
     return bool(_LIKE_A_FLAG.search(key))
 
 
 def _note(reading: Reading, name: str, where: str, key: str, value: Any, advice: str = "") -> None:
-    reading.notes.setdefault(name, "; ".join(filter(None, (f"{where} has {_shown(key, value)}", advice))))
+    reading.notes.setdefault(name, f"{where} has {_shown(key, value)}{advice}")
 
 
 def _shown(key: str, value: Any) -> str:
