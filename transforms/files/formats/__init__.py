@@ -1,11 +1,12 @@
-"""Input formats: one module each, whose name is the name of the format.
+"""Input formats: one module each with a `FORMAT`, whose name is the name of the format; and the formats of traces.
 
-A format is a module of this package with a `FORMAT`, an InputFormat. No other file lists formats or suffixes. Their
-names are found without importing the modules, so that a command line can show them at once.
+No other file lists formats or suffixes. Their names are found without importing the modules, so that a command line
+can show them at once.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
@@ -14,8 +15,9 @@ from typing import BinaryIO, Literal, NamedTuple
 
 from transforms.model.examples import Record
 from transforms.model.outcomes import Reject
+from transforms.traces import TRACES
 
-_NAMES: tuple[str, ...] = tuple(module.name for module in pkgutil.iter_modules(__path__))
+_NAMES = sorted([*TRACES, *(module.name for module in pkgutil.iter_modules(__path__))])
 
 # `auto` goes by the file's name, or by its first bytes.
 INPUT_FORMATS: tuple[str, ...] = ("auto", *_NAMES)
@@ -107,8 +109,11 @@ def too_long(position: int, record: bytes, max_record_bytes: int) -> Reject:
     return Reject(position, "too_long", detail, record[:KEPT_BYTES])
 
 
+@functools.cache
 def input_format(name: str) -> InputFormat:
     """Import the format of a name, one of INPUT_FORMATS but `auto`."""
+    if name in TRACES:
+        return importlib.import_module("transforms.traces.session_files").trace_input(name)
     return importlib.import_module(f"{__name__}.{name}").FORMAT
 
 
