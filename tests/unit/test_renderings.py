@@ -14,12 +14,16 @@ import pytest
 
 from support.engines import outcomes_of
 from support.paths import ROOT
-from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING, models_and_odd
+from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING, odd_templates, templates_of_trl
 
 DATA = ROOT / "tests" / "data"
 CASES = [json.loads(line) for line in (DATA / "renderings.jsonl").read_text().splitlines()]
 TEMPLATES = {"chatml": CHATML, "marked": MARKED, "drops_reasoning": DROPS_REASONING, "opens_reasoning": OPENS_REASONING}
-TEMPLATES |= {file.stem: file.read_text() for file in (DATA / "templates").glob("*.jinja")} | models_and_odd()
+TEMPLATES |= (
+    {file.stem: file.read_text() for file in (DATA / "templates").glob("*.jinja")}
+    | templates_of_trl()
+    | odd_templates()
+)
 
 
 def record_of(given: Any) -> dict[str, Any]:

@@ -5,12 +5,15 @@ A turn begins where the generation prompt ends that a server would have rendered
 
 from __future__ import annotations
 
+import bisect
+import functools
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from typing import NamedTuple
 
 from transforms.base.errors import RecordError
-from transforms.chat.rendering.renderings import PrintedText, Rendering
+from transforms.chat.rendering.renderings import Piece, PrintedText, Rendering
 from transforms.chat.rendering.texts import Key
 from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.spans.template_facts import Template, TemplateFacts, after, common_prefix, ending_of, rendered
@@ -98,8 +101,8 @@ class TurnSearch:
         for start, stop in blocks:
             if start == stop:  # of an empty answer: it is between two messages, and nothing is trained on
                 continue
-            turn = self._message_of((start, stop))
-            if turn is None or self._messages[turn]["role"] != "assistant":
+            turn = self._turn_of_block(start, stop)
+            if turn is None:
                 raise not_established("a generation block of the template does not belong to one turn alone")
             if turn in numbers:
                 if self._rules.named:
@@ -310,12 +313,28 @@ class TurnSearch:
             if message["role"] == "tool" and message.get("content") and number not in self._pieces:
                 raise not_established(f"it is unknown where the template prints the content of messages[{number}]")
 
-    def _message_of(self, span: Span) -> int | None:
-        """The message that a span was printed for, None if it was printed for none or for several."""
-        for number, pieces in self._pieces.items():
-            if any(start <= span[0] and span[1] <= stop for start, stop in pieces):
-                return number
-        return None
+    def _turn_of_block(self, start: int, stop: int) -> int | None:
+        """The turn that a generation block is of; None if it is of none, or of several.
+
+        What closes a turn may be printed after the loop over the messages, or before the text of the next message.
+        """
+        pieces = self._printed_for_messages
+        at = bisect.bisect_right(pieces, start, key=itemgetter(0)) - 1
+        if at > 0 and start == pieces[at][0] and not self._is_answer(pieces[at][2]):
+            at -= 1
+        if at < 0 or not self._is_answer(turn := pieces[at][2]):
+            return None
+        _, end, _ = pieces[at]
+        goes_on = any(start < begin < stop for begin, _, _ in pieces[at + 1 :])
+        has_others = any(text.key[0] != turn for text in self._rendering.texts_between(end, max(end, stop)))
+        return None if goes_on or has_others else turn
+
+    def _is_answer(self, message: int | None) -> bool:
+        return message is not None and self._messages[message]["role"] == "assistant"
+
+    @functools.cached_property
+    def _printed_for_messages(self) -> list[Piece]:
+        return [piece for piece in self._rendering.pieces if piece[2] is not None]
 
 
 def _not_in_turn(key: Key) -> RecordError:
