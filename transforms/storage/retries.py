@@ -5,9 +5,11 @@ An operation may be run twice without harm: a store may have done it although it
 
 from __future__ import annotations
 
+import errno
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import tenacity
@@ -22,6 +24,9 @@ _TRANSIENT = {
     "TransportError", "ConnectionError", "TimeoutError", "FlexibleChecksumError", "ChecksumError",
 }  # fmt: skip
 
+# The errors of a disk for a path that cannot be that of a file, but for those of a folder that does not exist.
+_NO_FILE = {errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
+
 _QUERY = re.compile(r"""(?<=://)([^\s?'"]*)\?[^\s'"]*""")
 
 _Operation = TypeVar("_Operation", bound=Callable[..., Any])
@@ -30,33 +35,45 @@ _Operation = TypeVar("_Operation", bound=Callable[..., Any])
 def with_retries(action: str) -> Callable[[_Operation], _Operation]:
     """Decorate an operation on a url, so that transient errors are retried for about half a minute.
 
-    Args:
-        action: what the operation does with the url, as a past participle for the message: "read".
-
-    Returns:
-        The decorator. The operation takes a url and further arguments, all by position. It raises StoreError if the
-        store, which may be a disk, fails for good or refuses; FileNotFoundError as it is, unless a file is written.
+    The operation takes a url and further arguments, all by position. Its errors are those of store_errors, with the
+    same action.
     """
 
     def decorate(operation: Any) -> Any:
         @functools.wraps(operation)
         def run(url: str, *arguments: Any) -> Any:
-            try:
+            with store_errors(url, action):
                 return _RETRYING(operation, url, *arguments)
-            except (StoreError, UserError):
-                raise
-            except Exception as error:  # each store's client has its own classes
-                if is_missing(error) and action != "written":
-                    if isinstance(error, FileNotFoundError):
-                        raise
-                    raise FileNotFoundError(url) from None
-                if protocol_of(url) in LocalFileSystem.protocol and not isinstance(error, OSError):
-                    raise  # what the operation does with the content
-                raise StoreError(url, action, reason_of(error), is_transient(error)) from None
 
         return run
 
     return decorate
+
+
+@contextmanager
+def store_errors(url: str, action: str) -> Iterator[None]:
+    """Inside, what a store, which may be a disk, refuses, or what fails in it, is a StoreError.
+
+    Args:
+        url: of the file or folder.
+        action: what is done with it, as a past participle for the message: "read".
+
+    Raises:
+        FileNotFoundError: if it does not exist, unless it is written.
+        StoreError: if the store fails for good or refuses.
+    """
+    try:
+        yield
+    except (StoreError, UserError):
+        raise
+    except Exception as error:  # each store's client has its own classes
+        if is_missing(error) and action != "written":
+            if isinstance(error, FileNotFoundError):
+                raise
+            raise FileNotFoundError(url) from None
+        if protocol_of(url) in LocalFileSystem.protocol and not isinstance(error, OSError):
+            raise  # what the operation does with the content
+        raise StoreError(url, action, reason_of(error), is_transient(error)) from None
 
 
 def protocol_of(url: str) -> str:
@@ -76,11 +93,11 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_missing(error: BaseException) -> bool:
-    """Return whether the store answered that there is no such file. On a disk, a parent folder may be a file.
+    """Return whether the store answered that there is no such file.
 
     fsspec's http file system raises FileNotFoundError for every failure, with the real one as its cause.
     """
-    if isinstance(error, NotADirectoryError):
+    if isinstance(error, OSError) and error.errno in _NO_FILE:
         return True
     cause = error.__cause__
     is_answer = cause is None or isinstance(cause, KeyError)  # in memory, there is no such key
