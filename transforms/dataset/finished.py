@@ -14,7 +14,7 @@ from transforms.model.batches import Task
 from transforms.model.receipts import Receipt, numbers_of, read_receipts, work_of
 from transforms.steps.failures import FailureWriter
 from transforms.steps.workers import OnWorkers
-from transforms.storage.files import join, sha256_of
+from transforms.storage.files import join, size_and_sha256
 from transforms.storage.walking import names_below
 
 _LOGGER = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class _CheckReceipts:
                     folder = join(work_of(self._output, task.increment), "receipts")
                     receipts = read_receipts(folder, task.number, shards, task.increment)
                     for file in chain.from_iterable(receipt.all_files() for receipt in receipts):
-                        if sha256_of(join(self._output, file.path)) != file.sha256:
+                        if size_and_sha256(join(self._output, file.path))[1] != file.sha256:
                             raise ValueError(f"{file.path} was changed after it was written")
             except (ValueError, FileNotFoundError) as error:
                 _LOGGER.warning("task %d is built again: %s", task.number, error)

@@ -26,7 +26,7 @@ from transforms.outputs import OUTPUT_FORMATS, ShardEntry, most_readable
 from transforms.outputs.parquet import ParquetReader
 from transforms.rows.columns import PROVENANCE_COLUMNS
 from transforms.rows.layout import RowLayout
-from transforms.storage.files import exists, full_url, join, mapped, open_file, read_bytes
+from transforms.storage.files import exists, full_url, join, map_file, open_file, read_bytes
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -390,8 +390,8 @@ def _not_read(output: str, format: str) -> UserError:
 
 def _exceptions_in(url: str, sha256: str | None = None) -> Iterator[pa.RecordBatch]:
     """The lines of a file of exceptions. sha256: that it must have, if it is known."""
-    with reading(url):
-        content = mapped(url)
+    with reading(url), open_file(url) as file:
+        content = map_file(file) or file.read()
         if sha256 not in (None, hashlib.sha256(content).hexdigest()):
             raise ValueError("its sha256 is not that of the manifest")
         yield from ParquetReader(pa.BufferReader(pa.py_buffer(content))).batches()

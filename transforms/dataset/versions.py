@@ -27,7 +27,7 @@ from transforms.model.counts import Sums, Totals
 from transforms.model.receipts import File
 from transforms.outputs import OUTPUT_FORMATS, stem_of
 from transforms.rows.layout import RowLayout
-from transforms.storage.files import join, read_bytes, read_in_one_request
+from transforms.storage.files import join, read_bytes, read_start
 from transforms.storage.walking import names_in
 from transforms.storage.writing import create, remove
 
@@ -213,7 +213,7 @@ def check_not_lost(folder: Folder, version: Version) -> None:
         InputError: if it is: the file of that version was lost.
     """
     try:
-        found = _START_OF_MANIFEST.match(read_in_one_request(folder.manifest, 64))
+        found = _START_OF_MANIFEST.match(read_start(folder.manifest, 64))
     except (FileNotFoundError, StoreError):  # all works without it; an empty one has no range in a store
         return
     # Another one may have been committed since.

@@ -1,18 +1,17 @@
 """Files at any url that fsspec opens: they are found, and read completely.
 
-All file operations of the project go through this module, `walking` and `writing`, so that each is retried, and none
-returns less than was requested.
+What is read is retried, and is never less than was requested. If the file does not exist, FileNotFoundError is raised,
+and StoreError if its store fails.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import io
 import mmap
 import os
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, BinaryIO
 from urllib.parse import SplitResult, parse_qsl, urlsplit
@@ -21,11 +20,11 @@ import fsspec
 from fsspec.asyn import AsyncFileSystem, sync
 from fsspec.implementations.local import LocalFileSystem
 
-from transforms.base.errors import InputError, StoreError, UserError
+from transforms.base.errors import InputError, UserError
 from transforms.storage.compression import decompressed
 from transforms.storage.hub import hub_file, open_hub_file, read_hub_range
 from transforms.storage.ranges import RangeReader, complete, range_reader
-from transforms.storage.retries import is_missing, is_transient, protocol_of, reason_of, with_retries
+from transforms.storage.retries import is_missing, protocol_of, store_errors, with_retries
 from transforms.storage.versions import bytes_of, check_version, entry_on_disk
 
 # Query parameters that say which file it is, or how it is sent. Any other one may be a credential: each service has
@@ -39,9 +38,6 @@ _NOT_OPENED = frozenset({
     "", "blockcache", "cached", "dir", "filecache", "ftp", "generic", "libarchive", "reference", "simplecache", "tar",
     "zip",
 })  # fmt: skip
-
-# The errors of a disk for a path that is not a file or folder. Others say nothing about what is there.
-_NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL}
 
 _SECONDS_TO_ANSWER = 30
 _READ_AHEAD = 4 << 20
@@ -96,17 +92,11 @@ def _credential_in(parts: SplitResult) -> str:
 
 
 def check_reachable(url: str) -> None:
-    """Check that a store answers within 30 seconds; some clients keep trying for minutes.
-
-    Raises:
-        StoreError: if it does not.
-    """
+    """Raise StoreError if a store does not answer within 30 seconds; some clients keep trying for minutes."""
     system, path = file_system(url)
     if isinstance(system, AsyncFileSystem):
-        try:
+        with store_errors(url, "reached"):
             sync(system.loop, system._exists, path, timeout=_SECONDS_TO_ANSWER)
-        except Exception as error:  # each store's client has its own classes
-            raise StoreError(url, "reached", reason_of(error), is_transient(error)) from None
 
 
 def join(folder: str, *names: str) -> str:
@@ -147,7 +137,6 @@ def open_input(url: str, compression: str | None, version: str = "", reads: int 
     Raises:
         InputError: while it is read, if it is corrupt or ends early.
         UserError: if it does not exist or is of another version, also if that shows only after the last byte.
-        StoreError: if its store fails.
     """
     try:
         with open_file(url, version, reads) as raw, _held_to(version, url, raw) if version else nullcontext():
@@ -165,16 +154,7 @@ def open_input(url: str, compression: str | None, version: str = "", reads: int 
 
 @with_retries("read")
 def open_file(url: str, version: str = "", reads: int = 0) -> io.BufferedReader:
-    """Open a file for reading, without decompression.
-
-    Args:
-        url: of the file.
-        version, reads: as of open_input.
-
-    Raises:
-        FileNotFoundError: if it does not exist.
-        StoreError: if its store fails.
-    """
+    """Open a file for reading, without decompression. version, reads: as of open_input."""
     if of_hub := hub_file(url):
         return open_hub_file(of_hub, bytes_of(version) if version else _info(url)["size"], reads)
     system, path = file_system(url)
@@ -187,21 +167,18 @@ def open_file(url: str, version: str = "", reads: int = 0) -> io.BufferedReader:
 @contextmanager
 def _held_to(version: str, url: str, file: io.BufferedReader) -> Iterator[None]:
     """Check before the first byte of a file and after its last that it is of a version."""
-    of_store = file.raw if isinstance(file.raw, RangeReader) else None
+    reader = file.raw if isinstance(file.raw, RangeReader) else None
 
-    def check() -> None:
-        check_version(url, version, _info(url) if of_store else entry_on_disk(os.fstat(file.fileno())))
+    def check(entry: Mapping[str, Any] | None = None) -> None:
+        check_version(url, version, entry or (_info(url) if reader else entry_on_disk(os.fstat(file.fileno()))))
 
-    if of_store:
-        check_version(url, version, of_store.entry)
-    else:
-        check()
+    check(reader.entry if reader else None)
     try:
         yield
     except Exception:
         check()  # what was read makes no sense if it is of two versions
         raise
-    if not (of_store and of_store.is_pinned):
+    if not (reader and reader.is_pinned):
         check()
 
 
@@ -213,26 +190,9 @@ def _info(url: str) -> dict[str, Any]:
 
 @with_retries("read")
 def read_bytes(url: str) -> bytes:
-    """Return the content of a file, without decompression.
-
-    Raises:
-        FileNotFoundError: if it does not exist.
-        StoreError: if its store fails.
-    """
+    """Return the content of a file, without decompression."""
     with open_file(url) as file:
         return file.read()
-
-
-@with_retries("read")
-def mapped(url: str) -> bytes | mmap.mmap:
-    """Return the content of a file, without decompression: on this machine mapped into memory, which takes none.
-
-    Raises:
-        FileNotFoundError: if it does not exist.
-        StoreError: if its store fails.
-    """
-    with open_file(url) as file:
-        return map_file(file) or file.read()
 
 
 def map_file(file: BinaryIO) -> mmap.mmap | None:
@@ -243,19 +203,9 @@ def map_file(file: BinaryIO) -> mmap.mmap | None:
         return None
 
 
-def sha256_of(url: str) -> str:
-    """Return the sha256 of a file's content, in hexadecimal. Raises as size_and_sha256 does."""
-    return size_and_sha256(url)[1]
-
-
 @with_retries("read")
 def size_and_sha256(url: str) -> tuple[int, str]:
-    """Return the bytes of a file, and the sha256 of its content, in hexadecimal, which is read in pieces.
-
-    Raises:
-        FileNotFoundError: if it does not exist.
-        StoreError: if its store fails.
-    """
+    """Return the bytes of a file, and the sha256 of its content, in hexadecimal, which is read in pieces."""
     digest, size = hashlib.sha256(), 0
     with open_file(url) as file:
         while piece := file.read(_READ_AHEAD):
@@ -266,12 +216,7 @@ def size_and_sha256(url: str) -> tuple[int, str]:
 
 @with_retries("read")
 def read_range(url: str, start: int, stop: int) -> bytes:
-    """Return the bytes of a file from start to stop, which is not after its end, without decompression.
-
-    Raises:
-        FileNotFoundError: if it does not exist.
-        StoreError: if its store fails.
-    """
+    """Return the bytes of a file from start to stop, which is not after its end, without decompression."""
     if of_hub := hub_file(url):
         return read_hub_range(of_hub, start, stop)
     system, path = file_system(url)
@@ -279,39 +224,22 @@ def read_range(url: str, start: int, stop: int) -> bytes:
 
 
 @with_retries("read")
-def read_in_one_request(url: str, stop: int | None = None) -> bytes:
-    """Return the content of a file that somebody may write again at any moment: the one before or after.
-
-    Args:
-        url: of the file.
-        stop: how many of its first bytes are read; None for all.
-
-    Raises:
-        FileNotFoundError: if it does not exist.
-        StoreError: if its store fails.
-    """
+def read_start(url: str, size: int) -> bytes:
+    """Return the first bytes of a file in one request, since somebody may write it again at any moment."""
     system, path = file_system(url)
-    return system.cat_file(path, end=stop)
+    return system.cat_file(path, end=size)
 
 
 @with_retries("reached")
 def exists(url: str) -> bool:
-    """Return whether there is a file or folder. Raises StoreError if the store fails."""
+    """Return whether there is a file or folder."""
     system, path = file_system(url)
-    if not isinstance(system, LocalFileSystem):
-        return system.exists(path)
-    try:
-        os.stat(path)
-    except OSError as error:
-        if error.errno not in _NOT_THERE:
-            raise
-        return False
-    return True
+    return kind_of(url) is not None if isinstance(system, LocalFileSystem) else system.exists(path)
 
 
 @with_retries("reached")
 def kind_of(url: str) -> str | None:
-    """Return "file" or "directory"; None if there is neither. Raises StoreError if the store fails."""
+    """Return "file" or "directory"; None if there is neither."""
     system, path = file_system(url)
     try:
         return system.info(path)["type"]

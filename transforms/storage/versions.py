@@ -30,11 +30,7 @@ def entry_on_disk(status: os.stat_result) -> dict[str, Any]:
 
 
 def version_of(entry: Mapping[str, Any]) -> str:
-    """Return the version of a file.
-
-    Args:
-        entry: what its store says of it, as fsspec's `info` returns it.
-    """
+    """Return the version of a file. entry: what its store says of it, as fsspec's `info` returns it."""
     field = next((field for field in _FIELDS if entry.get(field)), None)
     return f"{entry['size']}" + (f" {field} {entry[field]}" if field else "")
 
@@ -45,11 +41,7 @@ def bytes_of(version: str) -> int:
 
 
 def modified_of(entry: Mapping[str, Any]) -> float:
-    """Return when a file was last written, in seconds since 1970; the end of time if its store does not say it.
-
-    Args:
-        entry: as for version_of.
-    """
+    """Return when a file was last written, in seconds since 1970; the end of time if its store does not say it."""
     found = next((entry[field] for field in _TIMES if entry.get(field)), math.inf)
     if isinstance(found, str):
         found = datetime.fromisoformat(found.replace("Z", "+00:00"))
@@ -57,16 +49,7 @@ def modified_of(entry: Mapping[str, Any]) -> float:
 
 
 def check_version(url: str, version: str, entry: Mapping[str, Any]) -> None:
-    """Check that a file is of a version.
-
-    Args:
-        url: of the file.
-        version: of version_of.
-        entry: what its store says of it now.
-
-    Raises:
-        UserError: if it is not.
-    """
+    """Raise UserError if a file is not of a version. entry: what its store says of it now."""
     size, *rest = version.split(" ", 2)
     if size != str(entry["size"]):
         found = f"it had {int(size):,} bytes and has {entry['size']:,}"
