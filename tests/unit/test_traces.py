@@ -94,6 +94,13 @@ def test_main_leaves_branches_and_subagents_to_the_counts():
     assert everything["claude_code/user"] == (7, 0)
     assert events_of(batch)["claude_code/user"] == (5, 2)
     assert events_of(batch)["claude_code/assistant"] == (8, 2)
+    codex = events_of(parsed(TRACES / "codex.jsonl", trace_branches="main"))
+    assert {kind.partition("/")[2] for kind, counts in codex.items() if min(counts)} == {
+        "response_item/message (assistant)",
+        "response_item/message (user)",
+        "response_item/reasoning",
+    }
+    assert codex["codex/response_item/custom_tool_call"] == (0, 1)
 
 
 def test_a_session_with_branches_is_rejected_if_asked_for():

@@ -5,12 +5,11 @@ Each format is a module here, with a `FORMAT`, a TraceFormat.
 
 from __future__ import annotations
 
-import functools
 import importlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -23,19 +22,13 @@ TRACES = ("atif", "claude_code", "codex")
 # What becomes of the conversations of a trace that are not its main ones.
 TRACE_BRANCHES = ("examples", "main", "reject")
 
-# The record of a session: the name of its format, and its events or the object that has them.
-_COLUMNS = {"trace", "session"}
-_CUT_SHORT = "cut short"
-
 
 @dataclass
 class Trace:
     """What was read of a session.
 
-    Attributes:
-        kinds: of each event, in the order of the session.
-        conversations: the main one first, then others; compacted sessions have several main ones.
-        session_id: of the session, if it has one.
+    kinds: of each event, in the order of the session. conversations: the main one first, then others; compacted
+    sessions have several main ones. session_id: of the session, if it has one.
     """
 
     kinds: list[str] = field(default_factory=list)
@@ -48,15 +41,12 @@ class Trace:
         return len(self.kinds) - 1
 
 
-@dataclass(frozen=True)
-class TraceFormat:
+class TraceFormat(NamedTuple):
     """What the project knows of a format of traces.
 
-    Args:
-        title: what people call its sessions.
-        recognizes: whether the first value of a file (a line, an element of its array, or all of it) shows this format.
-        read: reads a session: the value that it is, or all values of the file.
-        is_session: whether a value of the file is a session; otherwise it is an event of the one that the file is.
+    title: what people call its sessions. recognizes: whether the first value of a file (a line, an element of its
+    array, or all of it) shows this format. read: reads a session: the value that it is, or all values of the file.
+    is_session: whether a value of the file is a session; otherwise it is an event of the one that the file is.
     """
 
     title: str
@@ -65,16 +55,12 @@ class TraceFormat:
     is_session: Callable[[Mapping[str, Any]], bool]
 
 
-class ReadTrace(msgspec.Struct, frozen=True):
+class ReadTrace(NamedTuple):
     """The records of a session.
 
-    Attributes:
-        name: of its format.
-        records: one for each conversation, with messages in the OpenAI form.
-        events: how many of each kind were read, and not read; `NAME/KIND`.
-        unread: the characters of what was not read of other events, by name.
-        notes: as of records.reading.Reading.
-        columns: what may be kept of it as columns.
+    name: of its format. records: one for each conversation, with messages in the OpenAI form. events: how many of each
+    kind were read, and not read; `NAME/KIND`. unread: the characters of what was not read of other events, by name.
+    notes: as of records.reading.Reading. columns: what may be kept of it as columns.
     """
 
     name: str
@@ -85,15 +71,15 @@ class ReadTrace(msgspec.Struct, frozen=True):
     columns: Mapping[str, Any]
 
 
-@functools.cache
 def trace_format(name: str) -> TraceFormat:
     """Import the format of a name."""
-    return importlib.import_module(f"{__name__}.{name}").FORMAT
+    format: TraceFormat = importlib.import_module(f"{__name__}.{name}").FORMAT
+    return format
 
 
 def is_trace(record: Mapping[str, Any]) -> bool:
-    """Return whether a record is the session of a trace."""
-    return record.keys() == _COLUMNS and record["trace"] in TRACES
+    """Return whether a record is the session of a trace, as session_files makes it."""
+    return record.keys() == {"trace", "session"} and record["trace"] in TRACES
 
 
 def read_trace(record: Mapping[str, Any], branches: str, tools: Sequence[Any] | None) -> ReadTrace:
@@ -110,71 +96,50 @@ def read_trace(record: Mapping[str, Any], branches: str, tools: Sequence[Any] | 
         RecordError: if it cannot be understood, or is to be rejected.
         RecordDropped: if the model wrote nothing in it.
     """
-    name = record["trace"]
+    name, session = record["trace"], record["session"]
+    # Of a log that was cut short, the last event is not JSON. What follows on further lines would be lost with it.
+    last = session[-1] if isinstance(session, list) and session else None
+    is_cut = isinstance(last, str) and "\n" not in last.strip()
     try:
-        trace = _read(trace_format(name), record["session"])
+        trace = trace_format(name).read(session[:-1] if is_cut else session)
     except msgspec.ValidationError as error:
         raise RecordError("bad_trace", f"{error}") from None
+    if is_cut:
+        trace.event("cut short")
     chosen = [each for each in trace.conversations if each.is_answered]
     if not chosen:
         raise RecordDropped("no_trained_tokens")  # agents write files for sessions in which nothing was said
-    others = [each for each in chosen if each.kind != MAIN]
+    others = Counter(each.kind for each in chosen if each.kind != MAIN)
     if others and branches == "reject":
-        counts = Counter(each.kind for each in others)
-        found = " and ".join(f"{count} conversations of the kind {kind}" for kind, count in sorted(counts.items()))
+        found = " and ".join(f"{count} conversations of the kind {kind}" for kind, count in sorted(others.items()))
         raise RecordError("trace_branches", f"the trace has {found}, next to its main one; trace_branches is reject")
     if branches == "main":
         chosen = [each for each in chosen if each.kind == MAIN] or chosen[:1]
     notes: dict[str, str | None] = {}
     for number, each in enumerate(chosen, 1):
         if each.tools is None and any("tool_calls" in message for message in each.messages):
-            if tools:
-                each.tools = [*tools]
-            else:
-                notes["traces_without_tools"] = None
-        if unanswered := each.unanswered_calls:
-            found = f"conversation {number} has no answer to the call {unanswered[0]}"
+            each.tools = [*tools] if tools else None
+            notes |= {} if tools else {"traces_without_tools": None}
+        if each.unanswered:
+            found = f"conversation {number} has no answer to the call {each.unanswered[0]}"
             notes.setdefault("trace_calls_without_answer", found)
         if each.is_reordered:
             notes.setdefault("trace_parts_reordered", f"conversation {number} has reasoning or text after a later part")
         if each.kind == BRANCH:
             notes["traces_with_branches"] = None
+    read = set[int]().union(*(each.read for each in chosen))
+    events = Counter((f"{name}/{kind}", number in read) for number, kind in enumerate(trace.kinds))
+    left = dict[tuple[int, str], int]()  # several conversations may have an event
+    for each in trace.conversations:
+        left |= each.left
+    unread = Counter[str]()
+    for (_, key), count in sorted(left.items(), key=lambda item: item[0][1]):
+        unread[f"{name}/{key}"] += count
     return ReadTrace(
         name=name,
         records=[each.record() for each in chosen],
-        events=_events(name, trace.kinds, set().union(*(each.read for each in chosen))),
-        unread=_left(name, trace.conversations),
+        events={kind: TraceEvents(events[kind, True], events[kind, False]) for kind, _ in sorted(events)},
+        unread={key: count for key, count in unread.items() if count},
         notes=notes,
         columns={"trace": name, "session_id": trace.session_id},
     )
-
-
-def _read(format: TraceFormat, session: Any) -> Trace:
-    """Read a session; of a log that was cut short, all but the last event, which is not JSON."""
-    if not isinstance(session, list):
-        return format.read(session)
-    # What follows on further lines would be lost with it.
-    is_cut = bool(session) and isinstance(session[-1], str) and "\n" not in session[-1].strip()
-    events = session[:-1] if is_cut else session
-    if damaged := next((number for number, event in enumerate(events) if not isinstance(event, dict)), None):
-        raise RecordError("bad_trace", f"event {damaged} is not a JSON object; expected one in each line")
-    trace = format.read(events)
-    if is_cut:
-        trace.event(_CUT_SHORT)
-    return trace
-
-
-def _events(name: str, kinds: Sequence[str], read: set[int]) -> dict[str, TraceEvents]:
-    counts = Counter((kind, number in read) for number, kind in enumerate(kinds))
-    return {f"{name}/{kind}": TraceEvents(counts[kind, True], counts[kind, False]) for kind in sorted({*kinds})}
-
-
-def _left(name: str, conversations: Sequence[TraceConversation]) -> dict[str, int]:
-    """The characters of what was left of events, by name. Several conversations may have an event."""
-    left = dict[tuple[int, str], int]()
-    for each in conversations:
-        left |= each.left
-    sums = Counter[str]()
-    for (_, key), count in left.items():
-        sums[f"{name}/{key}"] += count
-    return {key: sums[key] for key in sorted(sums) if sums[key]}

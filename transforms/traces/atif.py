@@ -61,44 +61,39 @@ def _read(trace: Trace, trajectory: _Trajectory, kind: str) -> None:
     trace.conversations.append(conversation)
     conversation.tools = (trajectory.agent and trajectory.agent.tool_definitions) or None
     for step in trajectory.steps:
-        _add(trace, conversation, step)
+        # Steps that were copied from another trajectory are trained on there.
+        about = " (copied)" if step.is_copied_context else " (without model)" if step.llm_call_count == 0 else ""
+        conversation.at = trace.event(f"step of {step.source}{about}")
+        _add(conversation, step, {"weight": 0} if about else {})
     for other in trajectory.subagent_trajectories or ():
         _read(trace, other, SUBAGENT)
 
 
-def _add(trace: Trace, conversation: TraceConversation, step: _Step) -> None:
-    # Steps that were copied from another trajectory are trained on there.
-    is_copied, is_model = step.is_copied_context, step.llm_call_count != 0
-    about = " (copied)" if is_copied else "" if is_model else " (without model)"
-    conversation.at = trace.event(f"step of {step.source}{about}")
+def _add(conversation: TraceConversation, step: _Step, weight: Mapping[str, int]) -> None:
     calls = (step.tool_calls or []) if step.source == "agent" else []
     if step.source == "agent":
-        conversation.begin(conversation.at, **({} if is_model and not is_copied else {"weight": 0}))
+        conversation.begin(conversation.at, **weight)
         conversation.think(step.reasoning_content or "")
         conversation.write(step.message)
-        for call in calls:
-            conversation.call(call.tool_call_id, call.function_name, call.arguments)
     else:
         conversation.say_text(step.source, step.message)
+    for call in calls:
+        conversation.call(call.tool_call_id, call.function_name, call.arguments)
+    only_id = calls[0].tool_call_id if len(calls) == 1 else None
     for result in (step.observation and step.observation.results) or ():
-        _answer(conversation, result, calls)
+        id, content = result.source_call_id, result.content
+        if conversation.answer(only_id if id is None else id, content) or content is None:
+            continue
+        # It is no answer to a call, but what the model reads next.
+        if conversation.messages[-1]["role"] in ("system", "developer"):  # no model reads it
+            conversation.leave("observation of a system step", content)
+        else:
+            conversation.say_text("user", content)
 
 
-def _answer(conversation: TraceConversation, result: _Result, calls: list[_Call]) -> None:
-    """Add what was observed: the answer to a call, or what the model reads next."""
-    id = result.source_call_id
-    if id is None and len(calls) == 1:
-        id = calls[0].tool_call_id
-    if conversation.answer(id, result.content) or result.content is None:
-        return
-    if conversation.messages[-1]["role"] in ("system", "developer"):  # no model reads it
-        conversation.leave("observation of a system step", result.content)
-    else:
-        conversation.say_text("user", result.content)
-
-
-def _recognizes(value: Mapping[str, Any]) -> bool:
-    return str(value.get("schema_version")).startswith("ATIF")
-
-
-FORMAT = TraceFormat("a trajectory in ATIF", _recognizes, read, is_session=lambda value: True)
+FORMAT = TraceFormat(
+    "a trajectory in ATIF",
+    recognizes=lambda value: str(value.get("schema_version")).startswith("ATIF"),
+    read=read,
+    is_session=lambda value: True,
+)

@@ -2,8 +2,9 @@
 
 Each line is an event with the uuid of its parent. A message of the model is in as many lines as it has blocks, and an
 answer to one of its calls has the line of that call as parent, so that parallel calls look like branches: both are
-joined first. What is left of branches are messages that were edited, and answers that were tried again. A session that
-was compacted goes on from a summary, without a parent: the model saw nothing else, so it is a conversation of its own.
+joined to nodes first. What is left of branches are messages that were edited, and answers that were tried again. A
+session that was compacted goes on from a summary, without a parent: the model saw nothing else, so it is a conversation
+of its own.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import msgspec
 
 from transforms.records.turns.anthropic import CALLS, RESULTS, add_answer, add_results
 from transforms.traces import Trace, TraceFormat
-from transforms.traces.conversation import MAIN, SUBAGENT, TraceConversation
-from transforms.traces.trees import conversations_of
+from transforms.traces.conversation import BRANCH, MAIN, SUBAGENT, TraceConversation
 
 _SYNTHETIC = "<synthetic>"
+
+# The numbers of events.
+_ByUuid = dict[str | None, int]
 
 
 class _Event(msgspec.Struct, rename="camel"):
@@ -53,128 +56,115 @@ class _Message(msgspec.Struct):
         return [id for block in blocks if isinstance(id := block.get(key), str)]
 
 
-class _Session(msgspec.Struct):
-    loglines: list[Any]
-
-
 def read(session: Any) -> Trace:
     """Read a session: its events; or, of sessions in the cloud, an object that has them.
 
     Raises:
         msgspec.ValidationError: if one of them is malformed.
     """
-    given = session if isinstance(session, list) else msgspec.convert(session, _Session).loglines
-    events = msgspec.convert(given, list[_Event])
-    trace = Trace(session_id=next((event.session_id for event in events if event.session_id), None))
-    for event in events:
-        trace.event(_kind(event))
-    tree = _Tree(trace, events)
-    has_main = any(not events[members[0]].is_sidechain for members in tree.nodes)
-
-    def kind_of(root: int) -> str:
-        return SUBAGENT if has_main and events[tree.nodes[root][0]].is_sidechain else MAIN
-
-    trace.conversations = conversations_of(tree.parents, kind_of, tree.add)
+    events = msgspec.convert(session.get("loglines") if isinstance(session, dict) else session, list[_Event])
+    session_id = next((event.session_id for event in events if event.session_id), None)
+    trace = Trace([_kind(event) for event in events], session_id=session_id)
+    by_uuid: _ByUuid = {e.uuid: number for number, e in reversed([*enumerate(events)]) if e.uuid is not None}
+    messages = _messages(events, by_uuid)
+    nodes = _nodes(events, messages)
+    parents = _parents(events, nodes, by_uuid)
+    has_main = any(not events[node].is_sidechain for node in nodes)
+    seen: set[int] = set()
+    for root, (*branches, main) in _paths(parents).items():
+        kind = SUBAGENT if has_main and events[root].is_sidechain else MAIN
+        for path in (main, *branches):
+            conversation = TraceConversation(kind if path is main else BRANCH)
+            trace.conversations.append(conversation)
+            for node in path:
+                for number in nodes[node]:
+                    conversation.at = number
+                    if not _add(conversation, node, events[number], messages[number]):
+                        trace.kinds[number] = "user (answer without call)"
+                if node in seen:
+                    conversation.shared = len(conversation.messages)
+            seen.update(path)
     return trace
 
 
-class _Tree:
-    """The messages of a session as nodes of a tree.
+def _messages(events: Sequence[_Event], by_uuid: _ByUuid) -> dict[int, _Message]:
+    """The messages of a session, by the numbers of their events."""
+    # What is hidden from the user (`isMeta`) is sent to the model, too.
+    is_message = [event.type in ("user", "assistant") and not event.is_api_error_message for event in events]
+    given = [(event.message or {}) if is_one else None for event, is_one in zip(events, is_message, strict=True)]
+    found = enumerate(msgspec.convert(given, list[_Message | None]))
+    # Resumed sessions repeat events.
+    return {i: message for i, message in found if message and by_uuid.get(events[i].uuid, i) == i}
 
-    Attributes:
-        nodes: the numbers of the events of each node.
-        parents: of each node, None for a root.
-    """
 
-    def __init__(self, trace: Trace, events: Sequence[_Event]):
-        self._trace = trace
-        self._events = events
-        # What is hidden from the user (`isMeta`) is sent to the model, too.
-        found = [event.type in ("user", "assistant") and not event.is_api_error_message for event in events]
-        messages = [(event.message or {}) if is_one else None for event, is_one in zip(events, found, strict=True)]
-        self._messages: dict[int, _Message] = {}
-        self._by_uuid: dict[str | None, int] = {}
-        self._node_of: dict[int, int] = {}
-        self.nodes: list[list[int]] = []
-        for number, message in enumerate(msgspec.convert(messages, list[_Message | None])):
-            uuid = events[number].uuid
-            if uuid in self._by_uuid:  # resumed sessions repeat events
-                continue
-            if uuid is not None:
-                self._by_uuid[uuid] = number
-            if message is not None:
-                self._messages[number] = message
-        self._join()
-        self.parents = self._parents()
+def _nodes(events: Sequence[_Event], messages: Mapping[int, _Message]) -> dict[int, list[int]]:
+    """Join the lines of a message of the model, and the answers to its calls. A node has the number of its first."""
+    nodes: dict[int, list[int]] = {}
+    first: dict[Any, int] = {}  # the node of what messages have in common
+    callers: dict[str, int] = {}  # the node of the call of an id
+    for number, message in messages.items():
+        if events[number].type == "assistant":
+            node = first.setdefault(message.id or number, number)
+            callers |= dict.fromkeys(message.ids("id", CALLS), node)
+        else:
+            ids = message.ids("tool_use_id", RESULTS)
+            caller = callers.get(ids[0]) if ids else None
+            node = number if caller is None else first.setdefault(("answers", caller), number)
+        nodes.setdefault(node, []).append(number)
+    return nodes
 
-    def add(self, conversation: TraceConversation, node: int) -> None:
-        """Add the messages of a node to a conversation."""
-        for number in self.nodes[node]:
-            message = self._messages[number]
-            conversation.at = number
-            if self._events[number].type == "assistant":
-                conversation.begin(node, **({"weight": 0} if message.model == _SYNTHETIC else {}))
-                add_answer(conversation, message.blocks)
-            elif not add_results(conversation, {"role": "user", "content": message.blocks}):
-                self._trace.kinds[number] = "user (answer without call)"
 
-    def _join(self) -> None:
-        """Make nodes: of the lines of a message of the model, and of the answers to its calls."""
-        by_message: dict[str | None, int] = {}
-        caller: dict[Any, int] = {}
-        answers: dict[int, int] = {}
-        for number, message in self._messages.items():
-            node = None
-            if self._events[number].type == "assistant":
-                node = by_message.get(message.id)
-                for id in message.ids("id", CALLS):
-                    caller[id] = len(self.nodes) if node is None else node
-                if node is None and message.id:
-                    by_message[message.id] = len(self.nodes)
-            elif (ids := message.ids("tool_use_id", RESULTS)) and (called := caller.get(ids[0])) is not None:
-                node = answers.get(called)
-                answers[called] = len(self.nodes) if node is None else node
-            if node is None:
-                node = len(self.nodes)
-                self.nodes.append([])
-            self.nodes[node].append(number)
-            self._node_of[number] = node
+def _parents(events: Sequence[_Event], nodes: Mapping[int, Sequence[int]], by_uuid: _ByUuid) -> dict[int, int | None]:
+    """The parent of each node, None for a root: the nearest ancestor of its first event that is of another node."""
+    node_of = {number: node for node, members in nodes.items() for number in members}
+    has_parents = any(events[number].parent_uuid for number in node_of)
+    last: dict[Any, int] = {}
+    parents: dict[int, int | None] = {}
+    for node in nodes:
+        event, passed = events[node], {node}
+        at = by_uuid.get(event.parent_uuid)
+        while at is not None and at not in passed and node_of.get(at, node) == node:
+            passed.add(at)
+            at = by_uuid.get(events[at].parent_uuid)
+        parents[node] = None if at is None or at in passed else node_of[at]
+        # An answer of the model is no beginning, and some tools write no parents.
+        chain = event.is_sidechain, event.agent_id
+        if parents[node] is None and (not has_parents or event.type == "assistant"):
+            parents[node] = last.get(chain)
+        last[chain] = node
+    return parents
 
-    def _parents(self) -> list[int | None]:
-        has_parents = any(self._events[number].parent_uuid for number in self._messages)
-        last: dict[Any, int] = {}
-        parents: list[int | None] = []
-        for node, members in enumerate(self.nodes):
-            event = self._events[members[0]]
-            chain = event.is_sidechain, event.agent_id
-            parent = self._parent(members[0])
-            # An answer of the model is no beginning, and some tools write no parents.
-            if parent is None and (not has_parents or event.type == "assistant"):
-                parent = last.get(chain)
-            parents.append(parent)
-            last[chain] = node
-        return parents
 
-    def _parent(self, number: int) -> int | None:
-        """The node of the nearest ancestor of an event that is a message; None if there is none."""
-        seen = {number}
-        at = self._by_uuid.get(self._events[number].parent_uuid)
-        while at is not None and at not in seen:
-            seen.add(at)
-            if at in self._node_of and self._node_of[at] != self._node_of[number]:
-                return self._node_of[at]
-            at = self._by_uuid.get(self._events[at].parent_uuid)
-        return None
+def _paths(parents: Mapping[int, int | None]) -> dict[int, list[list[int]]]:
+    """The paths from each root to its leaves, in the order of the leaves."""
+    paths: dict[int, list[list[int]]] = {}
+    inner = {*parents.values()}
+    for leaf in (node for node in parents if node not in inner):
+        path: dict[int, None] = {}  # a set that has an order
+        node: int | None = leaf
+        while node is not None and node not in path:  # parents may form a circle
+            path[node] = None
+            node = parents[node]
+        from_root = [*reversed(path)]
+        paths.setdefault(from_root[0], []).append(from_root)
+    return paths
+
+
+def _add(conversation: TraceConversation, node: int, event: _Event, message: _Message) -> bool:
+    """Add a message. Returns False if it has the answer to a call that there is not."""
+    if event.type != "assistant":
+        return add_results(conversation, {"role": "user", "content": message.blocks})
+    conversation.begin(node, **({"weight": 0} if message.model == _SYNTHETIC else {}))
+    add_answer(conversation, message.blocks)
+    return True
 
 
 def _kind(event: _Event) -> str:
     """The type of an event, and what it is of this type."""
-    if event.is_api_error_message:
-        return f"{event.type} (error of the API)"
-    if event.is_compact_summary:
-        return f"{event.type} (summary of what was compacted)"
-    details = (each.get("type") for each in (event.attachment, event.data) if isinstance(each, dict))
-    detail = event.subtype or next(details, None)
+    details = [each.get("type") for each in (event.attachment, event.data) if isinstance(each, dict)]
+    detail = event.subtype or next(iter(details), None)
+    if event.is_api_error_message or event.is_compact_summary:
+        detail = "error of the API" if event.is_api_error_message else "summary of what was compacted"
     return f"{event.type} ({detail})" if isinstance(detail, str) else str(event.type)
 
 

@@ -5,7 +5,7 @@ Its `event_msg`s are what the interface showed, for the most part the same again
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,107 +18,104 @@ from transforms.traces.conversation import BRANCH, TraceConversation
 class _Event(msgspec.Struct):
     type: str | None = None
     payload: dict[str, Any] | None = None
-    id: str | None = None
-    instructions: str | None = None
 
 
 class _Text(msgspec.Struct):
     text: str | None = None
 
 
-class _Meta(msgspec.Struct):
+class _Payload(msgspec.Struct):
+    """What is read of the start of a session, of a summary that its messages are replaced by, of a step back."""
+
     id: str | None = None
     base_instructions: str | _Text | None = None
     instructions: str | None = None
-
-
-class _Compacted(msgspec.Struct):
     message: str | None = None
     replacement_history: list[dict[str, Any]] | None = None
-
-
-class _RolledBack(msgspec.Struct):
     num_turns: int = 0
 
 
-def read(events: Sequence[Mapping[str, Any]]) -> Trace:
+def read(lines: Sequence[Mapping[str, Any]]) -> Trace:
     """Read the events of a session. Raises msgspec.ValidationError."""
-    trace = Trace()
-    session = _Session(trace)
-    for event, item in zip(msgspec.convert(events, list[_Event]), events, strict=True):
-        session.read(event, item)
-    trace.conversations = [*session.compacted, session.conversation, *session.rolled_back]
-    return trace
+    session = _Session()
+    for event, line in zip(msgspec.convert(lines, list[_Event]), lines, strict=True):
+        session.read(event, line)
+    session.trace.conversations += [session.conversation, *session.rolled_back]
+    return session.trace
 
 
 class _Session:
     """Reads a session, event by event.
 
     Attributes:
-        conversation: what it came to.
-        compacted: what it was before it was compacted, once or several times.
+        trace: has the conversations that were compacted.
+        conversation: the one that goes on.
         rolled_back: what the user took back.
     """
 
-    def __init__(self, trace: Trace):
+    def __init__(self) -> None:
+        self.trace = Trace()
         self.conversation = TraceConversation()
-        self.compacted: list[TraceConversation] = []
         self.rolled_back: list[TraceConversation] = []
-        self._trace = trace
-        self._instructions: tuple[int, str] | None = None
+        self._items: list[tuple[int, Mapping[str, Any]]] = []  # of the conversation, each with the number of its event
+        self._instructions: list[tuple[int, Mapping[str, Any]]] = []  # one at most
 
-    def read(self, event: _Event, item: Mapping[str, Any]) -> None:
-        """Read an event. item: it, as it is in the file: before 2025-09, each line was an item."""
-        kind, payload = event.type, event.payload
-        if kind is None:
-            self._begin(self._trace.event("session_meta"), _Meta(id=event.id, instructions=event.instructions))
-        elif payload is None:
-            self._add(self._trace.event(_kind_of_item(item)), item)
+    def read(self, event: _Event, line: Mapping[str, Any]) -> None:
+        """Read an event. line: it, as it is in the file: before 2025-09, the first was its payload, others items."""
+        kind = event.type or "session_meta"
+        payload = line if event.payload is None or not event.type else event.payload
+        if payload is line and event.type:
+            self._add(self.trace.event(_kind_of_item(line)), line)
         elif kind == "response_item":
-            self._add(self._trace.event(f"{kind}/{_kind_of_item(payload)}"), payload)
+            self._add(self.trace.event(f"{kind}/{_kind_of_item(payload)}"), payload)
         else:
             detail = payload.get("type")
-            number = self._trace.event(f"{kind}/{detail}" if isinstance(detail, str) else kind)
+            number = self.trace.event(f"{kind}/{detail}" if isinstance(detail, str) else kind)
             if kind == "session_meta":
-                self._begin(number, msgspec.convert(payload, _Meta))
+                self._begin(number, msgspec.convert(payload, _Payload))
             elif kind == "compacted":
-                self._compact(number, msgspec.convert(payload, _Compacted))
+                self._compact(number, msgspec.convert(payload, _Payload))
             elif kind == "event_msg" and detail == "thread_rolled_back":
-                self._roll_back(msgspec.convert(payload, _RolledBack).num_turns)
+                self._roll_back(msgspec.convert(payload, _Payload).num_turns)
 
     def _add(self, number: int, item: Mapping[str, Any]) -> None:
+        self._items.append((number, item))
         self.conversation.at = number
         add_item(self.conversation, item)
 
-    def _begin(self, number: int, meta: _Meta) -> None:
-        self._trace.session_id = self._trace.session_id or meta.id
-        given = meta.base_instructions
+    def _begin(self, number: int, payload: _Payload) -> None:
+        self.trace.session_id = self.trace.session_id or payload.id
+        given = payload.base_instructions
         text = given.text if isinstance(given, _Text) else given
         if text and not self.conversation.messages:
-            self._instructions = number, text
             self._add(number, {"role": "system", "content": text})
+            self._instructions = self._items[-1:]
         self.conversation.at = number
-        self.conversation.leave("instructions", meta.instructions)  # of the user; they are in a message, too
+        self.conversation.leave("instructions", payload.instructions)  # of the user; they are in a message, too
 
-    def _compact(self, number: int, compacted: _Compacted) -> None:
-        """The model goes on with other messages: of the replacement, or the summary alone."""
-        self.compacted.append(self.conversation)
-        self.conversation = TraceConversation()
-        if self._instructions:
-            self._add(self._instructions[0], {"role": "system", "content": self._instructions[1]})
-        for item in compacted.replacement_history or [{"role": "user", "content": compacted.message}]:
+    def _go_on_from(self, items: Iterable[tuple[int, Mapping[str, Any]]]) -> TraceConversation:
+        """Begin another conversation with items, and return the one before it."""
+        before, self.conversation, self._items = self.conversation, TraceConversation(), []
+        for number, item in items:
             self._add(number, item)
+        return before
+
+    def _compact(self, number: int, payload: _Payload) -> None:
+        """The model goes on with other messages: of the replacement, or the summary alone."""
+        replacement = payload.replacement_history or [{"role": "user", "content": payload.message}]
+        items = [*self._instructions, *((number, item) for item in replacement)]
+        self.trace.conversations.append(self._go_on_from(items))
         self.conversation.shared = len(self.conversation.messages)
 
     def _roll_back(self, turns: int) -> None:
         """The user takes turns back: what they were is another branch."""
-        starts = [i for i, message in enumerate(self.conversation.messages) if message["role"] == "user"]
+        starts = [at for at, (_, item) in enumerate(self._items) if _kind_of_item(item) == "message (user)"]
         if 0 < turns <= len(starts):
-            kept = self.conversation.branched(starts[-turns])
-            kept.shared, self.conversation.shared = self.conversation.shared, starts[-turns]
-            self.conversation.kind = BRANCH
-            self.rolled_back.append(self.conversation)
-            self.conversation = kept
+            branch = self._go_on_from(self._items[: starts[-turns]])
+            self.conversation.shared, branch.shared = branch.shared, len(self.conversation.messages)
+            self.conversation.end()
+            branch.kind = BRANCH
+            self.rolled_back.append(branch)
 
 
 def _kind_of_item(item: Mapping[str, Any]) -> str:

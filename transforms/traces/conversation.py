@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from typing import Any
 
@@ -19,10 +18,8 @@ class TraceConversation(TurnBuilder):
         kind: MAIN, BRANCH or SUBAGENT.
 
     Attributes:
-        kind: as given.
         shared: the number of its first messages that an earlier conversation of the trace has, too.
         tools: definitions of tools; None if the trace has none.
-        unanswered: the ids of calls whose answer can no longer come, since a later call has the same id.
         left: the characters of what was left of each event, by its number and the name.
     """
 
@@ -31,18 +28,9 @@ class TraceConversation(TurnBuilder):
         self.kind = kind
         self.shared = 0
         self.tools: list[Any] | None = None
-        self.unanswered: list[str] = []
         self.left: Counter[tuple[int, str]] = Counter()
         self._open_calls: dict[str, dict[str, Any]] = {}  # the messages of calls without an answer, by their ids
-
-    def branched(self, length: int) -> TraceConversation:
-        """Return a copy that has the first messages only, as a conversation that goes on differently."""
-        other = copy.copy(self)
-        other.end()
-        other.messages, other.read, other.left = self.messages[:length], {*self.read}, self.left.copy()
-        other._open_calls, other.unanswered = {}, self.unanswered_calls
-        other.shared = length
-        return other
+        self._repeated: list[str] = []  # the ids of calls whose answer can no longer come: a later call has the same id
 
     def say_text(self, role: str, content: Any) -> None:
         """Add a message that the model did not write: its content is a text, or parts."""
@@ -51,7 +39,7 @@ class TraceConversation(TurnBuilder):
     def call(self, id: Any, name: Any, arguments: Any) -> dict[str, Any]:
         message = super().call(id, name, arguments)
         if isinstance(id, str) and id:
-            self.unanswered += [id] * (id in self._open_calls)
+            self._repeated += [id] * (id in self._open_calls)
             self._open_calls[id] = message
         return message
 
@@ -86,9 +74,9 @@ class TraceConversation(TurnBuilder):
         return any(m["role"] == "assistant" and m.get("weight") != 0 for m in self.messages[self.shared :])
 
     @property
-    def unanswered_calls(self) -> list[str]:
+    def unanswered(self) -> list[str]:
         """The ids of the calls that have no answer, such as the last ones of a session that was cut."""
-        return [*self.unanswered, *self._open_calls]
+        return [*self._repeated, *self._open_calls]
 
     def record(self) -> dict[str, Any]:
         """Return the record of this conversation. What an earlier one has is not trained on again."""
