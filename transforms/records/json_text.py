@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -15,7 +14,7 @@ from transforms.base.errors import RecordError
 from transforms.records.reading import Reading
 
 # What decoding raises for a string that is not valid JSON, is nested too deeply, or is not valid Unicode.
-NOT_JSON = (msgspec.MsgspecError, RecursionError, UnicodeEncodeError)
+_NOT_JSON = (msgspec.MsgspecError, RecursionError, UnicodeEncodeError)
 
 _WITH_TEXTS = {str, list, dict}
 # How Python, and thus pandas, writes a list or a dict in the cell of a table.
@@ -45,28 +44,49 @@ def decode_json(text: str, reason: str, where: str, reading: Reading) -> Any:
     """
     try:
         value = msgspec.json.decode(text)
-    except NOT_JSON as error:
+    except _NOT_JSON as error:
         why = _OF_PYTHON if _PYTHON.match(text) else f"a string that is not valid JSON: {error}"
         raise RecordError(reason, f"{where} is {why}") from None
-    note_duplicate_key(text, value, where, reading)
+    if not _is_whole(text, value) and "duplicate_json_keys" not in reading.notes and (key := duplicate_key(text)):
+        reading.notes["duplicate_json_keys"] = f"{where} has {key!r} twice; the last one counts"
     return value
 
 
-def note_duplicate_key(text: str, value: Any, where: str, reading: Reading) -> None:
-    """Note a key that occurs twice in an object of JSON. value: what the text was decoded to. where: as decode_json."""
-    if "duplicate_json_keys" in reading.notes or _is_whole(text, value):
-        return
-    if key := duplicate_key(text):
-        reading.notes["duplicate_json_keys"] = f"{where} has {key!r} twice; the last one counts"
+def decode_several(text: str, reason: str, where: str, reading: Reading) -> list[Any]:
+    """Decode a string of one or several JSON values, one after another, as decode_json does."""
+    values, decoder, start = [], json.JSONDecoder(), 0
+    while start < len(text):
+        try:
+            _, stop = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError) as error:
+            raise RecordError(reason, f"{where} is a string that is not valid JSON: {error}") from None
+        values.append(decode_json(text[start:stop], reason, where, reading))
+        start = len(text) - len(text[stop:].lstrip())
+    return values
 
 
-def decode_whole(text: str) -> Any:
-    """Decode JSON in a string; None if it is not valid, or it is not certain that no key occurs twice."""
-    try:
-        value = msgspec.json.decode(text)
-    except NOT_JSON:
-        return None
-    return value if _is_whole(text, value) else None
+def duplicate_key(text: str | bytes) -> str | None:
+    """Find a key that an object has twice.
+
+    Args:
+        text: valid JSON.
+
+    Returns:
+        The first such key, None if there is none.
+    """
+    with suppress(*_NOT_JSON):  # a number may be out of range in what is not read
+        if _is_whole(text if isinstance(text, str) else text.decode(), msgspec.json.decode(text)):
+            return None
+    duplicates: list[str] = []
+
+    def collect(pairs: list[tuple[str, Any]]) -> None:
+        keys = [key for key, _ in pairs]
+        if len({*keys}) < len(keys):
+            duplicates.append(next(key for key in keys if keys.count(key) > 1))
+
+    with suppress(RecursionError):  # deeper than Python's decoder goes; it refuses integers of thousands of digits
+        json.loads(text, object_pairs_hook=collect, parse_int=str)
+    return duplicates[0] if duplicates else None
 
 
 def _is_whole(text: str, value: Any) -> bool:
@@ -105,57 +125,14 @@ def decode_beyond_range(raw: bytes, error: Exception) -> tuple[Any, list[str]] |
         value = json.loads(raw)
     except (ValueError, RecursionError):
         return None
-    columns = value.items() if isinstance(value, dict) else ()
-    return value, [name for name, of_name in columns if _is_beyond_range(of_name)]
+    return value, [name for name, item in value.items() if not _is_finite(item)] if isinstance(value, dict) else []
 
 
-def _is_beyond_range(value: Any) -> bool:
-    left = [value]
-    while left:
-        value = left.pop()
-        if isinstance(value, float) and not math.isfinite(value):
-            return True
-        left += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return False
-
-
-def decode_several(text: str, reason: str, where: str, reading: Reading) -> list[Any]:
-    """Decode a string of one or several JSON values, one after another, as decode_json does."""
-    values, decoder, start = [], json.JSONDecoder(), 0
-    while start < len(text):
-        try:
-            _, stop = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError) as error:
-            raise RecordError(reason, f"{where} is a string that is not valid JSON: {error}") from None
-        values.append(decode_json(text[start:stop], reason, where, reading))
-        start = len(text) - len(text[stop:].lstrip())
-    return values
-
-
-def duplicate_key(text: str | bytes) -> str | None:
-    """Find a key that an object has twice.
-
-    Args:
-        text: valid JSON.
-
-    Returns:
-        The first such key, None if there is none.
-    """
-    with suppress(*NOT_JSON):  # a number may be out of range in what is not read
-        if _is_whole(text if isinstance(text, str) else text.decode(), msgspec.json.decode(text)):
-            return None
-    duplicates: list[str] = []
-
-    def collect(pairs: list[tuple[str, Any]]) -> None:
-        if len({key for key, _ in pairs}) < len(pairs):
-            keys = [key for key, _ in pairs]
-            duplicates.append(next(key for key in keys if keys.count(key) > 1))
-
+def _is_finite(value: Any) -> bool:
     try:
-        json.loads(text, object_pairs_hook=collect, parse_int=str)  # Python refuses integers of thousands of digits
-    except RecursionError:  # deeper than Python's decoder goes
-        return None
-    return duplicates[0] if duplicates else None
+        return bool(json.dumps(value, allow_nan=False))
+    except ValueError:
+        return False
 
 
 def strings_in(value: Any, with_names: bool = False) -> Iterator[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 
-from transforms.records.json_text import NOT_JSON, note_duplicate_key
+from transforms.base.errors import RecordError
+from transforms.records.json_text import decode_json
 from transforms.records.reading import LEVELS, SWITCHES, Reading
 from transforms.records.turns import is_conversation, is_message, turn_forms, without_nulls
 from transforms.records.turns.marked import beginning_of
@@ -33,13 +33,9 @@ def _decoded(value: Any, column: str, reading: Reading) -> Any:
     if type(value) is not str or not value.lstrip().startswith(("[", "{")):
         return value
     try:
-        found = msgspec.json.decode(value)
-    except NOT_JSON:
+        return decode_json(value, "malformed", column, reading)
+    except RecordError:
         return value
-    if not isinstance(found, (list, dict)):
-        return value
-    note_duplicate_key(value, found, column, reading)
-    return found
 
 
 def _text(value: Any, column: str, reading: Reading) -> Any:

@@ -43,6 +43,8 @@ def check_no_media(record: Mapping[str, Any]) -> None:
 
 def check_no_media_fields(item: dict[str, Any], where: str) -> None:
     """Check that no field of a message or of a part has an image, audio or video. Raises RecordError."""
+    if _FIELDS.keys().isdisjoint(item):
+        return
     for field, medium in _FIELDS.items():
         if item.get(field):
             raise RecordError(medium, f"{where} has {medium}; {_ONLY_TEXT}")

@@ -10,20 +10,23 @@ from typing import Any
 import msgspec
 
 from transforms.base.errors import RecordError
-from transforms.records.json_text import decode_json, decode_several, decode_whole, kind_of
+from transforms.records.json_text import decode_json, decode_several, kind_of
 from transforms.records.reading import ROLE_NAMES, Reading, ReadOptions
 
+_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _TOOL_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
-# The keys of calls of the OpenAI API, and those of their functions.
-_OF_USUAL_CALLS = {"id", "type", "function"}
-_OF_USUAL_FUNCTIONS = {"name", "arguments"}
 # Where Gemini has tools; where Anthropic and MCP have the parameters of one; where LangChain and others have arguments.
-_DECLARATIONS = {"functionDeclarations", "function_declarations"}
+_DECLARATIONS = ("functionDeclarations", "function_declarations")
 _SCHEMAS = ("input_schema", "inputSchema")
 _ARGUMENTS = ("arguments", "args", "input")
+# The keys of calls of the OpenAI API, and those of their functions.
+_KEYS_OF_CALLS, _KEYS_OF_FUNCTIONS = {"id", "type", "function"}, {"name", "arguments"}
 # The types of calls: of the OpenAI API, of LangChain and of Anthropic.
 _CALL_TYPES = (None, "function", "tool_call", "tool_use")
-_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
+# The keywords of a JSON schema that have values, of which the first may be null, and those that have schemas by names.
+_MAY_BE_NULL = ("default", "const", "example")
+_OF_VALUES = (*_MAY_BE_NULL, "enum", "examples")
+_BY_NAME = ("properties", "patternProperties", "$defs", "definitions")
 
 
 def tools_of(tools: Any, reading: Reading) -> list[dict[str, Any]] | None:
@@ -41,23 +44,8 @@ def tools_of(tools: Any, reading: Reading) -> list[dict[str, Any]] | None:
         return None
     if not isinstance(tools, list):
         raise RecordError("bad_tools", f"tools is {kind_of(tools)}; expected a list of objects, or its JSON")
-    if any(isinstance(tool, dict) and None in tool.values() for tool in tools):  # Arrow gives each the keys of all
-        tools = [
-            {key: value for key, value in tool.items() if value is not None} if isinstance(tool, dict) else tool
-            for tool in tools
-        ]
-    return [_tool(tool, f"tools[{i}]", reading) for i, tool in enumerate(_declared(tools))]
-
-
-def _declared(tools: list[Any]) -> list[Any]:
-    """The tools, also those that Gemini has in lists of function declarations."""
-    if not any(isinstance(tool, dict) and not _DECLARATIONS.isdisjoint(tool) for tool in tools):
-        return tools
-    found: list[Any] = []
-    for tool in tools:
-        lists = [tool[name] for name in _DECLARATIONS & tool.keys()] if isinstance(tool, dict) else []
-        found += lists[0] if len(lists) == len(tool) == 1 and isinstance(lists[0], list) else [tool]
-    return found
+    declared = [declaration for tool in tools for declaration in _declarations(tool)]
+    return [_tool(tool, f"tools[{i}]", reading) for i, tool in enumerate(declared)]
 
 
 @functools.lru_cache(256)
@@ -78,76 +66,52 @@ def known_tools(json: bytes) -> list[dict[str, Any]] | None:
     return tools
 
 
-def function_call(id: Any, name: Any, arguments: Any) -> dict[str, Any]:
-    """Return a call in the OpenAI form.
-
-    Args:
-        id: of the call; None if it has none.
-        name: of the function.
-        arguments: an object, or its JSON.
-    """
-    function = {"name": name, "arguments": {} if arguments is None else arguments}
-    return {**({} if id is None else {"id": id}), "type": "function", "function": function}
+def _declarations(tool: Any) -> list[Any]:
+    """The tools of Gemini's list of function declarations; any other tool alone."""
+    given = _given(tool) if isinstance(tool, dict) else {}
+    lists = [given[name] for name in _DECLARATIONS if isinstance(given.get(name), list)]
+    return lists[0] if lists and len(given) == 1 else [tool]
 
 
 def _tool(tool: Any, where: str, reading: Reading) -> dict[str, Any]:
-    tool = _with_parameters(_object(tool, "bad_tools", where, reading))
-    kind = tool.get("type")
-    if kind not in (None, "function"):
+    tool = _given(_object(tool, "bad_tools", where, reading))
+    schemas = [name for name in _SCHEMAS if isinstance(tool.get(name), dict)]
+    if len(schemas) == 1 and "parameters" not in tool and tool.get("type") in (None, "custom", "function"):
+        names = {schemas[0]: "parameters"}
+        tool = {names.get(key, key): value for key, value in tool.items() if key not in ("type", "cache_control")}
+    if tool.get("type") not in (None, "function"):
         return tool
-    if tool.get("function") is None:  # bare
-        function = {key: value for key, value in tool.items() if key not in ("type", "function")}
-        tool = {"type": "function", "function": function}
+    if "function" not in tool:  # bare
+        tool = {"function": {key: value for key, value in tool.items() if key != "type"}}
     function = _object(tool["function"], "bad_tools", f"the function of {where}", reading)
     if not isinstance(function.get("name"), str):
         raise RecordError("bad_tools", f"{where} has no name")
     if isinstance(function.get("parameters"), str):
         parameters = _object(function["parameters"], "bad_tools", f"the parameters of {where}", reading)
         function = {**function, "parameters": parameters}
-    if _has_null(function):
-        function = _without_nulls(function)
-    if function is tool["function"] and kind:
-        return tool
-    return _wrapped(tool, function)
+    return _wrapped(tool, _without_nulls(function) if _has_null(function) else function)
 
 
-# The keywords of a JSON schema whose value may be null, and those that have schemas by names.
-_MAY_BE_NULL, _BY_NAME = {"default", "const", "example"}, ("properties", "patternProperties", "$defs", "definitions")
+def _given(item: dict[str, Any]) -> dict[str, Any]:
+    """An object without the keys that are null: Arrow gives each the keys of all."""
+    return {key: value for key, value in item.items() if value is not None}
 
 
-def _has_null(value: Any) -> bool:
-    """Whether a null is in an object or a list. Most have none, so that nothing need be copied and compared."""
-    left = [value] if isinstance(value, (dict, list)) else []
-    for each in left:  # which grows
-        for inner in each.values() if isinstance(each, dict) else each:
-            if inner is None:
-                return True
-            if isinstance(inner, (dict, list)):
-                left.append(inner)
-    return False
-
-
-def _without_nulls(schema: Any) -> Any:
-    """A function of a tool, or a JSON schema, without the keys that are null and cannot be: Arrow gives them to all."""
+def _without_nulls(schema: Any, is_by_name: bool = False) -> Any:
+    """A function of a tool, or a JSON schema, or schemas by names, without the keys that are null and cannot be."""
     if isinstance(schema, list):
-        found: Any = [_without_nulls(each) for each in schema]
-    elif not isinstance(schema, dict):
+        return [_without_nulls(each) for each in schema]
+    if not isinstance(schema, dict):
         return schema
-    else:
-        found = {
-            key: {name: _without_nulls(each) for name, each in value.items() if each is not None}
-            if key in _BY_NAME and isinstance(value, dict)
-            else value
-            if key in _MAY_BE_NULL or key in ("enum", "examples")
-            else _without_nulls(value)
-            for key, value in schema.items()
-            if value is not None or key in _MAY_BE_NULL
-        }
-    return schema if found == schema else found
+    return {
+        key: _without_nulls(value, not is_by_name and key in _BY_NAME) if is_by_name or key not in _OF_VALUES else value
+        for key, value in schema.items()
+        if value is not None or (key in _MAY_BE_NULL and not is_by_name)
+    }
 
 
 def without_padding(
-    messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None
+    messages: list[dict[str, Any]], tools: list[dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], str | None]:
     """Leave out arguments of calls that are null and that their tool does not have: Arrow gives them to all calls.
 
@@ -158,27 +122,30 @@ def without_padding(
     Returns:
         The messages, the same list if nothing is left out; the name of the first argument that is.
     """
-    of_calls = [call["function"]["arguments"] for message in messages for call in message.get("tool_calls") or ()]
-    if not tools or not any(map(_has_null, of_calls)):
+    if not any(_has_null(call["function"]["arguments"]) for message in messages for call in _calls(message)):
         return messages, None
     functions = [tool["function"] for tool in tools if tool.get("type") == "function"]
     schemas = {function["name"]: function.get("parameters") for function in functions}
     left_out: list[str] = []
 
-    def of_call(call: dict[str, Any]) -> dict[str, Any]:
+    def without(call: dict[str, Any]) -> dict[str, Any]:
         function = call["function"]
         arguments = _without_unknown(function["arguments"], schemas.get(function["name"]), left_out)
-        return (
-            call if arguments is function["arguments"] else {**call, "function": {**function, "arguments": arguments}}
-        )
+        return {**call, "function": {**function, "arguments": arguments}}
 
     found = [
-        {**message, "tool_calls": [of_call(call) for call in message["tool_calls"]]}
-        if message.get("tool_calls")
-        else message
+        {**message, "tool_calls": [without(call) for call in calls]} if (calls := _calls(message)) else message
         for message in messages
     ]
     return (found, left_out[0]) if left_out else (messages, None)
+
+
+def _has_null(value: Any) -> bool:
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list):
+        return value is None
+    return any(map(_has_null, value))
 
 
 def _without_unknown(value: Any, schema: Any, left_out: list[str]) -> Any:
@@ -186,32 +153,29 @@ def _without_unknown(value: Any, schema: Any, left_out: list[str]) -> Any:
     if not isinstance(schema, dict):
         return value
     if isinstance(value, list):
-        before = len(left_out)
-        items = [_without_unknown(item, schema.get("items"), left_out) for item in value]
-        return items if len(left_out) > before else value
+        return [_without_unknown(item, schema.get("items"), left_out) for item in value]
     properties = schema.get("properties")
     if not isinstance(value, dict) or not isinstance(properties, dict) or schema.get("additionalProperties"):
         return value
     unknown = [key for key, inner in value.items() if inner is None and key not in properties]
     left_out += unknown
-    changed = {
-        key: found
+    return {
+        key: _without_unknown(inner, properties.get(key), left_out)
         for key, inner in value.items()
-        if isinstance(inner, (dict, list))
-        and (found := _without_unknown(inner, properties.get(key), left_out)) is not inner
+        if key not in unknown
     }
-    if not unknown and not changed:
-        return value
-    return {key: changed.get(key, inner) for key, inner in value.items() if key not in unknown}
 
 
-def _with_parameters(tool: dict[str, Any]) -> dict[str, Any]:
-    """A tool with `parameters`, if it has them under the name of Anthropic or of MCP."""
-    schemas = [name for name in _SCHEMAS if isinstance(tool.get(name), dict)]
-    if len(schemas) != 1 or "parameters" in tool or tool.get("type") not in (None, "custom", "function"):
-        return tool
-    names = {schemas[0]: "parameters"}
-    return {names.get(key, key): value for key, value in tool.items() if key not in ("type", "cache_control")}
+def function_call(id: Any, name: Any, arguments: Any) -> dict[str, Any]:
+    """Return a call in the OpenAI form.
+
+    Args:
+        id: of the call; None if it has none.
+        name: of the function.
+        arguments: an object, or its JSON.
+    """
+    function = {"name": name, "arguments": {} if arguments is None else arguments}
+    return {**({} if id is None else {"id": id}), "type": "function", "function": function}
 
 
 def with_tool_calls(message: dict[str, Any], where: str, reading: Reading) -> dict[str, Any]:
@@ -228,61 +192,66 @@ def with_tool_calls(message: dict[str, Any], where: str, reading: Reading) -> di
     Raises:
         RecordError: if a call is malformed.
     """
-    calls = message.get("tool_calls")
+    calls, call = message.get("tool_calls"), message.get("function_call")
     if isinstance(calls, str):
-        calls = decode_json(calls, "bad_tool_calls", f"the tool_calls of {where}", reading) if calls.strip() else None
-        calls = [] if calls is None else calls
-    call = message.get("function_call")
+        calls = calls.strip() and decode_json(calls, "bad_tool_calls", f"the tool_calls of {where}", reading)
+        calls = calls or []
     if call is not None:
         if calls:
             raise RecordError("bad_tool_calls", f"{where} has both tool_calls and function_call; expected one of them")
         calls = [_object(call, "bad_tool_calls", f"the function_call of {where}", reading)]
     if calls is None:
         return message
-    message = {key: value for key, value in message.items() if key != "function_call"}
-    if not calls:  # a server leaves an empty list out, since a template may only look whether there is one
-        return {key: value for key, value in message.items() if key != "tool_calls"}
-    return {**message, "tool_calls": tool_calls_of(calls, f"the tool_calls of {where}", reading)}
+    # A server leaves an empty list out, since a template may only look whether there is one.
+    left_out = ("function_call",) if calls else ("function_call", "tool_calls")
+    message = {key: value for key, value in message.items() if key not in left_out}
+    return {**message, "tool_calls": tool_calls_of(calls, f"the tool_calls of {where}", reading)} if calls else message
 
 
 def tool_calls_of(calls: Any, where: str, reading: Reading) -> list[dict[str, Any]]:
     """Bring calls into the OpenAI form. Raises RecordError."""
     if not isinstance(calls, list):
         raise RecordError("bad_tool_calls", f"{where} are {kind_of(calls)}; expected a list of objects")
-    return [_usual_call(call, reading) or _call(call, f"call {i} of {where}", reading) for i, call in enumerate(calls)]
-
-
-def _usual_call(call: Any, reading: Reading) -> dict[str, Any] | None:
-    """A call that has the OpenAI form, and arguments that are an object or its JSON; None if it is another one."""
-    if type(call) is not dict or call.get("type") != "function" or not call.keys() <= _OF_USUAL_CALLS:
-        return None
-    function = call.get("function")
-    if type(function) is not dict or function.keys() != _OF_USUAL_FUNCTIONS or type(function["name"]) is not str:
-        return None
-    arguments = function["arguments"]
-    if type(arguments) is str and reading.options.tool_arguments == "parse":
-        arguments = decode_whole(arguments)
-        function = {**function, "arguments": arguments}
-    return {**call, "function": function} if type(arguments) is dict else None
+    return [_call(call, f"call {i} of {where}", reading) for i, call in enumerate(calls)]
 
 
 def _call(call: Any, where: str, reading: Reading) -> dict[str, Any]:
+    if not _is_usual(call):
+        call = _usual_call(call, where, reading)
+    function = call["function"]
+    arguments = function["arguments"]
+    if type(arguments) is not dict and (type(arguments) is not str or reading.options.tool_arguments == "parse"):
+        # vLLM's _postprocess_messages: no arguments are an empty object.
+        is_empty = arguments is None or (type(arguments) is str and not arguments.strip())
+        arguments = {} if is_empty else _object(arguments, "bad_tool_calls", f"the arguments of {where}", reading)
+        function = {**function, "arguments": arguments}
+    return {**call, "function": function}
+
+
+def _is_usual(call: Any) -> bool:
+    """Whether a call has the OpenAI form, but for its arguments: it takes a third of the time to see that at once."""
+    if type(call) is not dict or call.get("type") != "function" or not call.keys() <= _KEYS_OF_CALLS:
+        return False
+    function = call.get("function")
+    return type(function) is dict and function.keys() == _KEYS_OF_FUNCTIONS and type(function["name"]) is str
+
+
+def _usual_call(call: Any, where: str, reading: Reading) -> dict[str, Any]:
+    """A call in the OpenAI form, with its arguments as they are. Raises RecordError."""
     call = _object(call, "bad_tool_calls", where, reading)
     if call.get("type") not in _CALL_TYPES:
         raise RecordError("bad_tool_calls", f'{where} has the type {call["type"]!r}; expected "function"')
-    function, named = call.get("function"), [key for key in _ARGUMENTS if key in call]
+    named = [key for key in _ARGUMENTS if key in call]
     call = {key: value for key, value in call.items() if value is not None or key not in named}
+    function = call.get("function")
     if function is None:  # bare
         given = [key for key in named if key in call]  # Arrow gives each call the keys of all
         if len(given) > 1 or not named:
             found = f"has {' and '.join(given)}" if given else "has no arguments"
             raise RecordError("bad_tool_calls", f"{where} {found}; expected name and arguments")
-        function = {key: call[key] for key in ("name",) if key in call}
-        function["arguments"] = call[given[0]] if given else None
-        others = {key: value for key, value in call.items() if key not in ("name", *given)}
-        if others.get("type") != "function":
-            others.pop("type", None)
-        call = others | {"function": function}
+        function = {"name": call.pop("name", None), "arguments": call.pop(given[0]) if given else None}
+        if call.get("type") != "function":
+            call.pop("type", None)
     function = _object(function, "bad_tool_calls", f"the function of {where}", reading)
     for key in ("name", "arguments"):
         if call.get(key) is not None and call[key] != function.get(key):
@@ -291,17 +260,7 @@ def _call(call: Any, where: str, reading: Reading) -> dict[str, Any]:
         raise RecordError("bad_tool_calls", f"{where} has parameters; expected arguments")
     if not isinstance(function.get("name"), str):
         raise RecordError("bad_tool_calls", f"{where} has no name")
-    return _wrapped(call, _with_arguments(function, where, reading))
-
-
-def _with_arguments(function: dict[str, Any], where: str, reading: Reading) -> dict[str, Any]:
-    arguments = function.get("arguments")
-    if isinstance(arguments, dict) or (isinstance(arguments, str) and reading.options.tool_arguments == "keep"):
-        return function
-    # vLLM's _postprocess_messages: no arguments are an empty object.
-    if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
-        return {**function, "arguments": {}}
-    return {**function, "arguments": _object(arguments, "bad_tool_calls", f"the arguments of {where}", reading)}
+    return _wrapped(call, {**function, "arguments": function.get("arguments")})
 
 
 def _wrapped(item: dict[str, Any], function: dict[str, Any]) -> dict[str, Any]:
@@ -335,12 +294,12 @@ def read_function_call(value: Any, where: str, reading: Reading) -> tuple[str, l
     Raises:
         RecordError: if it has no call, has a malformed one, or has text between or after calls.
     """
-    text, calls = "", value
+    text, calls = "", value if isinstance(value, list) else [value]
     where = f"the function_call of {where}"
     if isinstance(value, str):
         thought = _THOUGHT.match(value)
-        text = thought.group().strip() if thought else ""
-        rest = value[thought.end() :].strip() if thought else value.strip()
+        start = thought.end() if thought else 0
+        text, rest = value[:start].strip(), value[start:].strip()
         if not rest.startswith(("{", "[")) and (tagged := _TOOL_CALL.search(rest)):
             text, rest = "\n\n".join(filter(None, (text, rest[: tagged.start()].strip()))), rest[tagged.start() :]
             if outside := _TOOL_CALL.sub("", rest).strip():
@@ -348,10 +307,9 @@ def read_function_call(value: Any, where: str, reading: Reading) -> tuple[str, l
             rest = "\n".join(_TOOL_CALL.findall(rest)).strip()
         values = decode_several(rest, "bad_tool_calls", where, reading)
         calls = [call for one in values for call in (one if isinstance(one, list) else [one])]
-    calls = tool_calls_of(calls if isinstance(calls, list) else [calls], where, reading)
     if not calls:
         raise RecordError("bad_tool_calls", f"{where} has no call")
-    return text, calls
+    return text, tool_calls_of(calls, where, reading)
 
 
 def with_paired_ids(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -367,33 +325,26 @@ def with_paired_ids(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         The messages. Those of a turn stay as they are if its calls are not as many as the answers that follow, or if
         the names of the answers are not those of the calls, in order.
     """
-    if _have_ids(messages):
-        return messages
+    for message in messages:
+        if "tool_call_id" in message or any("id" in call for call in _calls(message)):
+            return messages
     paired, number = list(messages), 0
     for i, message in enumerate(messages):
         calls = _calls(message)
-        answers = list(takewhile(lambda message: message["role"] == "tool", messages[i + 1 :]))
-        if not 1 < len(calls) == len(answers):
+        if len(calls) < 2:
             continue
+        answers = [*takewhile(lambda message: message["role"] == "tool", messages[i + 1 :])]
         names = [call["function"]["name"] for call in calls]
-        if any(answer.get("name", name) != name for answer, name in zip(answers, names, strict=True)):
+        if len(answers) != len(calls) or any(
+            answer.get("name", name) != name for answer, name in zip(answers, names, strict=True)
+        ):
             continue
         ids = [f"call{number + k:05}" for k in range(len(calls))]
         number += len(calls)
-        paired[i] = {**message, "tool_calls": [{**call, "id": id_} for call, id_ in zip(calls, ids, strict=True)]}
-        for k, (answer, id_) in enumerate(zip(answers, ids, strict=True), start=i + 1):
-            paired[k] = {**answer, "tool_call_id": id_}
+        paired[i] = {**message, "tool_calls": [{**call, "id": id} for call, id in zip(calls, ids, strict=True)]}
+        answered = [{**answer, "tool_call_id": id} for answer, id in zip(answers, ids, strict=True)]
+        paired[i + 1 : i + 1 + len(calls)] = answered
     return paired
-
-
-def _have_ids(messages: list[dict[str, Any]]) -> bool:
-    for message in messages:
-        if "tool_call_id" in message:
-            return True
-        for call in _calls(message):
-            if "id" in call:
-                return True
-    return False
 
 
 def _calls(message: dict[str, Any]) -> list[dict[str, Any]]:

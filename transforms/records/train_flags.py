@@ -48,19 +48,17 @@ def take_weight(
         return item, 1
     rest, weights = dict[str, Any](), dict[str, Any]()
     for key, value in item.items():
-        is_flag = key in _FLAGS or key == ours
-        if is_flag and value is None:
-            continue
-        weight = _weight(key, value, key == ours, where) if is_flag else None
-        if weight is not None:
-            weights[key] = weight
-            continue
-        rest[key] = value
-        if is_flag:
+        if key in _FLAGS or key == ours:
+            if value is None:
+                continue
+            if (weight := _weight(key, value, key == ours, where)) is not None:
+                weights[key] = weight
+                continue
             _note(reading, "train_flags_not_understood", where, key, value, "; expected true or false")
-        elif value is not None and key not in _OTHERS and _is_like_a_flag(key):
+        elif key not in _OTHERS and value is not None and _is_like_a_flag(key):
             advice = f"; with train_field {key}, false and 0 are not trained on"
             _note(reading, "train_flags_not_understood", where, key, value, advice)
+        rest[key] = value
     values = {weight for weight in weights.values() if weight is not True}  # which agrees with any that is not 0
     if len(values) > 1 or len({*map(bool, weights.values())}) > 1:
         found = " and ".join(_shown(key, value) for key, value in weights.items())
