@@ -22,9 +22,9 @@ from transforms.model.examples import (
     in_parts,
     plain,
 )
-from transforms.records.hints import hint_of_tools
-from transforms.records.json_text import decode_json, kind_of
-from transforms.records.messages import messages_of, turns_of
+from transforms.records.hints import formatter_hint
+from transforms.records.json_text import decode_json, kind_of, strings_in
+from transforms.records.messages import messages_of
 from transforms.records.preference import split_chosen
 from transforms.records.reading import ROLE_NAMES, Reading
 from transforms.records.token_rows import token_row
@@ -34,6 +34,8 @@ from transforms.records.turns.marked import CHATML, GUANACO, LINES, beginning_of
 
 # Messages that are plain, or in parts: their roles and texts, the messages if they are made, and the lengths of parts.
 _Lazy: TypeAlias = tuple[tuple[str, ...], list[str], list[dict[str, Any]] | None, tuple[int, ...] | None]
+_USER_ASSISTANT = ("user", "assistant")
+_SYSTEM_USER_ASSISTANT = ("system", *_USER_ASSISTANT)
 
 
 def _conversation(
@@ -64,13 +66,7 @@ def _conversation(
             raise RecordError("bad_tools", "the record has tools, and its turns have others; expected one of them")
         known = in_turns
     if known:
-        if hint := hint_of_tools(known, _first(messages)):
-            found = "the system message has tools in its text, which a template would print again"
-            raise RecordError("bad_tools", f"{found}; {hint}")
-        if isinstance(messages, list):
-            messages, null = without_padding(messages, known)
-            if null:
-                reading.notes["null_arguments_left_out"] = f"{null} of a call, which its tool does not have"
+        messages = _beside_tools(messages, known, reading)
     if switch is not None:
         arguments = {"enable_thinking": switch, **arguments}
     if template_kwargs is not None:
@@ -78,32 +74,39 @@ def _conversation(
     return Conversation(messages if isinstance(messages, tuple) else _lazy(messages), known, arguments, start)
 
 
-def _first(messages: list[dict[str, Any]] | _Lazy) -> list[dict[str, Any]]:
-    """The first message, in a list."""
-    if isinstance(messages, list):
-        return messages[:1]
-    roles, texts, _, lengths = messages
-    parts = texts[: lengths[0]] if lengths else texts[:1]
-    return [{"role": roles[0], "content": [{"text": text} for text in parts]}]
+def _beside_tools(messages: Any, tools: list[dict[str, Any]], reading: Reading) -> list[dict[str, Any]] | _Lazy:
+    """Return messages without arguments that the tools of their calls do not have. Raises RecordError."""
+    if isinstance(messages, tuple):
+        roles, said, _, lengths = messages
+        role, said = roles[0], said[: lengths[0] if lengths else 1]
+    else:
+        role, said = messages[0]["role"], messages[0].get("content")
+        messages, null = without_padding(messages, tools)
+        if null:
+            reading.notes["null_arguments_left_out"] = f"{null} of a call, which its tool does not have"
+    if role == "system" and any("<tools>" in text for text in strings_in(said)):
+        found = "the system message has tools in its text, which a template would print again"
+        raise RecordError("bad_tools", f"{found}; {formatter_hint('hermes')}")
+    return messages
 
 
 def _lazy(messages: list[dict[str, Any]]) -> list[dict[str, Any]] | _Lazy:
-    """Messages as steps read them fastest, if they are plain or in parts."""
+    """Return messages as steps read them fastest, if they are plain or in parts."""
     if type(messages[0].get("content")) is list:
         parts = in_parts(messages)
         return (_shared(parts[0]), parts[2], messages, parts[1]) if parts else messages
-    roles_and_texts = plain(messages)
-    return (_shared(roles_and_texts[0]), roles_and_texts[1], messages, None) if roles_and_texts else messages
+    found = plain(messages)
+    return (_shared(found[0]), found[1], messages, None) if found else messages
 
 
 def _plain_turns(turns: list[Any], reading: Reading) -> _Lazy | None:
-    """The plain messages of turns with a role and a text alone, in this order, as most have; None of others."""
+    """Return the plain messages of turns with a role and a text alone, in this order, as most have; None of others."""
     options = reading.options
     if options.message_fields:
         return None
-    role, text = ("role", "content") if "content" in turns[0] else ("from", "value")
     names, texts = [], []
     try:
+        role, text = ("role", "content") if "content" in turns[0] else ("from", "value")
         if type(turns[0].get("content")) is list:
             parts = in_parts(turns)
             are_named = parts and options.roles_named(parts[0]) == parts[0]
@@ -116,25 +119,25 @@ def _plain_turns(turns: list[Any], reading: Reading) -> _Lazy | None:
             names.append(turn[role])
             texts.append(said)
         return options.roles_named(tuple(names)), texts, None, None
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, LookupError, TypeError, ValueError):
         return None
 
 
 @functools.lru_cache(1024)
 def _shared(roles: tuple[str, ...]) -> tuple[str, ...]:
-    """The same tuple for the same roles, which many conversations have."""
+    """Return the same tuple for the same roles, which many conversations have."""
     return roles
 
 
-def _said(texts: list[str], system: Any, roles: tuple[str, ...] = ("user", "assistant")) -> _Lazy:
-    """The plain messages of texts, after a system message if there is one."""
+def _asked(question: str, answer: str, system: Any) -> _Lazy:
+    """Return a question and its answer, after a system message if there is one."""
     if system:
-        return _shared(("system", *roles)), [system, *texts], None, None
-    return _shared(roles), texts, None, None
+        return _SYSTEM_USER_ASSISTANT, [system, question, answer], None, None
+    return _USER_ASSISTANT, [question, answer], None, None
 
 
 def _tools(tools: Any, reading: Reading) -> list[dict[str, Any]] | None:
-    """The tools; the same list for all records of JSON that have the same, since it is shared."""
+    """Read the tools; the same list for all records of JSON that have the same, since it is shared."""
     if reading.is_json:
         try:
             return known_tools(tools.encode() if isinstance(tools, str) else msgspec.json.encode(tools))
@@ -146,10 +149,11 @@ def _tools(tools: Any, reading: Reading) -> list[dict[str, Any]] | None:
 def _template_kwargs(arguments: Any, reading: Reading) -> dict[str, Any]:
     if isinstance(arguments, str):  # as tables have it if its type varies from row to row
         arguments = arguments.strip() and decode_json(arguments, "bad_template_kwargs", "chat_template_kwargs", reading)
-    if not isinstance(arguments or {}, dict):
+    arguments = arguments or {}
+    if not isinstance(arguments, dict):
         raise RecordError("bad_template_kwargs", f"chat_template_kwargs is {kind_of(arguments)}; expected an object")
-    arguments = {name: value for name, value in (arguments or {}).items() if value is not None}  # as Arrow gives to all
-    if arguments and (taken := sorted(RESERVED_TEMPLATE_KWARGS & arguments.keys())):
+    arguments = {name: value for name, value in arguments.items() if value is not None}  # as Arrow gives to all
+    if taken := sorted(RESERVED_TEMPLATE_KWARGS & arguments.keys()):
         raise RecordError("bad_template_kwargs", f"chat_template_kwargs has {', '.join(taken)}, which the job sets")
     return arguments
 
@@ -164,19 +168,16 @@ def _with_system(messages: list[dict[str, Any]], system: Any) -> list[dict[str, 
     return messages if found else [{"role": "system", "content": system}, *messages]
 
 
-def _user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
-
-
-def _assistant(text: str, reasoning: str | None = None) -> dict[str, Any]:
-    message = {"role": "assistant", "content": text}
-    return {**message, "reasoning_content": reasoning} if reasoning else message
+def _message(role: str, text: str) -> dict[str, Any]:
+    return {"role": role, "content": text}
 
 
 def dialog(reading: Reading, turns: Any, system: Any = None, **further: Any) -> Conversation:
-    messages: Any = _plain_turns(turns, reading) if turns and not system else None
+    messages: Any = _plain_turns(turns, reading) if not system else None
     if messages is None:
-        messages = _with_system(messages_of(turns, reading.columns["turns"], reading), system)
+        messages = _with_system(messages_of(turns, reading.column("turns"), reading), system)
+    elif not further:
+        return Conversation(messages)
     return _conversation(reading, messages, **further)
 
 
@@ -185,65 +186,57 @@ def prompt_completion(
 ) -> Conversation | PromptCompletion:
     if isinstance(prompt, str) and isinstance(completion, str):
         if reading.options.as_chat:
-            return _conversation(reading, _said([prompt, completion], system), 2 if system else 1, **further)
+            return _conversation(reading, _asked(prompt, completion, system), 2 if system else 1, **further)
         if not prompt + completion:
             raise RecordError("empty", "prompt and completion are both empty")
         given = {"system": system, **further}
-        if lost := [reading.columns[name] for name in ("system", "tools", "template_kwargs") if given.get(name)]:
-            raise RecordError(
-                "bad_prompt_completion",
-                f"prompt and completion are strings, and {' and '.join(lost)} has no place in plain text; expected "
-                "messages, or as_chat",
-            )
+        if lost := [reading.column(name) for name in ("system", "tools", "template_kwargs") if given.get(name)]:
+            found = f"prompt and completion are strings, and {' and '.join(lost)} has no place in plain text"
+            raise RecordError("bad_prompt_completion", f"{found}; expected messages, or as_chat")
         return PromptCompletion(prompt, completion)
     if isinstance(prompt, str):
-        raise RecordError(
-            "bad_prompt_completion",
-            f"prompt is a string, completion is {kind_of(completion)}; expected strings, or lists of messages",
-        )
-    if not completion and not isinstance(completion, str):
-        raise RecordError("empty", "completion has no messages")
+        found = f"prompt is a string, completion is {kind_of(completion)}"
+        raise RecordError("bad_prompt_completion", f"{found}; expected strings, or lists of messages")
     if isinstance(completion, str):
-        answers = [_assistant(completion, reasoning)]
-    else:
-        if not system and not reasoning and (plain_messages := _plain_turns([*prompt, *completion], reading)):
-            return _conversation(reading, plain_messages, len(prompt), **further)
-        answers = messages_of(completion, reading.columns["completion"], reading)
-        if reasoning:
-            first, *others = answers
-            if first["role"] != "assistant" or any(first.get(key) for key in REASONING_KEYS):
-                found = (
-                    f"{reading.columns['reasoning']} has reasoning, and the completion has no answer that it belongs to"
-                )
-                raise RecordError("bad_content", found)
-            answers = [{**first, "reasoning_content": reasoning}, *others]
-    messages = _with_system([*messages_of(prompt, reading.columns["prompt"], reading), *answers], system)
+        completion = [_message("assistant", completion)]
+    if not completion:
+        raise RecordError("empty", "completion has no messages")
+    if not system and not reasoning and (plain_messages := _plain_turns([*prompt, *completion], reading)):
+        return _conversation(reading, plain_messages, len(prompt), **further)
+    answers = messages_of(completion, reading.column("completion"), reading)
+    if reasoning:
+        if answers[0]["role"] != "assistant" or any(answers[0].get(key) for key in REASONING_KEYS):
+            column = reading.column("reasoning")
+            found = f"{column} has reasoning, and the completion has no answer that it belongs to"
+            raise RecordError("bad_content", found)
+        answers = [{**answers[0], "reasoning_content": reasoning}, *answers[1:]]
+    messages = _with_system([*messages_of(prompt, reading.column("prompt"), reading), *answers], system)
     return _conversation(reading, messages, len(messages) - len(answers), **further)
 
 
 def is_open(reading: Reading, values: dict[str, Any]) -> bool:
-    """Whether a prompt ends with a turn that is to be answered."""
-    if not values["prompt"]:
-        return False
-    last = values["prompt"][-1]
-    role = last.get("role", last.get("from")) if isinstance(last, dict) else None
-    if not isinstance(role, str):
-        try:
-            last = messages_of_turns(values["prompt"], "the prompt").messages[-1]
-        except (RecordError, IndexError):  # which is found again when it is read
-            return False
-        role = last.get("role", last.get("from")) if isinstance(last, dict) else None
+    """Return whether a prompt ends with a turn that is to be answered."""
     roles = reading.options.roles
-    return roles.get(str(role), roles.get(str(role).lower())) in ("user", "tool", "system", "developer")
+    try:
+        last = values["prompt"][-1]
+        role = last.get("role", last.get("from"))
+        if not isinstance(role, str):
+            role = messages_of_turns(values["prompt"], "the prompt").messages[-1].get("role")
+        return roles.get(str(role), roles.get(str(role).lower())) in ("user", "tool", "system", "developer")
+    except (AttributeError, IndexError, RecordError):  # which is found again when it is read
+        return False
 
 
-def _asked(reading: Reading, question: str, input: str, context: str, history: Any) -> list[dict[str, Any]]:
-    """The question, with its input and its context below it, and what was said before it."""
-    before: list[dict[str, Any]] = []
-    if history:
-        is_pairs = isinstance(history[0], list)
-        before = turns_of(history) if is_pairs else messages_of(history, reading.columns["history"], reading)
-    return [*before, {"role": "user", "content": "\n".join(text for text in (question, input, context) if text)}]
+def _history(reading: Reading, history: Any) -> list[dict[str, Any]]:
+    """Return the messages before a question."""
+    if history and isinstance(history[0], list):
+        return [_message(role, text) for pair in history for role, text in zip(_USER_ASSISTANT, pair, strict=True)]
+    return messages_of(history, reading.column("history"), reading) if history else []
+
+
+def _joined(*texts: str) -> str:
+    """Return a question with its input and its context below it."""
+    return "\n".join(text for text in texts if text)
 
 
 def question_answer(
@@ -259,12 +252,16 @@ def question_answer(
     **further: Any,
 ) -> Conversation:
     if choices:
-        problem = f"{reading.columns['choices']} has what the question offers, and nothing says how it is written"
+        problem = f"{reading.column('choices')} has what the question offers, and nothing says how it is written"
         raise RecordError("bad_question_answer", f"{problem}; give a formatter")
-    asked = _asked(reading, question, input, context, history)
-    if len(asked) == 1 and not reasoning and not isinstance(system, list):
-        return _conversation(reading, _said([asked[0]["content"], answer], system), **further)
-    return _conversation(reading, _with_system([*asked, _assistant(answer, reasoning)], system), **further)
+    if input or context:
+        question = _joined(question, input, context)
+    if not history and not reasoning and not isinstance(system, list):
+        return _conversation(reading, _asked(question, answer, system), **further)
+    messages = [*_history(reading, history), _message("user", question), _message("assistant", answer)]
+    if reasoning:
+        messages[-1]["reasoning_content"] = reasoning
+    return _conversation(reading, _with_system(messages, system), **further)
 
 
 def question_calls(
@@ -277,19 +274,16 @@ def question_calls(
     system: Any = None,
     **further: Any,
 ) -> Conversation:
-    answer = {"role": "assistant", "content": "", "tool_calls": calls}
-    messages = [*_asked(reading, question, input, context, history), answer]
-    return _conversation(reading, _with_system(messages_of(messages, "messages", reading), system), **further)
+    asked = [*_history(reading, history), _message("user", _joined(question, input, context))]
+    messages = messages_of([*asked, {**_message("assistant", ""), "tool_calls": calls}], "messages", reading)
+    return _conversation(reading, _with_system(messages, system), **further)
 
 
 def alternating_texts(reading: Reading, turns: list[Any], system: Any = None, **further: Any) -> Conversation:
     texts = turns
     if isinstance(turns[0], list):
         if all(role.lower() in ROLE_NAMES for role, _ in turns):
-            messages = [{"role": role, "content": text} for role, text in turns]
-            return _conversation(
-                reading, _with_system(messages_of(messages, reading.columns["turns"], reading), system), **further
-            )
+            return dialog(reading, [_message(role, text) for role, text in turns], system, **further)
         texts = [text for pair in turns for text in pair]
     for i, text in enumerate(texts):
         if text.lstrip().startswith(("{", "[{")):
@@ -299,7 +293,7 @@ def alternating_texts(reading: Reading, turns: list[Any], system: Any = None, **
             raise RecordError("bad_message", f"{found}; expected objects with role and content. Give a formatter")
         if not text.strip():
             raise RecordError("bad_message", f"text {i} is empty, so it is not certain who says the next one")
-    messages = [(_user, _assistant)[i % 2](text) for i, text in enumerate(texts)]
+    messages = [_message(_USER_ASSISTANT[i % 2], text) for i, text in enumerate(texts)]
     return _conversation(reading, _with_system(messages, system), **further)
 
 
@@ -309,8 +303,7 @@ def transcript(reading: Reading, text: str, system: Any = None, **further: Any) 
         reading.notes["rendered_text_as_messages"] = (
             "its text was rendered by a template of ChatML; its turns are rendered again, --schema text keeps the text"
         )
-    messages = messages_in(text, marks, "the text")
-    return _conversation(reading, _with_system(messages, system), **further)
+    return _conversation(reading, _with_system(messages_in(text, marks, "the text"), system), **further)
 
 
 def text(reading: Reading, text: str) -> PlainText:
@@ -320,7 +313,7 @@ def text(reading: Reading, text: str) -> PlainText:
 
 
 def one_message(reading: Reading, **fields: Any) -> PlainText:
-    columns = " and ".join(reading.columns.values())
+    columns = " and ".join(map(reading.column, fields))
     raise RecordError(
         "one_message",
         f"the record has {columns}: it is one message of a conversation. Join the messages of each conversation in one "
@@ -328,12 +321,10 @@ def one_message(reading: Reading, **fields: Any) -> PlainText:
     )
 
 
-def tokenized(reading: Reading, **columns: Any) -> TokenRow:
-    return token_row(columns, reading)
-
-
-def sampled(reading: Reading, completion: list[Any], prompt: list[Any] | None = None, mask: Any = None) -> Any:
-    """The literal ids of a call of a model, or of several calls: each is a row."""
+def sampled(
+    reading: Reading, completion: list[Any], prompt: list[Any] | None = None, mask: Any = None
+) -> TokenRow | list[TokenRow]:
+    """Make the row of the literal ids of a call of a model, or those of several calls."""
     if prompt is None:
         raise RecordError(
             "unknown_schema", "the record has token ids of a completion; expected those of its prompt, too"
@@ -345,8 +336,7 @@ def sampled(reading: Reading, completion: list[Any], prompt: list[Any] | None = 
     if len({len(completion), len(prompts), len(masks)}) > 1 or (mask and type(mask[0]) is not list):
         found = f"there are {len(completion):,} completions for {len(prompts):,} prompts"
         raise RecordError("bad_tokens", f"{found}; expected a prompt, and a mask if there are any, for each completion")
-    calls = zip(prompts, completion, masks, strict=True)
-    return [_sampled_call(reading, *call) for call in calls]
+    return [_sampled_call(reading, *call) for call in zip(prompts, completion, masks, strict=True)]
 
 
 def _sampled_call(reading: Reading, prompt: list[int], completion: list[int], mask: list[int] | None) -> TokenRow:
@@ -358,7 +348,7 @@ def _sampled_call(reading: Reading, prompt: list[int], completion: list[int], ma
         raise RecordError(
             "bad_tokens", f"{found} the completion; expected one for each token of the completion, or of both"
         )
-    return token_row({"input_ids": [*prompt, *completion], "completion_mask": mask}, reading)
+    return token_row(reading, input_ids=[*prompt, *completion], completion_mask=mask)
 
 
 def pair(
@@ -374,36 +364,34 @@ def pair(
 ) -> Conversation | PromptCompletion:
     reading.notes["preference_chosen"] = None
     plain_texts = isinstance(prompt, str) and isinstance(chosen, str)
-    if plain_texts and not (input or context or history or system) and reading.names["prompt"] == "prompt":
-        reading.columns = {**reading.columns, "completion": reading.columns["chosen"]}
+    if plain_texts and not (input or context or history or system) and reading.columns["prompt"][0] == "prompt":
         return prompt_completion(reading, prompt, chosen, **further)
     if isinstance(prompt, dict):
         further = {**({"tools": prompt["tools"]} if prompt.get("tools") else {}), **further}
         prompt = prompt["messages"]
     if isinstance(prompt, str):
-        asked = _asked(reading, prompt, input, context, history)
+        asked = [*_history(reading, history), _message("user", _joined(prompt, input, context))]
     else:
-        asked = messages_of(prompt, reading.columns["prompt"], reading) if prompt else []
+        asked = messages_of(prompt, reading.column("prompt"), reading) if prompt else []
     answers = [_pair_answer(reading, value, name) for name, value in (("chosen", chosen), ("rejected", rejected))]
     messages, start = split_chosen(_with_system(asked, system), *answers)
     return _conversation(reading, messages, start, **further)
 
 
 def _pair_answer(reading: Reading, value: Any, field: str) -> list[dict[str, Any]]:
-    """One answer of a pair: a text, messages, or a dialogue in one text."""
+    """Return one answer of a pair: a text, messages, or a dialogue in one text."""
     if not isinstance(value, str):
-        return messages_of(value, reading.columns.get(field, field), reading)
-    return messages_in(value, LINES, field) if value.lstrip().startswith("Human:") else [_assistant(value)]
+        return messages_of(value, reading.column(field), reading)
+    return messages_in(value, LINES, field) if value.lstrip().startswith("Human:") else [_message("assistant", value)]
 
 
 def pair_of_outputs(reading: Reading, outputs: list[str], **further: Any) -> Conversation | PromptCompletion:
-    reading.columns = {**reading.columns, "chosen": reading.columns["outputs"]}
     return pair(reading, outputs[0], outputs[1], **further)
 
 
 def judged_dialog(reading: Reading, turns: Any, rejected: Any, **further: Any) -> Conversation | PromptCompletion:
-    """A conversation with its answer, and a rejected answer."""
+    """Make the content of a conversation with its answer, and a rejected answer."""
     reading.columns = {**reading.columns, "chosen": reading.columns["turns"]}
     if isinstance(rejected, str):
-        rejected = [*turns[:-1], _assistant(rejected)]
+        rejected = [*turns[:-1], _message("assistant", rejected)]
     return pair(reading, turns, rejected, **further)

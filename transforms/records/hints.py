@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from transforms.records.reading import ROLE_NAMES
@@ -67,12 +67,3 @@ def hint_of_turns(turns: Any) -> str:
     if len(first) == 1 and str(next(iter(first))).lower() in ROLE_NAMES:
         return formatter_hint("roles_as_keys")
     return ""
-
-
-def hint_of_tools(tools: Sequence[Any] | None, messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return the formatter for tools that the system message has in its text already; empty if it has none."""
-    if not tools or not messages or messages[0].get("role") != "system":
-        return ""
-    content = messages[0].get("content")
-    texts = [content] if isinstance(content, str) else [part.get("text") for part in content or ()]
-    return formatter_hint("hermes") if any("<tools>" in text for text in texts if isinstance(text, str)) else ""

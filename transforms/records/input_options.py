@@ -24,7 +24,7 @@ from transforms.base.options import (
     that,
 )
 from transforms.files.formats import INPUT_FORMATS, MAX_RECORD_BYTES
-from transforms.records.reader import INPUT_COLUMNS, SCHEMAS
+from transforms.records.layouts import INPUT_COLUMNS, SCHEMAS
 from transforms.records.reading import ROLE_NAMES, ROLES, TOOL_ARGUMENTS, ReadOptions
 from transforms.traces import TRACE_BRANCHES
 from transforms.traces.tool_definitions import ToolDefinitions

@@ -11,33 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from transforms.model.examples import Content, TokenRow
-from transforms.records import contents, names
-from transforms.records.kinds import (
-    ANSWER,
-    ANY,
-    CALLS,
-    COMPLETION,
-    ENABLED,
-    FLAG,
-    HISTORY,
-    IDS,
-    MESSAGE,
-    OUTPUTS,
-    PRESENT,
-    PROMPT,
-    QUESTION,
-    REASONING,
-    SWITCH,
-    SYSTEM,
-    TEXT,
-    TEXTS,
-    TOOLS,
-    TRANSCRIPT,
-    TURNS,
-    Kind,
-)
+from transforms.records import contents, kinds, names
+from transforms.records.media import MEDIA_COLUMNS
+from transforms.records.preference import LABELS
 from transforms.records.reading import Reading
-from transforms.records.token_rows import MASKS, OF_PACKED_ROWS
+from transforms.records.token_rows import MASKS, OF_PACKED_ROWS, token_row
 
 
 class Field(NamedTuple):
@@ -50,7 +28,7 @@ class Field(NamedTuple):
     """
 
     names: tuple[str, ...]
-    kind: Kind
+    kind: kinds.Kind
     own: int = 0
 
 
@@ -76,28 +54,28 @@ class Layout(NamedTuple):
 CHOSEN = "chosen"
 
 _OF_DIALOGS = {
-    "system": Field(names.SYSTEMS, SYSTEM, own=1),
-    "tools": Field(names.TOOLS, TOOLS, own=2),
-    "template_kwargs": Field(("chat_template_kwargs",), ANY, own=1),
-    "enable_thinking": Field(("enable_thinking",), ENABLED),
-    "switch": Field(("reasoning", "thinking"), SWITCH),
-    "reasoning_effort": Field(("reasoning_effort",), FLAG),
+    "system": Field(names.SYSTEMS, kinds.SYSTEM, own=1),
+    "tools": Field(names.TOOLS, kinds.TOOLS, own=2),
+    "template_kwargs": Field(("chat_template_kwargs",), kinds.ANY, own=1),
+    "enable_thinking": Field(("enable_thinking",), kinds.ENABLED),
+    "switch": Field(("reasoning", "thinking"), kinds.SWITCH),
+    "reasoning_effort": Field(("reasoning_effort",), kinds.FLAG),
 }
 _OF_QUESTIONS = {
-    "input": Field(("input",), TEXT, own=1),
-    "context": Field(("context",), TEXT, own=1),
-    "history": Field(names.HISTORIES, HISTORY, own=1),
+    "input": Field(("input",), kinds.TEXT, own=1),
+    "context": Field(("context",), kinds.TEXT, own=1),
+    "history": Field(names.HISTORIES, kinds.HISTORY, own=1),
     **_OF_DIALOGS,
 }
-_REASONING = {"reasoning": Field(names.REASONINGS, REASONING)}
-_CHOICES = {"choices": Field(("choices", "options"), ANY)}
-_QUESTION = {"question": Field(names.QUESTIONS, QUESTION, own=2)}
-_ANSWERED = {"completion": Field((*names.ANSWERS, "completion", "choices"), ANSWER)}
-_PAIR = {"chosen": Field(names.CHOSEN, COMPLETION), "rejected": Field(names.REJECTED, COMPLETION)}
-_OUTPUTS = {"outputs": Field(("output",), OUTPUTS)}
+_REASONING = {"reasoning": Field(names.REASONINGS, kinds.REASONING)}
+_CHOICES = {"choices": Field(("choices", "options"), kinds.ANY)}
+_QUESTION = {"question": Field(names.QUESTIONS, kinds.QUESTION, own=2)}
+_ANSWERED = {"completion": Field((*names.ANSWERS, "completion", "choices"), kinds.ANSWER)}
+_PAIR = {"chosen": Field(names.CHOSEN, kinds.COMPLETION), "rejected": Field(names.REJECTED, kinds.COMPLETION)}
+_OUTPUTS = {"outputs": Field(("output",), kinds.OUTPUTS)}
 _PAIR_PROMPTS: tuple[dict[str, Field], ...] = (
-    {"prompt": Field(("prompt", *names.QUESTIONS), PROMPT)},
-    {"prompt": Field(names.DIALOGS, TURNS)},
+    {"prompt": Field(("prompt", *names.QUESTIONS), kinds.PROMPT)},
+    {"prompt": Field(names.DIALOGS, kinds.TURNS)},
     {},
 )
 
@@ -106,76 +84,108 @@ LAYOUTS: tuple[Layout, ...] = (
     *(Layout(CHOSEN, {**_OUTPUTS, **prompt}, contents.pair_of_outputs, _OF_QUESTIONS) for prompt in _PAIR_PROMPTS),
     Layout(
         CHOSEN,
-        {"turns": Field(names.DIALOGS, TURNS), "rejected": Field(names.REJECTED[1:], COMPLETION)},
+        {"turns": Field(names.DIALOGS, kinds.TURNS), "rejected": Field(names.REJECTED[1:], kinds.COMPLETION)},
         contents.judged_dialog,
         _OF_DIALOGS,
     ),
     Layout(
         "tokenized",
-        {"input_ids": Field(("input_ids",), ANY, own=1)},
-        contents.tokenized,
-        {name: Field((name,), ANY) for name in ("labels", "loss_weights", *MASKS, *OF_PACKED_ROWS)},
+        {"input_ids": Field(("input_ids",), kinds.ANY, own=1)},
+        token_row,
+        {name: Field((name,), kinds.ANY) for name in ("labels", "loss_weights", *MASKS, *OF_PACKED_ROWS)},
     ),
     Layout(
         "tokenized",
-        {"completion": Field(names.COMPLETION_IDS, IDS)},
+        {"completion": Field(names.COMPLETION_IDS, kinds.IDS)},
         contents.sampled,
-        {"prompt": Field(names.PROMPT_IDS, IDS), "mask": Field(names.SAMPLED_MASKS, ANY)},
+        {"prompt": Field(names.PROMPT_IDS, kinds.IDS), "mask": Field(names.SAMPLED_MASKS, kinds.ANY)},
     ),
     Layout(
         "prompt_completion",
-        {"prompt": Field(names.DIALOGS, TURNS), **_ANSWERED},
+        {"prompt": Field(names.DIALOGS, kinds.TURNS), **_ANSWERED},
         contents.prompt_completion,
         {**_OF_DIALOGS, **_REASONING},
         contents.is_open,
     ),
     Layout(
         "prompt_completion",
-        {"prompt": Field(("prompt",), TURNS), "completion": Field(("completion",), ANSWER), **_REASONING},
+        {"prompt": Field(("prompt",), kinds.TURNS), "completion": Field(("completion",), kinds.ANSWER), **_REASONING},
         contents.prompt_completion,
         _OF_DIALOGS,
     ),
-    Layout("messages", {"turns": Field(names.DIALOGS, TURNS, own=2)}, contents.dialog, _OF_DIALOGS),
+    Layout("messages", {"turns": Field(names.DIALOGS, kinds.TURNS, own=2)}, contents.dialog, _OF_DIALOGS),
     Layout(
         "prompt_completion",
-        {"prompt": Field(("prompt",), PROMPT, own=1), "completion": Field(("completion",), COMPLETION, own=1)},
+        {
+            "prompt": Field(("prompt",), kinds.PROMPT, own=1),
+            "completion": Field(("completion",), kinds.COMPLETION, own=1),
+        },
         contents.prompt_completion,
         _OF_DIALOGS,
     ),
     Layout(
         "question_answer",
-        {**_QUESTION, "answer": Field(names.ANSWERS, TEXT, own=2)},
+        {**_QUESTION, "answer": Field(names.ANSWERS, kinds.TEXT, own=2)},
         contents.question_answer,
         {**_OF_QUESTIONS, **_REASONING, **_CHOICES},
     ),
     Layout(
         "question_answer",
-        {"question": Field(names.USERS, TEXT), "answer": Field(names.ASSISTANTS, TEXT)},
+        {"question": Field(names.USERS, kinds.TEXT), "answer": Field(names.ASSISTANTS, kinds.TEXT)},
         contents.question_answer,
         {**_OF_QUESTIONS, **_REASONING, **_CHOICES},
     ),
     Layout(
         "prompt_completion",
-        {"prompt": Field((*names.QUESTIONS, *names.HISTORIES, "context"), TURNS), **_ANSWERED},
+        {"prompt": Field((*names.QUESTIONS, *names.HISTORIES, "context"), kinds.TURNS), **_ANSWERED},
         contents.prompt_completion,
         {**_OF_DIALOGS, **_REASONING},
         contents.is_open,
     ),
     Layout(
         "question_and_calls",
-        {**_QUESTION, "calls": Field(names.CALLS, CALLS), "tools": Field(names.TOOLS, TOOLS)},
+        {**_QUESTION, "calls": Field(names.CALLS, kinds.CALLS), "tools": Field(names.TOOLS, kinds.TOOLS)},
         contents.question_calls,
         _OF_QUESTIONS,
     ),
-    Layout("alternating_texts", {"turns": Field(names.SPOKEN, TEXTS)}, contents.alternating_texts, _OF_DIALOGS),
-    Layout("transcript", {"text": Field(("text", *names.SPOKEN), TRANSCRIPT)}, contents.transcript, _OF_DIALOGS),
+    Layout("alternating_texts", {"turns": Field(names.SPOKEN, kinds.TEXTS)}, contents.alternating_texts, _OF_DIALOGS),
+    Layout("transcript", {"text": Field(("text", *names.SPOKEN), kinds.TRANSCRIPT)}, contents.transcript, _OF_DIALOGS),
     *(
-        Layout("one_message", {"text": Field(texts, TEXT), "of": Field(others, kind)}, contents.one_message)
+        Layout("one_message", {"text": Field(texts, kinds.TEXT), "of": Field(others, kind)}, contents.one_message)
         for texts, others, kind in (
-            (("text",), names.OF_ONE_MESSAGE, PRESENT),
-            (("text",), ("type",), MESSAGE),
-            (("content", "value"), ("role", "from"), TEXT),
+            (("text",), names.OF_ONE_MESSAGE, kinds.PRESENT),
+            (("text",), ("type",), kinds.MESSAGE),
+            (("content", "value"), ("role", "from"), kinds.TEXT),
         )
     ),
-    Layout("text", {"text": Field(("text",), TEXT, own=1)}, contents.text),
+    Layout("text", {"text": Field(("text",), kinds.TEXT, own=1)}, contents.text),
+)
+
+# The names of --schema: the layout that each chooses, and the columns that it takes if they are there.
+SCHEMA_COLUMNS: dict[str, tuple[str, tuple[str, ...]]] = {
+    CHOSEN: (CHOSEN, ("chosen", "rejected")),
+    "tokenized": ("tokenized", ("input_ids",)),
+    "messages": ("messages", ("messages",)),
+    "prompt_completion": ("prompt_completion", ("prompt", "completion")),
+    "sharegpt": ("messages", ("conversations",)),
+    "alpaca": ("question_answer", ("instruction", "output")),
+    "text": ("text", ("text",)),
+    "question_answer": ("question_answer", ("question", "answer")),
+}
+SCHEMAS = ("auto", *SCHEMA_COLUMNS)
+# The names of columns that --columns knows.
+INPUT_COLUMNS = tuple(
+    dict.fromkeys(
+        [
+            *(name for _, columns in SCHEMA_COLUMNS.values() for name in columns),
+            *(
+                name
+                for layout in LAYOUTS
+                if layout.name != "one_message"
+                for field in (*layout.required.values(), *layout.optional.values())
+                for name in field.names[: max(field.own, 1)]
+            ),
+            *("system_prompt", "options", *LABELS, *MEDIA_COLUMNS),
+        ]
+    )
 )

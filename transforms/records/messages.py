@@ -70,11 +70,6 @@ def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any
     return with_paired_ids(messages)
 
 
-def turns_of(exchanges: list[list[str]]) -> list[dict[str, Any]]:
-    """Return the messages of pairs of texts."""
-    return [{"role": role, "content": pair[i]} for pair in exchanges for i, role in enumerate(("user", "assistant"))]
-
-
 def _check_who_answers(turns: list[Any], messages: list[dict[str, Any]], column: str) -> None:
     """Check that it is not the system who answers, as in dialogs of tasks. Raises RecordError."""
     roles = [message["role"] for message in messages]

@@ -72,19 +72,21 @@ class Reading(msgspec.Struct):
 
     Attributes:
         options: of the job.
-        is_json: whether the record was JSON, so that all its values can be encoded as JSON and read again.
-        columns: the column of each field of the layout by which it is read, as the record has it.
-        names: the name of the column, as the layout has it.
         notes: what is worth reporting of the record, by name, in snake_case; with what was found, or None if the name
             says it. The manifest counts the records that have each, and shows the first.
+        is_json: whether the record was JSON, so that all its values can be encoded as JSON and read again.
+        columns: of each field of the layout by which it is read, the name of its column in the table, and the column.
         forms: the names of the forms that its turns have, if they are not messages in the OpenAI form.
         tools: the tool definitions that were in its turns.
     """
 
     options: ReadOptions
+    notes: dict[str, str | None]
     is_json: bool = False
-    columns: Mapping[str, str] = {}
-    names: Mapping[str, str] = {}
-    notes: dict[str, str | None] = msgspec.field(default_factory=dict)
+    columns: Mapping[str, tuple[str, str]] = {}
     forms: list[str] = msgspec.field(default_factory=list)
     tools: list[Any] = msgspec.field(default_factory=list)
+
+    def column(self, field: str) -> str:
+        """Return the column of a field, for errors."""
+        return self.columns[field][1] if field in self.columns else field

@@ -21,13 +21,13 @@ _NUMBERS = ("segment_ids", "document_ids")
 OF_PACKED_ROWS = ("seq_lengths", "position_ids", "seq_start_id", *_MOST, *_NUMBERS)
 
 
-def token_row(record: Mapping[str, Any], reading: Reading) -> TokenRow:
+def token_row(reading: Reading, **record: Any) -> TokenRow:
     """Read a row of token ids, and which of them are trained on.
 
     Args:
+        reading: the reading of the record.
         record: has `input_ids`, and may have `labels`, MASKS, `loss_weights` and OF_PACKED_ROWS, as lists. Tokens at
             its ends with attention_mask 0 are padding, which is left out.
-        reading: the reading of the record.
 
     Raises:
         RecordError: if they are not integers, or contradict each other, or a weight is not 0 or 1, or the row has

@@ -59,7 +59,7 @@ def known_tools(json: bytes) -> list[dict[str, Any]] | None:
         ValueError: if the JSON is not valid, or there is something to note.
         RecordError: if they are malformed.
     """
-    reading = Reading(ReadOptions(ROLE_NAMES))
+    reading = Reading(ReadOptions(ROLE_NAMES), {})
     tools = tools_of(msgspec.json.decode(json), reading)
     if reading.notes:
         raise ValueError("there is something to note")

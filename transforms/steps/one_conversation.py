@@ -173,7 +173,7 @@ def _content(columns: Mapping[str, Any]) -> Conversation:
     record = {
         name: [*value] if isinstance(value, tuple) else value for name, value in columns.items() if value is not None
     }
-    (read,) = _READER.read(record).contents
+    (read,) = _READER.read(record, {}).contents
     if not isinstance(read, Conversation):
         raise RecordError("bad_message", "messages is a text; expected a list of messages")
     return read

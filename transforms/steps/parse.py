@@ -114,8 +114,9 @@ class Parser:
         validation = self._validation_below > 0 and self._is_for_validation(reads[0].contents[0])
         examples: list[Example] = []
         noted, events = tuple(notes.items()), trace.events if trace else _NO_EVENTS
-        for schema, contents, unread in reads:
-            for content in contents:
+        for read in reads:
+            schema, unread = read.schema, read.unread
+            for content in read.contents:
                 of_record = record.position, content, kept, validation, record.raw, noted
                 examples.append(Example(*of_record, len(examples), schema, unread, events))
                 noted, unread, events = (), _ALL_READ, _NO_EVENTS
@@ -160,7 +161,7 @@ class Parser:
                     where = f"conversation {number} of the trace: " if len(trace.records) > 1 else ""
                     raise RecordError(error.reason, f"{where}{error.detail}") from None
                 reads.append(Read(trace.name, read.contents, _ALL_READ))
-        return [reads[0]._replace(unread={**reads[0].unread, **trace.unread}), *reads[1:]]
+        return [Read(trace.name, reads[0].contents, {**reads[0].unread, **trace.unread}), *reads[1:]]
 
     def _read_several(self, records: list[dict[str, Any]], notes: dict[str, str | None]) -> list[Read]:
         """Read the records that a formatter made of one."""
