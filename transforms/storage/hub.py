@@ -19,8 +19,9 @@ import tenacity
 
 from transforms.base.errors import StoreError
 from transforms.base.version import __version__
+from transforms.storage import retries
 from transforms.storage.ranges import RangeReader, complete
-from transforms.storage.retries import ATTEMPTS, BACKOFF, http_status, is_transient, reason_of
+from transforms.storage.retries import NOT_CONNECTED, http_status, is_transient, reason_of
 
 _T = TypeVar("_T")
 
@@ -29,9 +30,6 @@ _ALWAYS_WHOLE = 2 << 30
 # How much is asked for at once if ranges are read: not more than is needed.
 _AT_ONCE, _PEEK_BYTES = 16 << 20, 1 << 20
 _SECONDS_TO_CONNECT, SECONDS_TO_ANSWER = 5.0, 30.0
-# A host that cannot be reached at all is reported after the second attempt: its name may be mistyped.
-_ATTEMPTS_TO_CONNECT = 2
-_NOT_CONNECTED = {"ConnectError", "ConnectTimeout"}
 _URL = re.compile(r"(hf://datasets/([^/@:]+/[^/@:]+))@([0-9a-f]{40})/(.+)", re.DOTALL)
 
 
@@ -207,7 +205,7 @@ def _reason(error: Any, repository: str, revision: str | None) -> str:
     if isinstance(error, RepositoryNotFoundError) or status == 401:
         help = "your token has no access to it" if get_token() else f"for a private one, {log_in}"
         return f"there is no dataset {repository} on {constants.ENDPOINT}, or it is private: check the name; {help}"
-    if type(error).__name__ in _NOT_CONNECTED:
+    if type(error).__name__ in NOT_CONNECTED:
         return f"{constants.ENDPOINT} cannot be reached: {reason_of(error)}"
     if status is not None:
         message = error.response.headers.get("x-error-message", "")
@@ -215,21 +213,5 @@ def _reason(error: Any, repository: str, revision: str | None) -> str:
     return reason_of(error)
 
 
-def _stop(state: tenacity.RetryCallState) -> bool:
-    error = state.outcome and state.outcome.exception()
-    is_connected = type(error).__name__ not in _NOT_CONNECTED
-    return state.attempt_number >= (ATTEMPTS if is_connected else _ATTEMPTS_TO_CONNECT)
-
-
-def _seconds_to_wait(state: tenacity.RetryCallState) -> float:
-    """As long as the Hub says if no request is left in its window; otherwise more with each attempt."""
-    from huggingface_hub.utils import parse_ratelimit_headers
-
-    response = getattr(cause_of(state.outcome and state.outcome.exception()), "response", None)
-    limit = parse_ratelimit_headers(response.headers) if response is not None else None
-    return limit.reset_in_seconds + 1 if limit and not limit.remaining else BACKOFF(state)
-
-
-RETRYING = tenacity.Retrying(
-    retry=tenacity.retry_if_exception(may_pass), wait=_seconds_to_wait, stop=_stop, reraise=True
-)
+# The rules of retries, for more errors.
+RETRYING = retries.RETRYING.copy(retry=tenacity.retry_if_exception(may_pass))

@@ -27,6 +27,11 @@ _TRANSIENT = {
 # The errors of a disk for a path that cannot be that of a file, but for those of a folder that does not exist.
 _NO_FILE = {errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
+# How often something is tried, and how long each attempt waits, in seconds.
+_ATTEMPTS, _BACKOFF = 6, tenacity.wait_exponential_jitter(initial=1, max=20)
+# The errors of httpx, which is the Hub's, if a host cannot be connected to: its name may be mistyped.
+NOT_CONNECTED, _ATTEMPTS_TO_CONNECT = {"ConnectError", "ConnectTimeout"}, 2
+
 _QUERY = re.compile(r"""(?<=://)([^\s?'"]*)\?[^\s'"]*""")
 
 _Operation = TypeVar("_Operation", bound=Callable[..., Any])
@@ -43,7 +48,7 @@ def with_retries(action: str) -> Callable[[_Operation], _Operation]:
         @functools.wraps(operation)
         def run(url: str, *arguments: Any) -> Any:
             with store_errors(url, action):
-                return _RETRYING(operation, url, *arguments)
+                return RETRYING(operation, url, *arguments)
 
         return run
 
@@ -124,11 +129,24 @@ def http_status(error: BaseException) -> int | None:
     return int(status) if status and str(status).isdigit() else None
 
 
-# Of all stores, the Hub too: how often something is tried, and how long each attempt waits, in seconds.
-ATTEMPTS, BACKOFF = 6, tenacity.wait_exponential_jitter(initial=1, max=20)
-_RETRYING = tenacity.Retrying(
-    retry=tenacity.retry_if_exception(is_transient),
-    wait=BACKOFF,
-    stop=tenacity.stop_after_attempt(ATTEMPTS),
-    reraise=True,
+def _stop(state: tenacity.RetryCallState) -> bool:
+    is_connected = type(state.outcome and state.outcome.exception()).__name__ not in NOT_CONNECTED
+    return state.attempt_number >= (_ATTEMPTS if is_connected else _ATTEMPTS_TO_CONNECT)
+
+
+def _seconds_to_wait(state: tenacity.RetryCallState) -> float:
+    """As long as the Hub says if no request is left in its window; otherwise more with each attempt."""
+    error = state.outcome and state.outcome.exception()
+    headers = getattr(getattr(error and (error.__cause__ or error), "response", None), "headers", None) or {}
+    if "RateLimit" in headers:
+        from huggingface_hub.utils import parse_ratelimit_headers
+
+        limit = parse_ratelimit_headers(headers)
+        if limit and not limit.remaining:
+            return limit.reset_in_seconds + 1
+    return _BACKOFF(state)
+
+
+RETRYING = tenacity.Retrying(
+    retry=tenacity.retry_if_exception(is_transient), wait=_seconds_to_wait, stop=_stop, reraise=True
 )
