@@ -52,5 +52,5 @@ def test_what_was_lost_is_reported_and_a_packed_dataset_is_refused_in_one_line(t
     capfd.readouterr()
     assert build(tmp_path / "of_packed", "--input", tmp_path / "packed") == 2
     error = capfd.readouterr().err
-    assert "packed: it was built with packing bfd, so that a row has several examples." in error
+    assert "packed: its rows are packed, so that one has several examples, or their labels are shifted." in error
     assert error.count("\n") == 1 and not (tmp_path / "of_packed").exists()

@@ -124,18 +124,20 @@ def test_a_dataset_with_a_shard_that_is_missing_or_cut_or_whose_shards_are_not_k
     out = write_dataset(corpus / "out")
     shard = out / "data" / "train-00000-of-00001.parquet"
     shard.write_bytes(content := shard.read_bytes()[:-1])
-    with pytest.raises(UserError, match=rf"out: data/{shard.name} has {len(content)} bytes; expected "):
+    with pytest.raises(UserError, match=rf"out': data/{shard.name} has {len(content)} bytes; expected "):
         listed(out, out)
     shard.write_bytes(b"")
     with pytest.raises(UserError, match=rf"data/{shard.name} has 0 bytes"):
         listed(out, out)
     shard.unlink()
-    with pytest.raises(UserError, match=rf"data/{shard.name} is missing; expected {len(content) + 1} bytes"):
+    with pytest.raises(UserError, match=rf"its file data/{shard.name} is missing"):
         listed(out, out)
     (out / "_chatmill" / "versions").mkdir()
     (out / "_chatmill" / "versions" / "00000001.json").touch()
     (out / "manifest.json").unlink()
-    with pytest.raises(UserError, match=r"out: it is a dataset that is not finished, or its manifest\.json is damaged"):
+    with pytest.raises(
+        UserError, match=r"out': it is a dataset that is not finished, or its manifest\.json is damaged"
+    ):
         listed(out, out)
 
 
@@ -156,7 +158,7 @@ def test_splits_of_a_dataset_are_chosen_as_on_the_hub(corpus):
     with pytest.raises(ParameterError, match=rf"split='test': {out} has no split test; it has {sizes}"):
         urls_of(out, "test")
     (out / validation).write_bytes(b"")
-    with pytest.raises(UserError, match=rf"out: {validation} has 0 bytes"):
+    with pytest.raises(UserError, match=rf"out': {validation} has 0 bytes"):
         urls_of(out, "validation")
     assert len(urls_of(out, "train")) == 1
     (out / "manifest.json").write_bytes(manifest_of(out, train))
@@ -170,16 +172,16 @@ def test_files_that_are_named_have_no_splits(corpus, named):
 
 
 @pytest.mark.parametrize(
-    ("layout", "error"),
+    "layout",
     [
-        ({"packing": "bfd", "max_length": 8}, "out: it was built with packing bfd, so that a row has several examples"),
-        ({"packing": "none", "shift_labels": True}, "out: it was built with shift_labels"),
+        {"packing": "bfd", "max_length": 8},
+        {"packing": "none", "shift_labels": True},
     ],
 )
-def test_a_dataset_whose_rows_are_no_records_is_refused(corpus, layout, error):
+def test_a_dataset_whose_rows_are_no_records_is_refused(corpus, layout):
     out = write_dataset(corpus / "out")
     (out / "manifest.json").write_bytes(manifest_of(out, "data/train-00000-of-00001.parquet", layout=layout))
-    with pytest.raises(UserError, match=error):
+    with pytest.raises(UserError, match="out': its rows are packed, so that one has several ex"):
         listed(out, out)
 
 
@@ -193,10 +195,7 @@ def test_a_dataset_whose_rows_are_in_tfrecord_alone_is_refused_and_next_to_parqu
     (out / "manifest.json").write_bytes(encoded(both))
     assert listed(out, out) == ["data/train-00000-of-00001.parquet"]
     (out / "manifest.json").write_bytes(encoded(both | {"shards": both["shards"][1:]}))
-    problem = (
-        "out: its rows are in tfrecord alone, which is written and not read. Build it again with parquet in output"
-    )
-    with pytest.raises(UserError, match=problem):
+    with pytest.raises(UserError, match=r"out': its rows are not in parquet, which is read\. Build it again with"):
         listed(out, out)
 
 

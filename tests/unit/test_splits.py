@@ -203,13 +203,16 @@ def test_splits_of_a_saved_dataset_dict_are_those_that_datasets_loads(saved):
     for damage, problem in (
         (
             lambda: (saved / "train" / "data-00001-of-00002.arrow").unlink(),
-            "data-00001-of-00002.arrow is missing, which train/state.json names",
+            "its file train/data-00001-of-00002.arrow is missing. Copy it again",
         ),
         (
             lambda: (saved / "test" / "state.json").unlink(),
-            "its splits cannot be found: test/state.json is missing. Name its files",
+            "its splits cannot be found: test/state.json is missing, or not as datasets writes it (",
         ),
-        (lambda: (saved / "dataset_dict.json").write_text("[]"), "dataset_dict.json is not as datasets writes it ("),
+        (
+            lambda: (saved / "dataset_dict.json").write_text("[]"),
+            "dataset_dict.json is missing, or not as datasets writes it (",
+        ),
     ):
         damage()
         assert problem in problem_of(saved, "train")
@@ -268,7 +271,7 @@ def test_folder_of_a_repository_has_splits_too(hub):
 
 def test_converted_files_take_the_place_of_a_script(hub, caplog):
     repo = hub.add("org/made", files_of("made.py raw.jsonl"))
-    assert "its script made.py makes its records, which is not run, and the Hub has not" in problem_of("org/made")
+    assert "Dataset scripts are no longer supported, but found made.py. Name" in problem_of("org/made")
     converted = {"en/train/0000.parquet": b"PAR1PAR1", "en/partial-test/0000.parquet": b"PAR1PAR1"}
     repo.commit(converted, revision="refs/convert/parquet")
     commit = repo.refs["refs/convert/parquet"]
@@ -278,7 +281,7 @@ def test_converted_files_take_the_place_of_a_script(hub, caplog):
     assert "has no split test; it has partial-test (8 bytes), train (" in problem
     # What the recipe of a build names is read again. Another revision was not converted.
     assert len(urls_of(f"org/made:en@{commit}", "train")) == 1
-    assert "its script made.py" in problem_of(f"org/made@{repo.refs['refs/heads/main']}")
+    assert "but found made.py. Name" in problem_of(f"org/made@{repo.refs['refs/heads/main']}")
 
 
 def test_branch_of_converted_files_is_read_as_datasets_does(hub):
@@ -294,8 +297,7 @@ def test_branch_of_converted_files_is_read_as_datasets_does(hub):
 
 def test_part_that_the_hub_converted_is_not_taken_for_the_whole(hub):
     repo = hub.add("org/large", {"large.py": b"x"})
-    with pytest.raises(ParameterError, match=r"its script large.py makes its records, .* has not converted them"):
-        on_hub("org/large")
+    assert "Dataset scripts are no longer supported, but found large.py. Name" in problem_of("org/large")
     repo.commit({"default/partial-train/0000.parquet": b"PAR1PAR1"}, revision="refs/convert/parquet")
     assert "the Hub converted a part of it only: partial-train" in problem_of("org/large")
     assert len(urls_of("org/large", "partial-train")) == 1
@@ -309,8 +311,9 @@ def test_part_that_the_hub_converted_is_not_taken_for_the_whole(hub):
         ("---\nconfigs: [{config_name: a, data_files: 'a.*'}]\n---\na.jsonl a.txt", "its files end in .txt"),
         ("a.eval b.jsonl", "its files end in .eval"),
         ("task.toml instruction.md b.jsonl", "its files end in .toml"),
-        ("LICENSE", "it has no file of records."),
+        ("LICENSE", "it has no file of records ("),
         ("data/a+b-00000-of-00001.jsonl", "Split name should match"),
+        ("dataset_infos.json a.jsonl", "its splits cannot be found: Expecting value: line 1"),
         ("---\nconfigs: {a: b}\n---\na.jsonl", "Expected configs to be a list, but got"),
         ("---\nconfigs: [\n---\na.jsonl", "while parsing a flow node"),
         ("---\nconfigs: [{config_name: a, data_files: 3}]\n---\na.jsonl", "Expected data_files in YAML to be either"),

@@ -13,23 +13,21 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from transforms.base.errors import ParameterError, UserError
+from transforms.base.errors import ParameterError
 from transforms.base.phrases import counted
-from transforms.files.earlier_datasets import MANIFEST, dataset_folders, is_below, rows_of_dataset
+from transforms.files.earlier_datasets import MANIFEST, dataset_folders, rows_of_dataset
 from transforms.files.formats import format_of_suffix
 from transforms.files.splits import (
-    Configuration,
+    Dataset,
+    Entries,
     Splits,
-    choose_files,
-    describe_splits,
+    in_no_split,
     listed,
     load_configuration,
-    log_unread,
-    names_in_no_split,
     splits_by_name,
 )
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX
@@ -38,9 +36,8 @@ from transforms.storage.retries import reason_of
 from transforms.storage.walking import find
 from transforms.traces import TRACES
 
-Entries = dict[str, dict[str, Any]]
-
 _T = TypeVar("_T")
+_Read = Callable[[str], bytes]  # the content of a file of a folder; empty if there is none
 
 _SAVED, _SAVED_INFO, _SAVED_SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
 # Files that `datasets` writes next to files of records, and Claude Code next to sessions.
@@ -50,13 +47,10 @@ _ABOUT_SESSIONS = ".meta.json"
 _CARDS = ("README.md", ".huggingface.yaml")
 _HEADER = re.compile(rb"(\xef\xbb\xbf)?\s*---[\r\n].*?[\r\n]---", re.DOTALL)
 _TRAIN = "train"
-_OTHERS = "with other suffixes than those of records"
 _LOGGER = logging.getLogger(__name__)
 
 
-def records_below(
-    system: Any, folder: str, splits: Sequence[str] | None, format: str, parameter: str, arriving: bool
-) -> Entries:
+def records_below(system: Any, folder: str, splits: Sequence[str] | None, format: str, arriving: bool) -> Entries:
     """Find the files of records in a folder and those below it. Logs what else is there.
 
     Args:
@@ -64,149 +58,91 @@ def records_below(
         folder: its path there.
         splits: of the folder that are chosen; none if there is only one; None if there is no option for them.
         format: of INPUT_FORMATS. Names show no splits of sessions of agents: the folders of Claude Code are paths.
-        parameter: what the caller calls the folder, for errors.
         arriving: whether the files of a split may be still to come.
 
     Returns:
         What the store says of each file, by its path.
 
     Raises:
-        ParameterError: if the folder has several splits and none is chosen, or not those that are.
-        UserError: if it is a dataset of this project whose rows cannot be read.
+        ParameterError: if the folder has several splits and none is chosen, or not those that are; or if it is a
+            dataset of this project whose rows cannot be read.
         StoreError: if a folder cannot be listed.
     """
     entries = with_targets(system, find(system, folder))
     paths = {path.removeprefix(folder).strip("/"): path for path in entries}
+    earlier = dataset_folders(paths)
+    skipped = tuple(f"{each}/" for each in earlier if each)
+    log_skipped(folder, [each for each in earlier if each])
+    files = {below: entries[path] for below, path in paths.items() if not below.startswith(skipped)}
+    url = full_url(system.unstrip_protocol(folder))
+    dataset = Dataset(url, url, files)
 
     def read(below: str) -> bytes:
-        content: bytes = system.cat_file(paths[below])
-        return content
+        return system.cat_file(paths[below]) if below in files else b""
 
-    def url_of(below: str) -> str:
-        return full_url(system.unstrip_protocol(paths[below]))
-
-    datasets = dataset_folders(paths)
-    skipped = [dataset for dataset in datasets if dataset]
-    log_skipped(folder, skipped)
-    files = {
-        below: entries[path] for below, path in paths.items() if not any(is_below(below, each) for each in skipped)
-    }
-
-    def choose(by_split: Splits) -> list[str]:
-        wanted = splits
-        if arriving and by_split and splits and (missing := [split for split in splits if split not in by_split]):
-            described = describe_splits(by_split, files)
-            _LOGGER.warning("%s: it has no split %s yet; it has %s", folder, ",".join(missing), described)
-            wanted = [split for split in splits if split in by_split]
-        is_there = by_split and (wanted or not splits)
-        return choose_files(by_split, files, wanted, folder, parameter, url_of) if is_there else []
-
-    if "" in datasets:
-        chosen = _rows(folder, files, read, choose)
-    else:
-        chosen = _files_of_records(folder, files, read, splits, format, parameter, choose)
-    return {paths[below]: files[below] for below in chosen}
+    found = _find_rows(dataset, read) if "" in earlier else _find_records(dataset, read, splits, format)
+    by_split = found.splits
+    if arriving and (missing := [split for split in splits or () if split not in by_split]):
+        if by_split:
+            described = dataset.describe(by_split)
+            _LOGGER.warning("%s: it has no split %s yet; it has %s", url, ",".join(missing), described)
+        splits = [split for split in splits or () if split in by_split]
+        by_split = by_split if splits else {}
+    chosen = dataset.choose(by_split, splits) if by_split else []
+    for path in chosen:
+        if (size := files[path]["size"]) != (expected := found.sizes.get(path, size)):
+            problem = f"{path} has {size:,} bytes; expected {expected:,}. Copy it again."
+            raise ParameterError("patterns", url, problem)
+    if found.loss:
+        _LOGGER.warning("%s: what is read are its rows: %s.", url, found.loss)
+    dataset.log_unread(found.others, "with other suffixes than those of records")
+    dataset.log_unread(found.rest)
+    return {paths[below]: files[below] for below in [*chosen, *found.links]}
 
 
-def _files_of_records(
-    folder: str,
-    files: Entries,
-    read: Callable[[str], bytes],
-    splits: Sequence[str] | None,
-    format: str,
-    parameter: str,
-    choose: Callable[[Splits], list[str]],
-) -> list[str]:
-    """The files of records that are read of a folder that this project did not write."""
-    records, links, others = sort_files(files)
+class _Found(NamedTuple):
+    """What is in a folder: the files of each split, records in no split, links to folders, and other files.
+
+    sizes: that files must have. loss: what the rows of a dataset of this project do not have of its records.
+    """
+
+    splits: Splits
+    rest: Sequence[str] = ()
+    links: Sequence[str] = ()
+    others: Sequence[str] = ()
+    sizes: Mapping[str, int] = {}
+    loss: str = ""
+
+
+def _find_rows(dataset: Dataset, read: _Read) -> _Found:
+    """Find the rows of a dataset of this project."""
     try:
-        saved = _saved_splits(files, read)
+        shards, loss = rows_of_dataset(read(MANIFEST))
     except ValueError as error:
-        raise ParameterError(parameter, folder, f"its splits cannot be found: {error}. Name its files.") from None
-    stated = Configuration(saved, [""]) if saved else _configuration_of_card(folder, files, read, parameter)
-    by_split = stated.splits if stated else splits_by_name(records)
-    rest = names_in_no_split(records, by_split) if not stated or len(stated.names) == 1 else []
-    if not stated and not splits:
+        raise ParameterError("patterns", dataset.name, str(error)) from None
+    return _Found(shards, sizes={path: size for each in shards.values() for path, size in each.items()}, loss=loss)
+
+
+def _find_records(dataset: Dataset, read: _Read, splits: Sequence[str] | None, format: str) -> _Found:
+    """Find the files of records in a folder that this project did not write."""
+    records, links, others = sort_files(dataset.files)
+    if stated := _saved_splits(dataset, read) or _splits_of_card(dataset, read):
+        by_split, is_only = stated
+        return _Found(by_split, in_no_split(records, by_split) if is_only else (), links, others)
+    by_split = splits_by_name(records)
+    rest = in_no_split(records, by_split)
+    if not splits:
         has_no_splits = format in TRACES or (splits is None and _TRAIN not in by_split)
         if has_no_splits or by_split.keys() <= {_TRAIN} or (len(by_split) == 1 and not rest):
-            log_unread(folder, others, _OTHERS)
-            return [*records, *links]
+            return _Found({_TRAIN: records} if records else {}, (), links, others)
         if len(by_split) == 1:
             raise ParameterError(
-                parameter,
-                folder,
-                f"it has a split {describe_splits(by_split, files)}, and {counted(len(rest), 'file')} in none: "
+                "patterns",
+                dataset.name,
+                f"it has a split {dataset.describe(by_split)}, and {counted(len(rest), 'file')} in none: "
                 f"{listed(rest, 3)}. Choose with split, such as {next(iter(by_split))}, or name the files.",
             )
-    chosen = choose(by_split)
-    log_unread(folder, others, _OTHERS)
-    log_unread(folder, rest)
-    return [*chosen, *links]
-
-
-def _configuration_of_card(
-    folder: str, files: Entries, read: Callable[[str], bytes], parameter: str
-) -> Configuration | None:
-    """What `datasets` finds in a folder of empty files with these names and cards; None if no card has configurations.
-
-    So it is the same on a disk and in a store, and no file of an earlier dataset is found.
-    """
-    cards = {name: read(name) for name in _CARDS if name in files}
-    readme, standalone = (cards.get(name, b"") for name in _CARDS)
-    header = _HEADER.match(readme)
-    if b"configs" not in (header[0] if header else b"") + standalone:
-        return None
-    with tempfile.TemporaryDirectory() as place:
-        for name in files.keys() - {"dataset_infos.json"}:
-            if not {*name.split("/")} & {"", "..", "."}:  # keys of a store may have such parts
-                path = Path(place, name)
-                try:
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    path.write_bytes(cards.get(name, b""))
-                except OSError as error:  # as a key may be, too: too long, or below another key
-                    problem = f"its splits cannot be found, since {name} cannot be a file ({reason_of(error)})."
-                    raise ParameterError(parameter, folder, f"{problem} Name its files.") from None
-        splits, names = load_configuration(place, folder, parameter, "Name the files of one, such as those of {}.")
-        before = f"{os.path.realpath(place)}/"
-    if outside := next((path for paths in splits.values() for path in paths if not path.startswith(before)), None):
-        raise ParameterError(parameter, folder, f"its card names {outside}, which is not in it. Name its files.")
-    by_split = {split: [path.removeprefix(before) for path in paths] for split, paths in splits.items()}
-    return Configuration(by_split, names)
-
-
-def sort_files(files: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[str], list[str]]:
-    """Return the files of records, as far as their names show; links to folders, which are not followed; and others.
-
-    Args:
-        files: what the store says of each, by its path below a folder.
-    """
-    suffixes = format_of_suffix()
-    records, links, others = list[str](), list[str](), list[str]()
-    for below, entry in sorted(files.items()):
-        name = posixpath.basename(below)
-        is_hidden = any(part.startswith((".", "_")) for part in below.split("/"))
-        if name in _NOT_RECORDS or name.endswith(_ABOUT_SESSIONS) or is_hidden or below in _CARDS:
-            continue
-        is_record = suffixes_of(below)[0] in suffixes
-        (links if entry["type"] == "directory" else records if is_record else others).append(below)
-    return records, links, others
-
-
-def _rows(
-    folder: str, files: Entries, read: Callable[[str], bytes], choose: Callable[[Splits], list[str]]
-) -> list[str]:
-    """The shards that are read of a dataset of this project."""
-    try:
-        rows = rows_of_dataset(read(MANIFEST) if MANIFEST in files else b"")
-    except ValueError as error:
-        raise UserError(f"{folder}: {error}") from None
-    chosen = choose(rows.shards)
-    if wrong := next((path for path in chosen if path not in files or files[path]["size"] != rows.sizes[path]), None):
-        found = f"has {files[wrong]['size']:,} bytes" if wrong in files else "is missing"
-        raise UserError(f"{folder}: {wrong} {found}; expected {rows.sizes[wrong]:,} bytes. Copy it again.")
-    if rows.loss:
-        _LOGGER.warning("%s: what is read are its rows: %s.", folder, rows.loss)
-    return chosen
+    return _Found(by_split, rest, links, others)
 
 
 class _DataFile(msgspec.Struct):
@@ -228,31 +164,69 @@ _decode_state = msgspec.json.Decoder(_State).decode
 _decode_splits = msgspec.json.Decoder(_SavedSplits).decode
 
 
-def _saved_splits(files: Entries, read: Callable[[str], bytes]) -> Splits | None:
-    """The files of each split of what `save_to_disk` wrote; None if it did not. Raises ValueError."""
+def _saved_splits(dataset: Dataset, read: _Read) -> tuple[Splits, bool] | None:
+    """The files of each split of what `save_to_disk` wrote, which has one configuration; None if it did not."""
 
     def decoded(name: str, decode: Callable[[bytes], _T]) -> _T:
-        if name not in files:
-            raise ValueError(f"{name} is missing")
         try:
             return decode(read(name))
         except (ValueError, RecursionError) as error:  # of msgspec, too
-            raise ValueError(f"{name} is not as datasets writes it ({error})") from None
+            problem = f"its splits cannot be found: {name} is missing, or not as datasets writes it ({error})."
+            raise ParameterError("patterns", dataset.name, f"{problem} Name its files.") from None
 
-    def named_in(before: str, state: _State) -> list[str]:
-        paths = [f"{before}{file.filename}" for file in state.data_files]
-        if missing := next((path for path in paths if path not in files), None):
-            raise ValueError(f"{missing} is missing, which {before}{_SAVED} names")
-        return paths
-
-    if _SAVED in files and _SAVED_INFO in files:
+    if {_SAVED, _SAVED_INFO} <= dataset.files.keys():
         state = decoded(_SAVED, _decode_state)
-        return {state.split or _TRAIN: named_in("", state)}
-    if _SAVED_SPLITS not in files:
+        return {state.split or _TRAIN: [file.filename for file in state.data_files]}, True
+    if _SAVED_SPLITS not in dataset.files:
         return None
     splits = decoded(_SAVED_SPLITS, _decode_splits).splits
     states = {split: decoded(f"{split}/{_SAVED}", _decode_state) for split in splits}
-    return {split: named_in(f"{split}/", state) for split, state in states.items()}
+    return {split: [f"{split}/{file.filename}" for file in state.data_files] for split, state in states.items()}, True
+
+
+def _splits_of_card(dataset: Dataset, read: _Read) -> tuple[Splits, bool] | None:
+    """What `datasets` finds in a folder of empty files with these names and cards; None if no card has configurations.
+
+    So it is the same on a disk and in a store, and no file of an earlier dataset is found.
+    """
+    cards = {name: read(name) for name in _CARDS}
+    readme, standalone = cards.values()
+    header = _HEADER.match(readme)
+    if b"configs" not in (header[0] if header else b"") + standalone:
+        return None
+    with tempfile.TemporaryDirectory() as place:
+        for name in dataset.files.keys() - {"dataset_infos.json"}:
+            if not {*name.split("/")} & {"", "..", "."}:  # keys of a store may have such parts
+                path = Path(place, name)
+                try:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(cards.get(name, b""))
+                except OSError as error:  # as a key may be, too: too long, or below another key
+                    problem = f"its splits cannot be found, since {name} cannot be a file ({reason_of(error)})."
+                    raise ParameterError("patterns", dataset.name, f"{problem} Name its files.") from None
+        splits, is_only = load_configuration(place, dataset.name)
+        before = f"{os.path.realpath(place)}/"
+    if outside := next((path for paths in splits.values() for path in paths if not path.startswith(before)), None):
+        raise ParameterError("patterns", dataset.name, f"its card names {outside}, which is not in it. Name its files.")
+    return {split: [path.removeprefix(before) for path in paths] for split, paths in splits.items()}, is_only
+
+
+def sort_files(files: Entries) -> tuple[list[str], list[str], list[str]]:
+    """Return the files of records, as far as their names show; links to folders, which are not followed; and others.
+
+    Args:
+        files: what the store says of each, by its path below a folder.
+    """
+    suffixes = format_of_suffix()
+    records, links, others = list[str](), list[str](), list[str]()
+    for below, entry in sorted(files.items()):
+        name = posixpath.basename(below)
+        is_hidden = any(part.startswith((".", "_")) for part in below.split("/"))
+        if name in _NOT_RECORDS or name.endswith(_ABOUT_SESSIONS) or is_hidden or below in _CARDS:
+            continue
+        is_record = suffixes_of(below)[0] in suffixes
+        (links if entry["type"] == "directory" else records if is_record else others).append(below)
+    return records, links, others
 
 
 def with_targets(system: Any, entries: Entries) -> Entries:

@@ -11,22 +11,15 @@ import functools
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from transforms.base.errors import ParameterError, StoreError, UserError
+from transforms.base.errors import StoreError, UserError
 from transforms.files.folders import sort_files
 from transforms.files.formats import format_of_suffix
-from transforms.files.splits import (
-    Splits,
-    check_configuration,
-    choose_files,
-    load_configuration,
-    log_unread,
-    names_in_no_split,
-)
+from transforms.files.splits import Dataset, Entries, Splits, check_configuration, in_no_split, load_configuration
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX
 from transforms.storage.files import file_system
 from transforms.storage.hub import SECONDS_TO_ANSWER, HubFile, ask_hub
@@ -43,8 +36,6 @@ _EXPECTED = f"expected {_PREFIX}ORG/NAME[:CONFIG][@REVISION], or a file, folder 
 _CONVERTED = "refs/convert/parquet"
 _CONVERTED_FILE = re.compile(r"([^/]+)/([^/]+)/\d{4}\.parquet")
 _LOGGER = logging.getLogger(__name__)
-
-_Entries = Mapping[str, Mapping[str, Any]]
 
 
 class HubName(NamedTuple):
@@ -112,19 +103,16 @@ class Commits(dict[tuple[str, str | None], str]):
         return self[key]
 
 
-def find_dataset(
-    name: HubName, splits: Sequence[str] | None, commits: Commits, parameter: str
-) -> list[tuple[str, Mapping[str, Any]]]:
+def find_dataset(name: HubName, splits: Sequence[str] | None, commits: Commits) -> Entries:
     """Find the files of a dataset: those of a configuration and of splits that `datasets` would load.
 
     Args:
         name: of the dataset.
         splits: that are chosen; none if there is only one; None if there is no option for them.
         commits: that revisions stand for.
-        parameter: what the caller calls the name, for errors.
 
     Returns:
-        The url of each file at its commit, and what the Hub says of it.
+        What the Hub says of each file, by its url at its commit.
 
     Raises:
         ParameterError: if there is a choice and none is made, or of something that does not exist; or if no file can be
@@ -133,34 +121,24 @@ def find_dataset(
         Unavailable: if the Hub does not answer.
     """
     shown, repository = name.url.removeprefix(_PREFIX), name.repository
-    commit, files = _files_of(name, commits)
-    script = f"{repository.partition('/')[2]}.py"
-    if script in files and name.revision in (None, "main"):
+    commit, files = _find_files(name, commits)
+    if f"{repository.partition('/')[2]}.py" in files and name.revision in (None, "main"):  # a script
         try:
-            commit, files = _files_of(name._replace(revision=_CONVERTED), commits)
+            commit, files = _find_files(name._replace(revision=_CONVERTED), commits)
             _LOGGER.warning("%s: what the Hub converted to Parquet is read (%s)", repository, _CONVERTED)
         except StoreError as error:
             if error.is_transient:
                 raise
-    by_config = _converted(files)
-    choice = f"Name one, such as {repository}:{{}}."
-    if by_config:
-        check_configuration(name.config, [*by_config], shown, parameter, choice)
+    dataset = Dataset(shown, name._replace(config=None).url, files)
+    if by_config := _converted(files):
+        check_configuration(name.config, [*by_config], shown)
         by_split: Splits = by_config[name.config or next(iter(by_config))]
-    elif script in files:
-        problem = (
-            f"its script {script} makes its records, which is not run, and the Hub has not converted them to Parquet. "
-            "Run it with datasets<4 and save what it makes as Parquet or JSON lines, or name files of the repository."
-        )
-        raise ParameterError(parameter, shown, problem)
     else:
-        by_split = _loaded(name, commit, files, shown, parameter, choice)
-    in_name = name._replace(config=None)
-    chosen = choose_files(by_split, files, splits, shown, parameter, lambda path: in_name._replace(path=path).url)
-    return [(HubFile(repository, commit, path).url, files[path]) for path in chosen]
+        by_split = _load_splits(name, commit, dataset)
+    return {HubFile(repository, commit, path).url: files[path] for path in dataset.choose(by_split, splits)}
 
 
-def _files_of(name: HubName, commits: Commits) -> tuple[str, _Entries]:
+def _find_files(name: HubName, commits: Commits) -> tuple[str, Entries]:
     """The commit of a dataset, and what the Hub says of each of its files. Raises StoreError."""
     commit = commits[name.repository, name.revision]
     system, root = file_system(f"{_PREFIX}{name.repository}@{commit}")
@@ -168,26 +146,26 @@ def _files_of(name: HubName, commits: Commits) -> tuple[str, _Entries]:
     return commit, {path.removeprefix(f"{root}/"): entry for path, entry in found.items()}
 
 
-def _loaded(name: HubName, commit: str, files: _Entries, shown: str, parameter: str, choice: str) -> Splits:
+def _load_splits(name: HubName, commit: str, dataset: Dataset) -> Splits:
     """The files of each split of a configuration, by their paths, as `datasets` finds them."""
 
     def request(hub: Any) -> str:
         return hub.hf_hub_download(name.repository, "README.md", repo_type="dataset", revision=commit)
 
     with suppress(FileNotFoundError):  # `datasets` would say less of a dataset that may not be read
-        ask_hub(request, shown, "read", name.repository)
-    path, before = f"{_PREFIX}{name.repository}", f"{_PREFIX}{name.repository}@{commit}/"
-    splits, names = _load(path, shown, parameter, choice, name.config, commit)
-    by_split = {split: [url.removeprefix(before) for url in urls] for split, urls in splits.items()}
-    if len(names) == 1:
-        log_unread(shown, names_in_no_split(sort_files(files)[0], by_split))
+        ask_hub(request, dataset.name, "read", name.repository)
+    path = f"{_PREFIX}{name.repository}"
+    splits, is_only = _load(path, dataset.name, name.config, commit)
+    by_split = {split: [url.removeprefix(f"{path}@{commit}/") for url in urls] for split, urls in splits.items()}
+    if is_only:
+        dataset.log_unread(in_no_split(sort_files(dataset.files)[0], by_split))
     return by_split
 
 
 _load = functools.lru_cache(16)(load_configuration)  # for those who look again and again
 
 
-def _converted(files: _Entries) -> dict[str, dict[str, list[str]]]:
+def _converted(files: Entries) -> dict[str, dict[str, list[str]]]:
     """The splits of each configuration of files that the Hub converted, by their folders; none of other files."""
     found: dict[str, dict[str, list[str]]] = {}
     for path in files:

@@ -16,10 +16,11 @@ from fsspec.implementations.local import LocalFileSystem
 from transforms.base.errors import ParameterError, StoreError, Unavailable
 from transforms.base.options import check_choice
 from transforms.files.detection import detect_format
-from transforms.files.earlier_datasets import folders_above, is_below, state_of
+from transforms.files.earlier_datasets import STATE
 from transforms.files.folders import log_skipped, records_below, suffixes_of, with_targets
 from transforms.files.formats import INPUT_FORMATS, format_of_suffix, input_format
 from transforms.files.hub import Commits, expand_hub_name, find_dataset, hub_name
+from transforms.files.splits import Entries
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX, estimated_size
 from transforms.storage.files import exists, file_system, full_url, open_input, read_range
 from transforms.storage.hub import strip_commit
@@ -34,7 +35,7 @@ _MANY, _FIRST = 100, 4
 _COMPRESSION_RATIO = 5
 # From this size on, the start of a compressed file is decompressed to estimate how large all of it is.
 _WORTH_SAMPLING, _SAMPLED = 1 << 18, 1 << 20
-
+_LOGGER = logging.getLogger(__name__)
 
 Key = tuple[int, str]
 # Whether a file is taken, by its key and its version.
@@ -105,73 +106,197 @@ def list_inputs(
     check_choice("input_format", format, INPUT_FORMATS)
     patterns = [patterns] if isinstance(patterns, str) else patterns
     commits = Commits() if commits is None else commits
-    entries = _find_files(patterns, format, parameter, splits, commits, arriving=accepts is not None)
-    if accepts is None:
-        if not entries:
-            raise ParameterError(parameter, ",".join(patterns), "all files are empty.")
-        return _input_files(entries, format, parameter)
-    accepted = {}
-    for url, entry in entries.items():
-        with suppress(OSError):  # it has just vanished
-            if accepts(url, _version(url, entry)):
-                accepted[url] = entry
-    return [file for file in _input_files(accepted, format, parameter) if accepts(file.url, file.version)]
+    with _errors_of(parameter, patterns):
+        entries = _find_files(patterns, format, splits, commits, arriving=accepts is not None)
+        if accepts is None:
+            if not entries:
+                raise ParameterError("patterns", ",".join(patterns), "all files are empty.")
+            return _input_files(entries, format)
+        accepted = {}
+        for url, entry in entries.items():
+            with suppress(OSError):  # it has just vanished
+                if accepts(url, _version(url, entry)):
+                    accepted[url] = entry
+        return [file for file in _input_files(accepted, format) if accepts(file.url, file.version)]
 
 
-def _input_files(entries: Mapping[str, Mapping[str, Any]], format: str, parameter: str) -> list[InputFile]:
-    """Make input files of what was found, in the same order."""
-    kinds: dict[tuple[str, str], list[str]] = {}
-    for url in entries:
-        kinds.setdefault(suffixes_of(url), []).append(url)
-    first = {url for urls in kinds.values() for url in urls[: _FIRST if len(urls) > _MANY else None]}
-    # A store takes some 30 ms for the first bytes of a file.
-    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
-
-        def look_at(urls: Iterable[str]) -> Iterator[InputFile]:
-            return threads.map(lambda url: _input_file(url, entries[url], format, parameter), urls)
-
-        files = {file.url: file for file in look_at([url for url in entries if url in first])}
-        for urls in kinds.values():
-            alike, rest = [files[url] for url in urls[:_FIRST]], [url for url in urls if url not in files]
-            are_alike = len({file.format for file in alike}) == 1
-            found = (_like(alike, url, entries[url], parameter) for url in rest) if are_alike else look_at(rest)
-            files |= {file.url: file for file in found}
-    return [files[url] for url in entries]
-
-
-def _like(files: Sequence[InputFile], url: str, entry: Mapping[str, Any], parameter: str) -> InputFile:
-    """The input file of a url that was not looked at, if it is like some others."""
-    size = entry["size"]
-    unpacked = sum(file.unpacked for file in files) * size // sum(file.bytes for file in files)
-    with _store_errors(url, parameter, "read"):
-        version = _version(url, entry)
-    return msgspec.structs.replace(files[0], url=url, bytes=size, version=version, unpacked=unpacked)
+@contextmanager
+def _errors_of(parameter: str, patterns: Sequence[str]) -> Iterator[None]:
+    """Inside, what is wrong with a file or a pattern is an error of the parameter, unless a store does not answer."""
+    try:
+        yield
+    except ParameterError as error:
+        named = parameter if error.parameter == "patterns" else error.parameter
+        raise ParameterError(named, error.value, error.problem) from None
+    except StoreError as error:
+        if error.is_transient:
+            raise Unavailable(str(error)) from None
+        # What looks like ORG/NAME may be a path that was mistyped.
+        is_path = error.url in patterns and os.path.isdir(error.url.partition("/")[0])
+        here = ", nor is there such a file or folder here" if is_path else ""
+        raise ParameterError(parameter, error.url, f"it cannot be {error.action} ({error.reason}{here}).") from None
+    except OSError as error:
+        raise ParameterError(parameter, error.filename or str(error), f"it cannot be read ({error}).") from None
 
 
 def _find_files(
-    patterns: Sequence[str],
-    format: str,
-    parameter: str,
-    splits: Sequence[str] | None,
-    commits: Commits,
-    arriving: bool,
-) -> dict[str, Mapping[str, Any]]:
+    patterns: Sequence[str], format: str, splits: Sequence[str] | None, commits: Commits, arriving: bool
+) -> Entries:
     """What its store says of each file that patterns name, by its url; those that are empty do not count."""
     found: dict[str, Mapping[str, Any]] = {}
     for pattern in patterns:
         name = hub_name(expand_hub_name(pattern))
-        with _store_errors(pattern, parameter, "listed"):
-            if name and not name.path:
-                entries = find_dataset(name, splits, commits, parameter)
-            else:
-                url = name._replace(revision=commits[name.repository, name.revision]).url if name else pattern
-                entries = _entries(url, parameter, arriving, splits, format)
-        found |= {url: entry for url, entry in entries if url not in found and entry["size"]}
+        if name and not name.path:
+            entries = find_dataset(name, splits, commits)
+        else:
+            url = name._replace(revision=commits[name.repository, name.revision]).url if name else pattern
+            try:
+                entries = _entries(url, splits, format, arriving)
+            except FileNotFoundError:
+                if not arriving:
+                    raise ParameterError("patterns", pattern, "there is no such file or folder.") from None
+                entries = {}
+        if not entries and not arriving:
+            suffixes = ", ".join(format_of_suffix())
+            raise ParameterError("patterns", pattern, f"it has no file of records ({suffixes}, compressed or not).")
+        found |= {url: entry for url, entry in entries.items() if url not in found and entry["size"]}
     names = [strip_commit(url) for url in found]
     if len({*names}) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise ParameterError(parameter, twice, "it is an input in two revisions. Give each in a source of its own.")
+        raise ParameterError("patterns", twice, "it is an input in two revisions. Give each in a source of its own.")
     return found
+
+
+def _entries(pattern: str, splits: Sequence[str] | None, format: str, arriving: bool) -> Entries:
+    """What its store says of each file that a pattern names, by its url. Raises FileNotFoundError."""
+    entries, (system, _) = {}, file_system(pattern)
+    for path, entry in sorted(_found(pattern, splits, format, arriving).items()):
+        if entry["type"] != "file":
+            problem = "it is not a regular file (a broken link, a pipe or a device)."
+            if entry["type"] == "directory":
+                problem = "it is a link to a folder, which is not followed. Name the folder that it leads to instead."
+            if not arriving:
+                raise ParameterError("patterns", path, problem)
+            _LOGGER.warning("%s: %s It is not read.", path, problem)
+            continue
+        if entry.get("size") is None:
+            problem = "its server does not report its size. Copy it to a disk or a bucket first."
+            raise ParameterError("patterns", path, problem)
+        if "http" in system.protocol:
+            _check_ranges(path)
+        entries[full_url(system.unstrip_protocol(path))] = entry
+    return entries
+
+
+@with_retries("listed")
+def _found(pattern: str, splits: Sequence[str] | None, format: str, arriving: bool) -> Entries:
+    """Find the files that a pattern names: what the store says of each, by its path."""
+    system, path = file_system(pattern)
+    is_here = "://" not in pattern and os.path.exists(path)
+    wildcards = WILDCARDS.replace("?", "") if "http" in system.protocol else WILDCARDS  # a url may have a query
+    is_glob = not is_here and any(wildcard in path for wildcard in wildcards)
+    entry = {} if is_glob else system.info(path)
+    if not is_glob and entry["type"] == "directory":
+        return records_below(system, path, splits, format, arriving)
+    if splits:
+        problem = f"{pattern} is not a dataset, and has no splits. Give it without, such as in another source."
+        raise ParameterError("split", ",".join(splits), problem)
+    return _matching(system, path) if is_glob else {path: entry}
+
+
+def _matching(system: Any, pattern: str) -> Entries:
+    """Find the files that match a glob, but for those of an earlier dataset that nobody chose."""
+    entries, base = with_targets(system, find_matching(system, pattern)), folder_of_glob(pattern)
+    found = {path: entry for path, entry in entries.items() if entry["type"] != "directory"}
+    if posixpath.dirname(pattern) in (base, ""):
+        return found
+    # Of folders that only the wildcards match, nobody chose that they are read.
+    folders = {folder for path in found for folder in _folders_above(path, base)}
+    if isinstance(system, LocalFileSystem):
+        found |= {folder: system.info(folder) for folder in folders if os.path.islink(folder)}
+    states = [full_url(system.unstrip_protocol(posixpath.join(folder, STATE))) for folder in folders]
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
+        datasets = [folder for folder, is_there in zip(folders, threads.map(exists, states), strict=True) if is_there]
+    log_skipped(base, sorted(folder.removeprefix(base).strip("/") for folder in datasets))
+    return {path: entry for path, entry in found.items() if not path.startswith(tuple(f"{each}/" for each in datasets))}
+
+
+def _folders_above(path: str, base: str) -> Iterator[str]:
+    """Yield the folders that a file is in, up to a folder, which is not yielded."""
+    folder = posixpath.dirname(path)
+    while len(folder) > len(base):
+        yield folder
+        folder = posixpath.dirname(folder)
+
+
+def _check_ranges(url: str) -> None:
+    """Check that a server answers requests for a part of a file, by such a request."""
+    try:
+        with open_input(url, None) as file:
+            file.seek(1)
+            file.read(1)
+    except StoreError as error:
+        if error.is_transient:
+            raise
+        problem = f"its server does not give parts of it ({error.reason}). Copy it to a disk or a bucket first."
+        raise ParameterError("patterns", url, problem) from None
+
+
+def _input_files(entries: Entries, format: str) -> list[InputFile]:
+    """Make input files of what was found, in the same order."""
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for url in entries:
+        kinds.setdefault(suffixes_of(url), []).append(url)
+    files: dict[str, InputFile] = {}
+    # A store takes some 30 ms for the first bytes of a file.
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
+
+        def look_at(urls: Sequence[str]) -> list[InputFile]:
+            return [*threads.map(lambda url: _look_at(url, entries[url], format), urls)]
+
+        for urls in kinds.values():
+            some = urls[: _FIRST if len(urls) > _MANY else None]
+            looked_at, rest = look_at(some), urls[len(some) :]
+            are_alike = len({file.format for file in looked_at}) == 1
+            others = [_like(looked_at, url, entries[url]) for url in rest] if are_alike else look_at(rest)
+            files |= {file.url: file for file in [*looked_at, *others]}
+    return [files[url] for url in entries]
+
+
+def _like(files: Sequence[InputFile], url: str, entry: Mapping[str, Any]) -> InputFile:
+    """The input file of a url that was not looked at, if it is like some others."""
+    size = entry["size"]
+    unpacked = sum(file.unpacked for file in files) * size // sum(file.bytes for file in files)
+    return msgspec.structs.replace(files[0], url=url, bytes=size, version=_version(url, entry), unpacked=unpacked)
+
+
+def _look_at(url: str, entry: Mapping[str, Any], format: str) -> InputFile:
+    """Make an input file of what was found: its format, and its size without compression."""
+    suffix, compressed = suffixes_of(url)
+    compression, size = COMPRESSION_OF_SUFFIX.get(compressed), entry["size"]
+    if format in ("auto", "json"):
+        named, among = (format_of_suffix().get(suffix), None) if format == "auto" else (format, (format,))
+        try:
+            format = detect_format(url, named, compression, size, among)
+        except ValueError as error:
+            formats = ", ".join(name for name in INPUT_FORMATS if name != "auto")
+            raise ParameterError("patterns", url, f"{error} These formats are read: {formats}.") from None
+    unpacked = 0
+    if compression:
+        if not input_format(format).may_be_compressed:
+            problem = f"a {format} file that is compressed as a whole cannot be read. Decompress it."
+            raise ParameterError("patterns", url, problem)
+        unpacked = size * _COMPRESSION_RATIO
+        if size >= _WORTH_SAMPLING:
+            unpacked = estimated_size(read_range(url, 0, min(size, _SAMPLED)), size, compression) or unpacked
+    return InputFile(url, format, compression, size, _version(url, entry), unpacked=unpacked)
+
+
+def _version(url: str, entry: Mapping[str, Any]) -> str:
+    """The version of a file. Raises OSError if it is on a disk and has vanished."""
+    if "://" not in url:  # the entries of a disk have a time in seconds, as a float
+        entry = {**entry, "mtime_ns": os.stat(url).st_mtime_ns}
+    return version_of(entry)
 
 
 def files_of_sources(sources: Sequence[Sequence[InputFile]]) -> list[InputFile]:
@@ -194,150 +319,3 @@ def shared_files(files: Iterable[InputFile]) -> Iterator[tuple[InputFile, InputF
         first = listed.setdefault(file.url, file)
         if first.source != file.source:
             yield first, file
-
-
-def _entries(
-    pattern: str, parameter: str, arriving: bool, splits: Sequence[str] | None, format: str
-) -> list[tuple[str, Mapping[str, Any]]]:
-    """Find the files that a pattern names: the url of each, and what its store says of it."""
-    try:
-        found = _found(pattern, splits, format, parameter, arriving)
-    except FileNotFoundError:
-        if arriving:
-            return []
-        raise ParameterError(parameter, pattern, "there is no such file or folder.") from None
-    if not found and not arriving:
-        suffixes = ", ".join(format_of_suffix())
-        raise ParameterError(parameter, pattern, f"it has no file of records ({suffixes}, compressed or not).")
-    system, _ = file_system(pattern)
-    if special := next((path for path, entry in found.items() if entry["type"] != "file"), None):
-        problem = "it is not a regular file (a broken link, a pipe or a device)."
-        if found[special]["type"] == "directory":
-            problem = "it is a link to a folder, which is not followed. Name the folder that it leads to as an input."
-        if not arriving:
-            raise ParameterError(parameter, special, problem)
-        logging.getLogger(__name__).warning("%s: %s It is not read.", special, problem)
-        found = {path: entry for path, entry in found.items() if entry["type"] == "file"}
-    if unknown := next((path for path, entry in found.items() if entry.get("size") is None), None):
-        raise ParameterError(
-            parameter, unknown, "its server does not report its size. Copy it to a disk or a bucket first."
-        )
-    if "http" in system.protocol:
-        _check_ranges(found, parameter)
-    return [(full_url(system.unstrip_protocol(path)), found[path]) for path in sorted(found)]
-
-
-@with_retries("listed")
-def _found(
-    pattern: str, splits: Sequence[str] | None, format: str, parameter: str, arriving: bool
-) -> dict[str, dict[str, Any]]:
-    """Find the files that a pattern names: what the store says of each, by its path."""
-    system, path = file_system(pattern)
-    is_here = "://" not in pattern and os.path.exists(path)
-    wildcards = WILDCARDS.replace("?", "") if "http" in system.protocol else WILDCARDS  # a url may have a query
-    is_glob = not is_here and any(wildcard in path for wildcard in wildcards)
-    entry = {} if is_glob else system.info(path)
-    if not is_glob and entry["type"] == "directory":
-        return records_below(system, path, splits, format, parameter, arriving)
-    if splits:
-        problem = f"{pattern} is not a dataset, and has no splits. Give it without, such as in another source."
-        raise ParameterError("split", ",".join(splits), problem)
-    return _matching(system, path) if is_glob else {path: entry}
-
-
-def _check_ranges(urls: Iterable[str], parameter: str) -> None:
-    """Check that a server answers requests for a part of a file, by such a request."""
-    for url in urls:
-        try:
-            with open_input(url, None) as file:
-                file.seek(1)
-                file.read(1)
-        except StoreError as error:
-            if error.is_transient:
-                raise
-            raise ParameterError(
-                parameter,
-                url,
-                f"its server does not give parts of it ({error.reason}). Copy it to a disk or a bucket first.",
-            ) from None
-
-
-def _matching(system: Any, pattern: str) -> dict[str, dict[str, Any]]:
-    """Find the files that match a glob, but for those of an earlier dataset that nobody chose."""
-    entries, base = with_targets(system, find_matching(system, pattern)), folder_of_glob(pattern)
-    found = {path: entry for path, entry in entries.items() if entry["type"] != "directory"}
-    if posixpath.dirname(pattern) in (base, ""):
-        return found
-    if isinstance(system, LocalFileSystem):
-        links = {folder for path in found for folder in folders_above(path, base) if os.path.islink(folder)}
-        found |= {link: system.info(link) for link in links}
-    # Of folders that only the wildcards match, nobody chose that they are read.
-    folders = {folder for path in found for folder in folders_above(path, base)}
-    states = [full_url(system.unstrip_protocol(state_of(folder))) for folder in folders]
-    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
-        datasets = [folder for folder, is_there in zip(folders, threads.map(exists, states), strict=True) if is_there]
-    log_skipped(base, sorted(folder.removeprefix(base).strip("/") for folder in datasets))
-    return {path: entry for path, entry in found.items() if not any(is_below(path, folder) for folder in datasets)}
-
-
-def _input_file(url: str, entry: Mapping[str, Any], format: str, parameter: str) -> InputFile:
-    """Make an input file of what was found: its format, and its size without compression."""
-    suffix, compressed = suffixes_of(url)
-    compression = COMPRESSION_OF_SUFFIX.get(compressed)
-    named = format
-    if format in ("auto", "json"):
-        of_suffix = format_of_suffix().get(suffix) if format == "auto" else format
-        named = _detected(
-            url, of_suffix, compression, entry["size"], parameter, None if format == "auto" else (format,)
-        )
-    if compression and not input_format(named).may_be_compressed:
-        raise ParameterError(
-            parameter, url, f"a {named} file that is compressed as a whole cannot be read. Decompress it."
-        )
-    unpacked = _unpacked(url, compression, entry["size"], parameter) if compression else 0
-    with _store_errors(url, parameter, "read"):
-        version = _version(url, entry)
-    return InputFile(url, named, compression, entry["size"], version, unpacked=unpacked)
-
-
-def _version(url: str, entry: Mapping[str, Any]) -> str:
-    """The version of a file. Raises OSError if it is on a disk and has vanished."""
-    if "://" not in url:  # the entries of a disk have a time in seconds, as a float
-        entry = {**entry, "mtime_ns": os.stat(url).st_mtime_ns}
-    return version_of(entry)
-
-
-def _unpacked(url: str, compression: str, size: int, parameter: str) -> int:
-    """About how many bytes a compressed file is when it is decompressed, from its start if it is large."""
-    if size < _WORTH_SAMPLING:
-        return size * _COMPRESSION_RATIO
-    with _store_errors(url, parameter, "read"):
-        sample = read_range(url, 0, min(size, _SAMPLED))
-    return estimated_size(sample, size, compression) or size * _COMPRESSION_RATIO
-
-
-def _detected(
-    url: str, named: str | None, compression: str | None, size: int, parameter: str, among: Sequence[str] | None
-) -> str:
-    with _store_errors(url, parameter, "read"):
-        try:
-            return detect_format(url, named, compression, size, among)
-        except ValueError as error:
-            formats = ", ".join(name for name in INPUT_FORMATS if name != "auto")
-            raise ParameterError(parameter, url, f"{error} These formats are read: {formats}.") from None
-
-
-@contextmanager
-def _store_errors(url: str, parameter: str, action: str) -> Iterator[None]:
-    """Inside, an error of a store is Unavailable if it is transient, and otherwise an error of the parameter."""
-    try:
-        yield
-    except StoreError as error:
-        if error.is_transient:
-            raise Unavailable(str(error)) from None
-        # What looks like ORG/NAME may be a path that was mistyped.
-        is_path = "://" not in url and os.path.isdir(error.url.partition("/")[0])
-        here = ", nor is there such a file or folder here" if is_path else ""
-        raise ParameterError(parameter, error.url, f"it cannot be {action} ({error.reason}{here}).") from None
-    except OSError as error:
-        raise ParameterError(parameter, url, f"it cannot be {action} ({error}).") from None
