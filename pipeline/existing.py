@@ -20,7 +20,7 @@ from transforms.dataset.versions import Version, check_not_lost, newest
 from transforms.files.listing import InputFile
 from transforms.files.tasks import decode_plan
 from transforms.storage.files import exists, read_bytes
-from transforms.storage.lock import Lock
+from transforms.storage.lock import locked
 from transforms.storage.writing import remove, remove_attempts, remove_if_empty
 from transforms.tokens.tokenizer_files import fingerprint
 
@@ -90,8 +90,7 @@ def finish(request: Request, version: Version) -> Outcome:
     if is_unclean(folder, version):
         check_no_links(folder)
         # Unless a build replaces the dataset now.
-        with Lock(folder.lock, options.output) as lock, suppress(ParameterError):
-            lock.take()
+        with suppress(ParameterError), locked(folder.lock, options.output):
             remove_attempts(folder.output)
             finish_commit(folder, version, options.report)
     return Outcome("done_before", version)

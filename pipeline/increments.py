@@ -10,7 +10,7 @@ import gc
 import logging
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -36,7 +36,7 @@ from transforms.files.listing import Accepts, InputFile
 from transforms.steps.failures import failures_written_to, last_failure
 from transforms.steps.reports import reports_written_to
 from transforms.storage.files import exists
-from transforms.storage.lock import Lock
+from transforms.storage.lock import locked
 from transforms.storage.writing import remove, remove_attempts
 
 # The errors that are meant for the user, and what Beam adds to their texts.
@@ -62,9 +62,9 @@ def build_increments(
     files = files if options.append else list_files(request, version)
     new, status = select_new(request, files, version), "nothing_new"
     prepared = prepare(request, version, new) if new else None
-    with Lock(folder.lock, options.output) as lock:
+    with ExitStack() as stack:
         with output_errors(options):
-            was_held = lock.take(show_owner if options.append else None)
+            was_held = stack.enter_context(locked(folder.lock, options.output, show_owner if options.append else None))
             remove_attempts(folder.output)
             version = base = read_base(request)
             if options.append and version:

@@ -15,21 +15,20 @@ from typing import Any
 import pytest
 
 from transforms import ParameterError, StoreError
-from transforms.storage.lock import Lock
+from transforms.storage.lock import locked
 
 FORK = get_context("fork")
 
 
-def lock_of(folder: Path) -> Lock:
-    return Lock(str(folder / "_chatmill" / "lock"), "out")
+def lock(folder: Path, *when_held: Any) -> Any:
+    return locked(str(folder / "_chatmill" / "lock"), "out", *when_held)
 
 
 def test_who_waits_holds_it_after_the_one_before_and_is_told_once_for_whom_it_waits(tmp_path):
-    first, told = lock_of(tmp_path), []
+    told = []
 
     def hold(path: Path, ready: Any) -> None:
-        with lock_of(path) as held:
-            held.take()
+        with lock(path):
             ready.set()
             time.sleep(0.5)
 
@@ -37,46 +36,49 @@ def test_who_waits_holds_it_after_the_one_before_and_is_told_once_for_whom_it_wa
     process = FORK.Process(target=hold, args=(tmp_path, ready))
     process.start()
     ready.wait()
-    assert first.take(told.append) is True
-    process.join()
-    assert len(told) == 1 and told[0].startswith(f"process {process.pid} on {platform.node()}, since 2")
-    assert (tmp_path / "_chatmill" / "lock").read_text().startswith(f"process {os.getpid()} on ")
-    first.release()
-    assert lock_of(tmp_path).take() is False
+    with lock(tmp_path, told.append) as was_held:
+        process.join()
+        assert was_held and len(told) == 1
+        assert told[0].startswith(f"process {process.pid} on {platform.node()}, since 2")
+        assert (tmp_path / "_chatmill" / "lock").read_text().startswith(f"process {os.getpid()} on ")
+    with lock(tmp_path) as was_held:
+        assert not was_held
 
 
 def test_the_lock_of_a_process_that_was_killed_is_free_at_once_although_what_it_started_lives_on(tmp_path):
     read, write = os.pipe()
     if not (owner := os.fork()):
-        lock_of(tmp_path).take()
-        if not os.fork():
-            os.write(write, f"{os.getpid()}\n".encode())
-        time.sleep(600)
+        with lock(tmp_path):
+            if not os.fork():
+                os.write(write, f"{os.getpid()}\n".encode())
+            time.sleep(600)
     child = int(os.read(read, 100))
-    with pytest.raises(ParameterError, match=f"process {owner} on "):
-        lock_of(tmp_path).take()
+    with pytest.raises(ParameterError, match=f"process {owner} on "), lock(tmp_path):
+        pass
     os.kill(owner, signal.SIGKILL)
     os.waitpid(owner, 0)
     try:
         os.kill(child, 0)  # it is there
-        with lock_of(tmp_path) as lock:
-            assert lock.take() is False
-            with pytest.raises(ParameterError, match=f"process {os.getpid()} on "):
-                lock_of(tmp_path).take()
+        with lock(tmp_path) as was_held:
+            assert not was_held
+            with pytest.raises(ParameterError, match=f"process {os.getpid()} on "), lock(tmp_path):
+                pass
     finally:
         os.kill(child, signal.SIGKILL)
 
 
 def test_a_fork_that_ends_the_context_does_not_release_the_lock(tmp_path):
-    with lock_of(tmp_path) as lock:
-        lock.take()
-        if not (child := os.fork()):
-            lock.release()
-            os._exit(0)
-        os.waitpid(child, 0)
-        assert (tmp_path / "_chatmill" / "lock").exists()
-        with pytest.raises(ParameterError):
-            lock_of(tmp_path).take()
+    held = lock(tmp_path)
+    held.__enter__()
+    if not (child := os.fork()):
+        held.__exit__(None, None, None)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert (tmp_path / "_chatmill" / "lock").exists()
+    with pytest.raises(ParameterError), lock(tmp_path):
+        pass
+    held.__exit__(None, None, None)
+    assert not (tmp_path / "_chatmill").exists()
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
@@ -85,21 +87,19 @@ def test_a_disk_that_has_no_locks_goes_on_without(tmp_path, monkeypatch, number)
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    first, second = lock_of(tmp_path), lock_of(tmp_path)
-    assert first.take() is second.take() is False
-    first.release()
-    second.release()
+    with lock(tmp_path) as first, lock(tmp_path) as second:
+        assert first is second is False
 
 
 def test_nothing_is_written_through_a_link_of_that_name(tmp_path):
     (tmp_path / "_chatmill").mkdir()
     (tmp_path / "precious").write_text("of somebody else")
     (tmp_path / "_chatmill" / "lock").symlink_to(tmp_path / "precious")
-    with pytest.raises(StoreError, match=r"lock: it cannot be written"):
-        lock_of(tmp_path).take()
+    with pytest.raises(StoreError, match=r"lock: it cannot be written"), lock(tmp_path):
+        pass
     assert (tmp_path / "precious").read_text() == "of somebody else"
 
 
-def test_a_store_has_no_lock(monkeypatch):
-    first, second = (Lock("memory://out/lock", "out") for _ in range(2))
-    assert first.take() is second.take() is False
+def test_a_store_has_no_lock():
+    with locked("memory://out/lock", "out") as first, locked("memory://out/lock", "out") as second:
+        assert first is second is False

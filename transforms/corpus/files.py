@@ -50,8 +50,8 @@ def _read(output: str, path: str, start: int, stop: int | None) -> pa.Table:
     url = join(output, path)
     try:
         content = read_bytes(url) if stop is None else read_range(url, start, stop)
-    except FileNotFoundError as error:
-        raise InputError(f"{error}: examples that were sent are missing. Run the same command again.") from None
+    except FileNotFoundError:
+        raise InputError(f"{url}: examples that were sent are missing. Run the same command again.") from None
     if hashlib.sha256(content[:-_CHECKSUM_BYTES]).digest() != content[-_CHECKSUM_BYTES:]:
         raise InputError(f"{url}: the examples are damaged: they are not as they were written. Build it again.")
     return pa.ipc.open_stream(pa.py_buffer(content), options=_READ).read_all()

@@ -33,7 +33,7 @@ from transforms.rows.layout import RowLayout
 from transforms.steps.row_options import PackOptions, WriteOptions
 from transforms.steps.write import WriteShards
 from transforms.storage.files import full_url, join, kind_of, read_bytes
-from transforms.storage.lock import Lock
+from transforms.storage.lock import locked
 from transforms.storage.walking import names_in
 from transforms.storage.writing import create, remove, write_atomically
 from transforms.tokens.tokenizer_files import fingerprint, read_tokenizer_folder
@@ -133,8 +133,8 @@ def _check_empty(folder: Folder, output: str) -> None:
             "it is not empty. A custom pipeline writes a new dataset: remove what is there, or give another folder."
         )
         raise ParameterError("output", output, problem)
-    with Lock(folder.lock, output) as lock:
-        lock.take()
+    with locked(folder.lock, output):
+        pass
 
 
 def _checked(chunks: Chunks[Rows], job: Mapping[str, Any], folder: Folder, run: str) -> Chunks[Rows]:

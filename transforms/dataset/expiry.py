@@ -25,7 +25,7 @@ from transforms.dataset.layout import (
 from transforms.dataset.reader import Dataset, url_of_all
 from transforms.dataset.versions import builds, drop_before, history, newest, numbers
 from transforms.storage.files import join
-from transforms.storage.lock import Lock
+from transforms.storage.lock import locked
 from transforms.storage.versions import modified_of
 from transforms.storage.walking import entries_below
 from transforms.storage.writing import remove, remove_if_empty
@@ -68,8 +68,7 @@ def expire(url: str, older_than: float, keep: int = 1, when_held: Callable[[str]
         raise UserError(f"{url}: its versions are missing. Copy its folder _chatmill, too.")
     before = time.time() - older_than
     check_no_links(folder)
-    with Lock(folder.lock, folder.output) as lock:
-        lock.take(when_held)
+    with locked(folder.lock, folder.output, when_held):
         # In this order: an increment that is committed meanwhile is one that is being built, or in a version.
         files = {
             join(part, name): modified_of(entry)

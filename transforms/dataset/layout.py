@@ -15,7 +15,7 @@ from transforms.model.receipts import work_of
 from transforms.outputs import output_folders
 from transforms.storage.files import exists, join, kind_of, read_bytes
 from transforms.storage.versions import modified_of
-from transforms.storage.walking import entries_below, link_below, names_beginning, names_in
+from transforms.storage.walking import entries_below, link_below, names_in
 from transforms.storage.writing import SECONDS_ALIVE
 
 # Of a version of a dataset, and of its manifest, whose keys are public: a change of their meaning is another one.
@@ -108,7 +108,8 @@ class Folder:
         paths = [
             join(part, name)
             for part in parts
-            for name in names_beginning(join(self.output, part), [f"{what}-{self.increment}-" for what in _NAMES[part]])
+            for what in _NAMES[part]
+            for name in names_in(join(self.output, part), f"{what}-{self.increment}-")
         ]
         return sorted(filter(increment_of, paths))
 

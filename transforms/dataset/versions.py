@@ -27,7 +27,7 @@ from transforms.model.counts import Sums, Totals
 from transforms.model.receipts import File
 from transforms.outputs import OUTPUT_FORMATS, stem_of
 from transforms.rows.layout import RowLayout
-from transforms.storage.files import join, read_bytes, read_start
+from transforms.storage.files import join, open_file, read_bytes
 from transforms.storage.walking import names_in
 from transforms.storage.writing import create, remove
 
@@ -213,8 +213,9 @@ def check_not_lost(folder: Folder, version: Version) -> None:
         InputError: if it is: the file of that version was lost.
     """
     try:
-        found = _START_OF_MANIFEST.match(read_start(folder.manifest, 64))
-    except (FileNotFoundError, StoreError):  # all works without it; an empty one has no range in a store
+        with open_file(folder.manifest) as file:
+            found = _START_OF_MANIFEST.match(file.raw.read(64) or b"")
+    except (FileNotFoundError, StoreError):  # all works without it, and it may be written again at any moment
         return
     # Another one may have been committed since.
     if found and (lost := int(found[1])) > version.number and lost > max(numbers(folder), default=0):

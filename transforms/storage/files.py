@@ -11,7 +11,7 @@ import io
 import mmap
 import os
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, BinaryIO
 from urllib.parse import SplitResult, parse_qsl, urlsplit
@@ -25,7 +25,7 @@ from transforms.storage.compression import decompressed
 from transforms.storage.hub import hub_file, open_hub_file, read_hub_range
 from transforms.storage.ranges import RangeReader, complete, range_reader
 from transforms.storage.retries import is_missing, protocol_of, store_errors, with_retries
-from transforms.storage.versions import bytes_of, check_version, entry_on_disk
+from transforms.storage.versions import check_version
 
 # Query parameters that say which file it is, or how it is sent. Any other one may be a credential: each service has
 # names of its own for keys, tokens and signatures.
@@ -122,7 +122,7 @@ def full_url(url: str) -> str:
 
 @contextmanager
 def open_input(url: str, compression: str | None, version: str = "", reads: int = 0) -> Iterator[BinaryIO]:
-    """Open an input file for reading.
+    """Open an input file for reading: inside, its bytes without compression.
 
     Args:
         url: of the file.
@@ -130,9 +130,6 @@ def open_input(url: str, compression: str | None, version: str = "", reads: int 
         version: that all bytes are of, of version_of; any if it is empty.
         reads: about how many bytes of the file will be read; 0 for a look at it. It decides whether a file of the Hub
             is downloaded.
-
-    Yields:
-        The decompressed bytes.
 
     Raises:
         InputError: while it is read, if it is corrupt or ends early.
@@ -156,7 +153,7 @@ def open_input(url: str, compression: str | None, version: str = "", reads: int 
 def open_file(url: str, version: str = "", reads: int = 0) -> io.BufferedReader:
     """Open a file for reading, without decompression. version, reads: as of open_input."""
     if of_hub := hub_file(url):
-        return open_hub_file(of_hub, bytes_of(version) if version else _info(url)["size"], reads)
+        return open_hub_file(of_hub, int(version.split()[0]) if version else _info(url)["size"], reads)
     system, path = file_system(url)
     if isinstance(system, LocalFileSystem):
         return open(path, "rb")
@@ -168,18 +165,22 @@ def open_file(url: str, version: str = "", reads: int = 0) -> io.BufferedReader:
 def _held_to(version: str, url: str, file: io.BufferedReader) -> Iterator[None]:
     """Check before the first byte of a file and after its last that it is of a version."""
     reader = file.raw if isinstance(file.raw, RangeReader) else None
-
-    def check(entry: Mapping[str, Any] | None = None) -> None:
-        check_version(url, version, entry or (_info(url) if reader else entry_on_disk(os.fstat(file.fileno()))))
-
-    check(reader.entry if reader else None)
+    check_version(url, version, reader.entry if reader else _entry(url, file))
     try:
         yield
     except Exception:
-        check()  # what was read makes no sense if it is of two versions
+        check_version(url, version, _entry(url, file))  # what was read makes no sense if it is of two versions
         raise
     if not (reader and reader.is_pinned):
-        check()
+        check_version(url, version, _entry(url, file))
+
+
+def _entry(url: str, file: io.BufferedReader) -> dict[str, Any]:
+    """What the disk or the store says now of an open file."""
+    if isinstance(file.raw, RangeReader):
+        return _info(url)
+    status = os.fstat(file.fileno())
+    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
 
 
 @with_retries("read")
@@ -221,13 +222,6 @@ def read_range(url: str, start: int, stop: int) -> bytes:
         return read_hub_range(of_hub, start, stop)
     system, path = file_system(url)
     return complete(system.cat_file(path, start=start, end=stop), start, stop - start)
-
-
-@with_retries("read")
-def read_start(url: str, size: int) -> bytes:
-    """Return the first bytes of a file in one request, since somebody may write it again at any moment."""
-    system, path = file_system(url)
-    return system.cat_file(path, end=size)
 
 
 @with_retries("reached")

@@ -9,16 +9,17 @@ from __future__ import annotations
 import fcntl
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from posixpath import dirname
-from typing import Any
 
 from fsspec.implementations.local import LocalFileSystem
 
 from transforms.base.errors import ParameterError
 from transforms.storage.files import file_system
-from transforms.storage.writing import check_exclusive_create, disk_errors, make_folder, remove_if_empty
+from transforms.storage.retries import store_errors
+from transforms.storage.writing import creates_exclusively, make_folder, remove_if_empty
 
 # The descriptors of this process. A fork has copies, and the lock would last for as long as one of them is open.
 _held: set[int] = set()
@@ -33,85 +34,77 @@ def _close_in_fork() -> None:
 os.register_at_fork(after_in_child=_close_in_fork)
 
 
-class Lock:
-    """The lock of a folder, which is released at the end of the context. No process that this one starts holds it.
+@contextmanager
+def locked(url: str, output: str, when_held: Callable[[str], None] | None = None) -> Iterator[bool]:
+    """Lock a folder inside, if its store has locks. No process that this one starts holds the lock.
 
     Args:
         url: of the lock's file, which is there while the lock is held.
         output: the folder that is locked, as errors name it.
+        when_held: is called if another process holds it, with what is known of that; then this waits.
+
+    Yields:
+        Whether another process held it until now.
+
+    Raises:
+        ParameterError: if another process holds it, and this does not wait; or if versions on this store cannot decide.
+        StoreError: if the file cannot be written.
     """
+    system, path = file_system(url)
+    if not isinstance(system, LocalFileSystem):
+        if not creates_exclusively(url):
+            problem = (
+                "its store cannot create a file only if there is none, so that two builds might write to one folder. "
+            )
+            problem += "Expected a disk, s3://, gs:// or another store that can."
+            raise ParameterError("output", output, problem)
+        yield False
+        return
+    descriptor, was_held = _lock(url, path, output, when_held)
+    try:
+        yield was_held
+    finally:
+        if descriptor in _held:  # not in a fork
+            if _is_at(path, descriptor):  # not if the folder was removed
+                os.remove(path)
+                remove_if_empty(dirname(path))
+            _held.remove(descriptor)
+            os.close(descriptor)
 
-    def __init__(self, url: str, output: str):
-        self._url = url
-        system, self._path = file_system(url)
-        self._has_lock = isinstance(system, LocalFileSystem)
-        self._output = output
-        self._descriptor: int | None = None
 
-    def take(self, when_held: Callable[[str], None] | None = None) -> bool:
-        """Lock the folder, if its store has locks.
-
-        Args:
-            when_held: is called if another process holds it, with what is known of that; then this waits.
-
-        Returns:
-            Whether another process held it until now.
-
-        Raises:
-            ParameterError: if another process holds it, and this does not wait; or as check_exclusive_create does.
-            StoreError: if the file cannot be written.
-        """
-        was_held = False
-        if not self._has_lock:
-            check_exclusive_create(self._url, self._output)
-        while self._has_lock and self._descriptor is None:
-            with disk_errors(self._url):
-                make_folder(dirname(self._path))
-                descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                owner = os.pread(descriptor, 1_000, 0).decode(errors="replace") or "another process"
-                if when_held is None:
-                    os.close(descriptor)
-                    problem = f"another run is writing to it: {owner}. Wait until it has ended, or give another folder."
-                    raise ParameterError("output", self._output, problem) from None
-                if not was_held:
-                    when_held(owner)
-                was_held = True
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            except OSError:  # the disk has no locks
-                os.close(descriptor)
-                self._has_lock = False
-                break
-            if self._is_at_path(descriptor):
-                now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()}, since {now}".encode(), 0)
-                self._descriptor = descriptor
-                _held.add(descriptor)
-            else:  # who held it has removed it
-                os.close(descriptor)
-        return was_held
-
-    def _is_at_path(self, descriptor: int) -> bool:
+def _lock(url: str, path: str, output: str, when_held: Callable[[str], None] | None) -> tuple[int, bool]:
+    """Return the descriptor of the file when it is locked, or -1 if the disk has no locks; and whether it was held."""
+    was_held = False
+    while True:
+        with store_errors(url, "written"):
+            make_folder(dirname(path))
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
-            return os.path.samestat(os.stat(self._path), os.fstat(descriptor))
-        except FileNotFoundError:
-            return False
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(descriptor, 1_000, 0).decode(errors="replace") or "another process"
+            if when_held is None:
+                os.close(descriptor)
+                problem = f"another run is writing to it: {owner}. Wait until it has ended, or give another folder."
+                raise ParameterError("output", output, problem) from None
+            if not was_held:
+                when_held(owner)
+            was_held = True
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError:
+            os.close(descriptor)
+            return -1, was_held
+        if _is_at(path, descriptor):
+            now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()}, since {now}".encode(), 0)
+            _held.add(descriptor)
+            return descriptor, was_held
+        os.close(descriptor)  # who held it has removed it
 
-    def release(self) -> None:
-        """Release the lock, if this process holds it."""
-        if self._descriptor in _held:
-            if self._is_at_path(self._descriptor):  # not if the folder was removed
-                os.remove(self._path)
-                remove_if_empty(dirname(self._path))
-            _held.remove(self._descriptor)
-            os.close(self._descriptor)
-        self._descriptor = None
 
-    def __enter__(self) -> Lock:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.release()
+def _is_at(path: str, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

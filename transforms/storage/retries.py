@@ -73,11 +73,9 @@ def store_errors(url: str, action: str) -> Iterator[None]:
         raise
     except Exception as error:  # each store's client has its own classes
         if is_missing(error) and action != "written":
-            if isinstance(error, FileNotFoundError):
-                raise
-            raise FileNotFoundError(url) from None
-        if protocol_of(url) in LocalFileSystem.protocol and not isinstance(error, OSError):
-            raise  # what the operation does with the content
+            raise FileNotFoundError(f"{url} does not exist") from None
+        if protocol_of(url) in LocalFileSystem.protocol and not isinstance(error, (OSError, ValueError)):
+            raise  # a disk has other errors than the clients of stores
         raise StoreError(url, action, reason_of(error), is_transient(error)) from None
 
 

@@ -7,7 +7,6 @@ say less in a listing than of one file, or more.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -24,20 +23,10 @@ _FIELDS = (
 _TIMES = ("mtime", "LastModified", "updated", "last_modified", "created")
 
 
-def entry_on_disk(status: os.stat_result) -> dict[str, Any]:
-    """Return what the disk says of a file, as the entries of stores are."""
-    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
-
-
 def version_of(entry: Mapping[str, Any]) -> str:
     """Return the version of a file. entry: what its store says of it, as fsspec's `info` returns it."""
     field = next((field for field in _FIELDS if entry.get(field)), None)
     return f"{entry['size']}" + (f" {field} {entry[field]}" if field else "")
-
-
-def bytes_of(version: str) -> int:
-    """Return the size of a file, from its version."""
-    return int(version.partition(" ")[0])
 
 
 def modified_of(entry: Mapping[str, Any]) -> float:

@@ -1,6 +1,7 @@
 """Walking through the folders of a store: one that cannot be listed is an error.
 
-fsspec's own find, walk and glob take a folder for empty if the store refuses to list it, or fails to.
+fsspec's own find, walk and glob take a folder for empty if the store refuses to list it, or fails to: here, that is a
+StoreError. A folder that does not exist is empty.
 """
 
 from __future__ import annotations
@@ -8,11 +9,10 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -22,7 +22,7 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.utils import glob_translate
 
 from transforms.storage.files import file_system
-from transforms.storage.retries import with_retries
+from transforms.storage.retries import RETRYING, store_errors, with_retries
 from transforms.storage.versions import version_of
 
 Entries = dict[str, dict[str, Any]]
@@ -40,10 +40,7 @@ def find(system: Any, folder: str) -> Entries:
         folder: its path there.
 
     Returns:
-        What the store says of each file, by its path, in no order; nothing if the folder does not exist.
-
-    Raises:
-        StoreError: if a folder cannot be listed.
+        What the store says of each file, by its path, in no order.
     """
     if _has_no_folders(system):
         return dict(_listed(system, folder, lambda: system.find(folder, detail=True)))
@@ -61,9 +58,6 @@ def find_matching(system: Any, pattern: str) -> Entries:
 
     Returns:
         As find does.
-
-    Raises:
-        StoreError: if a folder that the glob can lead through cannot be listed.
     """
     names, matches = pattern.split("/"), re.compile(glob_translate(pattern)).match
     base, is_deep = folder_of_glob(pattern), "**" in names
@@ -92,53 +86,32 @@ def folder_of_glob(pattern: str) -> str:
 
 @with_retries("listed")
 def link_below(folder: str) -> str | None:
-    """Return the first link in a folder of a disk, or the folder itself, that leads to a folder or to nothing.
-
-    Raises:
-        StoreError: if it cannot be listed.
-    """
+    """Return the first link in a folder of a disk, or the folder itself, that leads to a folder or to nothing."""
     system, path = file_system(folder)
     if not isinstance(system, LocalFileSystem) or os.path.isfile(path):
         return None
     if os.path.islink(path):
         return path
-    # What is not a folder has nothing in it; somebody else may remove a folder.
-    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(path) as entries:
-        inner = sorted(entry.path for entry in entries if not entry.is_file())
-        return next(filter(None, map(link_below, inner)), None)
+    if os.path.isdir(path):
+        with suppress(FileNotFoundError), os.scandir(path) as entries:  # somebody else may remove it
+            inner = sorted(entry.path for entry in entries if not entry.is_file())
+            return next(filter(None, map(link_below, inner)), None)
     return None
 
 
-def names_in(folder: str) -> list[str]:
-    """Return the names of what is in a folder, sorted; none if it does not exist. Raises StoreError if it fails."""
+def names_in(folder: str, prefix: str = "") -> list[str]:
+    """Return the names of what is in a folder and begins with a prefix, sorted. Some stores list only those."""
     system, path = file_system(folder)
-    found = _listed(system, path, lambda: system.ls(path, detail=False))
-    return sorted(posixpath.basename(name.rstrip("/")) for name in found)
-
-
-def names_beginning(folder: str, prefixes: Sequence[str]) -> list[str]:
-    """Return the names of the files in a folder that begin with a prefix, sorted; none if it does not exist.
-
-    Stores that can list only those names do so. A disk lists all, and looks at no file: there may be many thousands.
-
-    Args:
-        folder: its url.
-        prefixes: what the names may begin with.
-
-    Raises:
-        StoreError: if the store fails.
-    """
-    system, path = file_system(folder)
-    if not _has_no_folders(system):
-        return [name for name in names_in(folder) if name.startswith((*prefixes,))]
-    found = [_listed(system, path, partial(system.find, path, prefix=prefix)) for prefix in prefixes]
-    return sorted(name.removeprefix(path).lstrip("/") for names in found for name in names)
+    if prefix and _has_no_folders(system):
+        found = _listed(system, path, lambda: system.find(path, prefix=prefix))
+    else:
+        found = _listed(system, path, lambda: system.ls(path, detail=False))
+    names = (posixpath.basename(path.rstrip("/")) for path in found)
+    return sorted(name for name in names if name.startswith(prefix))
 
 
 def entries_below(folder: str) -> Entries:
-    """Return what the store says of each file below a folder, by its name relative to it, in order; nothing if the
-    folder does not exist. Raises StoreError if the store fails.
-    """
+    """Return what the store says of each file below a folder, by its name relative to it, in order."""
     system, path = file_system(folder)
     return {name.removeprefix(path).lstrip("/"): entry for name, entry in sorted(find(system, path).items())}
 
@@ -150,7 +123,7 @@ def names_below(folder: str) -> list[str]:
 
 def versions_below(folder: str) -> list[tuple[str, str, int]]:
     """Return a value that changes when a file below a folder is added, removed or written again, from one listing:
-    for each file its name, its version, and its inode, or 0. Raises StoreError if the store fails.
+    for each file its name, its version, and its inode, or 0.
     """
     return [(name, version_of(entry), entry.get("ino", 0)) for name, entry in entries_below(folder).items()]
 
@@ -190,11 +163,7 @@ def _walk(system: Any, base: str, leads: Callable[[str], bool], follows_links: b
 
 def _listed(system: Any, path: str, request: Callable[[], Any]) -> Any:
     """Return what a store lists; nothing if there is no such folder, or if it has just been removed."""
-    with suppress(FileNotFoundError):
-        return _retried(path if isinstance(system, LocalFileSystem) else system.unstrip_protocol(path), request)
+    url = path if isinstance(system, LocalFileSystem) else system.unstrip_protocol(path)
+    with suppress(FileNotFoundError), store_errors(url, "listed"):
+        return RETRYING(request)
     return []
-
-
-@with_retries("listed")
-def _retried(_: str, request: Callable[[], Any]) -> Any:
-    return request()

@@ -1,4 +1,7 @@
-"""Writing files at any url that fsspec opens: completely or not at all, so that they survive a power cut."""
+"""Writing files at any url that fsspec opens: completely or not at all, so that they survive a power cut.
+
+StoreError is raised if the store, which may be a disk, refuses or fails for good.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,9 @@ from typing import Any
 
 from fsspec.implementations.local import LocalFileSystem
 
-from transforms.base.errors import ParameterError, StoreError
+from transforms.base.errors import StoreError
 from transforms.storage.files import exists, file_system
-from transforms.storage.retries import protocol_of, reason_of, with_retries
+from transforms.storage.retries import RETRYING, protocol_of, store_errors, with_retries
 
 # For so long after its newest file was written, a build may be alive.
 SECONDS_ALIVE = 86_400.0
@@ -31,9 +34,6 @@ def write_atomically(url: str, content: bytes) -> None:
     """Write a file so that no reader ever sees a part of it, and that it survives a power cut.
 
     Object stores do so by themselves; on a disk a file is synced, renamed, and its folder synced.
-
-    Raises:
-        StoreError: if it cannot be written.
     """
     system, path = file_system(url)
     if not isinstance(system, LocalFileSystem):
@@ -44,15 +44,46 @@ def write_atomically(url: str, content: bytes) -> None:
         _sync_folder(posixpath.dirname(path))
 
 
+@with_retries("written")
+def create(url: str, content: bytes) -> bool:
+    """Create a file, if there is none, so that no reader ever sees a part of it.
+
+    Returns:
+        Whether it was created. If the store's answer was lost and the client tried again, it may be False although
+        it was: the content says whose it is.
+    """
+    system, path = file_system(url)
+    if not isinstance(system, LocalFileSystem):
+        with suppress(FileExistsError):
+            system.pipe_file(path, content, mode="create")
+            return True
+        return False
+    # If it exists, or the folder was removed in between.
+    with _attempt(path, content) as attempt, suppress(FileExistsError, FileNotFoundError):
+        _link(attempt, path, content)
+        _sync_folder(posixpath.dirname(path))
+        return True
+    return False
+
+
+def _link(attempt: str, path: str, content: bytes) -> None:
+    """Give a complete file its name. Raises FileExistsError if there is one of this name."""
+    try:
+        os.link(attempt, path)
+    except (FileExistsError, FileNotFoundError):
+        raise
+    except OSError:  # a disk without links, where a kill at this moment leaves a part of the file
+        with open(path, "xb") as file:
+            _write_synced(file, content)
+
+
 @contextmanager
 def _attempt(path: str, content: bytes) -> Iterator[str]:
     """Write a file next to a path, yield its name, and remove it in the end if it still has this name."""
     file = _open_attempt(path)
     try:
         with file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+            _write_synced(file, content)
         yield file.name
     finally:
         with suppress(OSError):
@@ -69,77 +100,25 @@ def _open_attempt(path: str) -> Any:
     raise StoreError(path, "written", "its folder cannot be made", is_transient=False)
 
 
-@with_retries("written")
-def create(url: str, content: bytes) -> bool:
-    """Create a file, if there is none, so that no reader ever sees a part of it.
-
-    Returns:
-        Whether it was created. If the store's answer was lost and the client tried again, it may be False although
-        it was: the content says whose it is.
-
-    Raises:
-        StoreError: if the store fails.
-    """
-    system, path = file_system(url)
-    if isinstance(system, LocalFileSystem):
-        return _create_on_disk(path, content)
-    try:
-        system.pipe_file(path, content, mode="create")
-    except FileExistsError:
-        return False
-    return True
-
-
-def _create_on_disk(path: str, content: bytes) -> bool:
-    with _attempt(path, content) as attempt:
-        try:
-            _link(attempt, path, content)
-        except (FileExistsError, FileNotFoundError):  # it exists, or the folder was removed in between
-            return False
-        _sync_folder(posixpath.dirname(path))
-    return True
-
-
-def _link(attempt: str, path: str, content: bytes) -> None:
-    """Give a complete file its name. Raises FileExistsError if there is one of this name."""
-    try:
-        os.link(attempt, path)
-    except (FileExistsError, FileNotFoundError):
-        raise
-    except OSError:  # a disk without links, where a kill at this moment leaves a part of the file
-        with open(path, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+def _write_synced(file: Any, content: bytes = b"") -> None:
+    file.write(content)
+    file.flush()
+    os.fsync(file.fileno())
 
 
 # Stores whose clients create an object only if there is none. fsspec's default for others first looks, and then writes.
 _CREATES_EXCLUSIVELY = {"s3", "s3a", "gs", "gcs", "memory"}
 
 
-def check_exclusive_create(url: str, output: str) -> None:
-    """Check that a store creates a file only if there is none, so that the versions of a dataset can decide.
-
-    Args:
-        url: of a file that may be written next to it.
-        output: as errors name it.
-
-    Raises:
-        ParameterError: if it cannot, or if its server ignores the condition.
-        StoreError: if the store fails.
-    """
+def creates_exclusively(url: str) -> bool:
+    """Return whether a store creates a file only if there is none, and its server does, as a trial next to it shows."""
+    if protocol_of(url) not in _CREATES_EXCLUSIVELY:
+        return False
     trial = f"{url}.{uuid.uuid4().hex}"
-    can_create = protocol_of(url) in _CREATES_EXCLUSIVELY
-    if can_create:
-        create(trial, b"")
-        can_create = not create(trial, b"")
-        remove(trial)
-    if not can_create:
-        problem = (
-            "its store cannot create a file only if there is none, so that two builds might write to one folder. "
-            "Expected a disk, s3://, gs:// or another store that can."
-        )
-        raise ParameterError("output", output, problem)
+    create(trial, b"")
+    is_exclusive = not create(trial, b"")
+    remove(trial)
+    return is_exclusive
 
 
 class NewFile(io.RawIOBase):
@@ -153,69 +132,40 @@ class NewFile(io.RawIOBase):
 
     Attributes:
         bytes: how many were written.
-        sha256: of what was written, in hexadecimal.
-
-    Raises:
-        StoreError: from each method, if it cannot be written.
+        sha256: of what was written, in hexadecimal, if it is complete.
     """
 
     def __init__(self, url: str):
-        system, path = file_system(url)
-        self._url = url
-        self._path = path
+        self.bytes, self.sha256 = 0, ""
         self._digest = hashlib.sha256()
-        self.bytes = 0
-        self._is_local = isinstance(system, LocalFileSystem)
-        self._file: Any
-        with disk_errors(url):
-            if self._is_local:
-                self._file = _open_attempt(path)
-            else:
-                self._file = tempfile.NamedTemporaryFile()  # noqa: SIM115
-
-    @property
-    def sha256(self) -> str:
-        return self._digest.hexdigest()
+        self._url = url
+        self._system, self._path = file_system(url)
+        self._is_local = isinstance(self._system, LocalFileSystem)
+        with store_errors(url, "written"):
+            self._file = _open_attempt(self._path) if self._is_local else tempfile.NamedTemporaryFile()  # noqa: SIM115
 
     def writable(self) -> bool:
         return True
 
     def write(self, content: Any) -> int:
         self._digest.update(content)
-        with disk_errors(self._url):
+        with store_errors(self._url, "written"):
             written = self._file.write(content)
         self.bytes += written
         return written
 
     def complete(self) -> None:
         """Close the file, which is there from now on."""
-        with disk_errors(self._url):
-            self._file.flush()
+        self.sha256 = self._digest.hexdigest()
+        with store_errors(self._url, "written"), self._file:
             if self._is_local:
-                os.fsync(self._file.fileno())
+                _write_synced(self._file)
                 os.replace(self._file.name, self._path)
                 _sync_folder(posixpath.dirname(self._path))
             else:
-                _upload(self._url, self._file.name)
-            self._file.close()
+                self._file.flush()
+                RETRYING(self._system.put_file, self._file.name, self._path)
         self.close()
-
-
-@contextmanager
-def disk_errors(url: str) -> Iterator[None]:
-    """Inside, an error of a disk is a StoreError that names the file that is written."""
-    try:
-        yield
-    except StoreError:
-        raise
-    except OSError as error:
-        raise StoreError(url, "written", reason_of(error), is_transient=False) from None
-
-
-@with_retries("written")
-def _upload(url: str, file: str) -> None:
-    system, path = file_system(url)
-    system.put_file(file, path)
 
 
 def _sync_folder(path: str) -> None:
@@ -238,7 +188,7 @@ def make_folder(path: str) -> None:
 
 @with_retries("removed")
 def remove(url: str) -> None:
-    """Remove a file, or a folder with all that is in it, if it exists. Raises StoreError if the store fails."""
+    """Remove a file, or a folder with all that is in it, if it exists."""
     system, path = file_system(url)
     with suppress(FileNotFoundError, NotADirectoryError):  # or an earlier attempt removed it, and its answer was lost
         system.rm(path, recursive=True)
@@ -258,7 +208,7 @@ def remove_if_empty(folder: str) -> None:
 def remove_attempts(folder: str) -> None:
     """Remove what killed processes left of files that were being written, in a folder of a disk and those in it.
 
-    Those that are younger than a day stay: somebody may be writing them. Raises StoreError if the disk fails.
+    Those that are younger than a day stay: somebody may be writing them.
     """
     system, path = file_system(folder)
     if isinstance(system, LocalFileSystem):
