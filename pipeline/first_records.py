@@ -49,7 +49,7 @@ def first_records(source: Source, tasks: Iterable[Task], chunk_bytes: int) -> It
 
     def parse(record: Record) -> Example | RecordDropped:
         try:
-            return parser.parse(record)
+            return parser.parse_all(record)[0]
         except RecordDropped as drop:
             return drop
 

@@ -43,7 +43,7 @@ _NOT_OF_A_LAYOUT = (
 )
 
 
-class Read(msgspec.Struct, frozen=True, gc=False):
+class Read(msgspec.Struct, gc=False):
     """A record that was read.
 
     Attributes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import operator
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, repeat
@@ -15,7 +14,7 @@ import msgspec
 
 from transforms.base.errors import RecordDropped, RecordError, call_user_function
 from transforms.model.batches import Examples, Records
-from transforms.model.counts import Statistics, TraceEvents
+from transforms.model.counts import Statistics
 from transforms.model.examples import (
     Content,
     Conversation,
@@ -27,19 +26,17 @@ from transforms.model.examples import (
 )
 from transforms.model.outcomes import Drop
 from transforms.model.statistics import sum_of_events, sum_of_unread
-from transforms.records.formatter import load_formatter
+from transforms.records.formatter import Formatter, load_formatter
 from transforms.records.input_options import ParseOptions
 from transforms.records.json_text import decode_beyond_range, duplicate_key, kind_of
 from transforms.records.reader import Read, RecordReader, not_json
 from transforms.records.turns import is_conversation
 from transforms.steps.base import Step, for_sources
-from transforms.traces import ReadTrace, is_trace, read_trace
+from transforms.traces import is_trace, read_trace
 
 # The sample of records that is searched for duplicate keys: the first ones of a batch, and one in this many.
 _FIRST, _ONE_OF = 16, 512
-_schema_of = operator.attrgetter("schema")
-_NO_EVENTS: dict[str, TraceEvents] = {}
-_ALL_READ: dict[str, int] = {}
+_NOTHING: dict[str, Any] = {}
 
 
 class Parser:
@@ -53,13 +50,11 @@ class Parser:
     """
 
     def __init__(self, options: ParseOptions):
-        self._options = options
-        columns = options.columns or {}
-        self._reader = RecordReader(options.read_options(), options.schema, columns, options.keep_columns)
-        self._trace_reader = RecordReader(options.read_options(), "messages")
+        self._options, reading = options, options.read_options()
+        self._reader = RecordReader(reading, options.schema, options.columns, options.keep_columns)
+        self._trace_reader = RecordReader(reading, "messages")
         self._format = load_formatter(options.formatter) if options.formatter else None
         self._validation_below = validation_limit(options.validation_fraction)
-        self._seed = str(options.seed).encode()
 
     def __call__(self, batch: Records) -> Examples:
         drops = list[Drop]()
@@ -81,10 +76,6 @@ class Parser:
         outcomes = outcomes.plus(statistics=_statistics(examples))
         return batch.succeeded_by(Examples, outcomes, examples=examples)
 
-    def parse(self, record: Record) -> Example:
-        """Make the first example of a record. Raises RecordError, or RecordDropped."""
-        return self.parse_all(record)[0]
-
     def parse_all(self, record: Record) -> list[Example]:
         """Make the examples of a record: one, unless it has several.
 
@@ -92,93 +83,66 @@ class Parser:
             RecordError: if it cannot be understood, or one of them.
             RecordDropped: if no example is left.
         """
-        notes: dict[str, str | None] = {}
+        notes: dict[str, str | None] = {"null_arguments_left_out": f"{record.nulls} of a call"} if record.nulls else {}
         fields, beyond = _decoded(record.raw)
-        if record.nulls:
-            notes["null_arguments_left_out"] = f"{record.nulls} of a call"
-        trace = self._trace(fields) if is_trace(fields) else None
-        kept = self._kept(fields if trace is None else trace.columns, notes) if self._options.keep_columns else {}
+        options, trace = self._options, None
+        if is_trace(fields):
+            trace = read_trace(fields, options.trace_branches, options.trace_tools)
+        kept = _kept(options.keep_columns, trace.columns if trace else fields, notes) if options.keep_columns else {}
         try:
             if trace:
-                reads = self._read_trace(trace, notes)
+                notes.update(trace.notes)
+                reads = self._read_several(trace.records, notes)
+                # What is not read of its events is counted with the first conversation.
+                reads[0].unread = {**reads[0].unread, **trace.unread}
             elif self._format:
                 # A copy, so that its changes are not in a rejected record. JSON was decoded for it alone.
-                formatted = self._formatted(copy.deepcopy(fields) if fields is record.raw else fields)
-                reads = self._read_several(formatted, notes)
+                reads = self._read_several([copy.deepcopy(fields) if fields is record.raw else fields], notes)
             else:
-                reads = [self._read(fields, notes, fields is not record.raw, beyond)]
+                reads = [self._reader.read(fields, notes, fields is not record.raw, beyond)]
         except RecordDropped as drop:
             drop.columns = kept
             raise
+        except RecordError as error:
+            if not beyond or self._format or error.reason == "invalid_json":
+                raise
+            raise not_json(beyond, error.detail) from None
         # Examples of one record are in one split, since they may share most of their content.
-        validation = self._validation_below > 0 and self._is_for_validation(reads[0].contents[0])
+        below = self._validation_below
+        validation = below > 0 and _hash(reads[0].contents[0], options.seed) < below
         examples: list[Example] = []
-        noted, events = tuple(notes.items()), trace.events if trace else _NO_EVENTS
+        noted, events = tuple(notes.items()), trace.events if trace else _NOTHING
         for read in reads:
-            schema, unread = read.schema, read.unread
+            schema = trace.name if trace and not self._format else read.schema
+            unread = read.unread
             for content in read.contents:
                 of_record = record.position, content, kept, validation, record.raw, noted
                 examples.append(Example(*of_record, len(examples), schema, unread, events))
-                noted, unread, events = (), _ALL_READ, _NO_EVENTS
+                noted, unread, events = (), _NOTHING, _NOTHING
         return examples
 
-    def _kept(self, fields: Mapping[str, Any], notes: dict[str, str | None]) -> dict[str, str | None]:
-        """The columns to keep of a record, with a note of each that is missing, which may be mistyped."""
-        kept = {name: _as_string(name, fields.get(name)) for name in self._options.keep_columns}
-        notes.update({f"records_without_{name}": None for name in sorted(kept) if kept[name] is None})
-        return kept
-
-    def _read(
-        self,
-        fields: Mapping[str, Any],
-        notes: dict[str, str | None],
-        is_json: bool = False,
-        beyond: Collection[str] = (),
-    ) -> Read:
-        """Read a record. beyond: its columns with numbers that JSON does not have, which none that is read may have."""
-        try:
-            return self._reader.read(fields, notes, is_json, beyond)
-        except RecordError as error:
-            if not beyond or error.reason == "invalid_json":
-                raise
-            raise not_json(beyond, error.detail) from None
-
-    def _trace(self, fields: Mapping[str, Any]) -> ReadTrace:
-        return read_trace(fields, self._options.trace_branches, self._options.trace_tools)
-
-    def _read_trace(self, trace: ReadTrace, notes: dict[str, str | None]) -> list[Read]:
-        """Read the conversations of a trace. What is not read of its events is counted with the first one."""
-        notes.update(trace.notes)
-        if self._format:
-            formatted = [made for record in trace.records for made in self._formatted(record)]
-            reads = self._read_several(formatted, notes)
-        else:
-            reads = []
-            for number, record in enumerate(trace.records, 1):
-                try:
-                    read = self._trace_reader.read(record, notes)
-                except RecordError as error:
-                    where = f"conversation {number} of the trace: " if len(trace.records) > 1 else ""
-                    raise RecordError(error.reason, f"{where}{error.detail}") from None
-                reads.append(Read(trace.name, read.contents, _ALL_READ))
-        return [Read(trace.name, reads[0].contents, {**reads[0].unread, **trace.unread}), *reads[1:]]
-
     def _read_several(self, records: list[dict[str, Any]], notes: dict[str, str | None]) -> list[Read]:
-        """Read the records that a formatter made of one."""
+        """Read the conversations of a trace, or what the formatter makes of records."""
+        reader, each = self._trace_reader, "conversation {} of the trace"
+        if self._format:
+            reader, each = self._reader, "example {} of the formatter"
+            records = [made for record in records for made in _formatted(self._format, record)]
         reads: list[Read] = []
         dropped = RecordDropped("filtered")
         for number, fields in enumerate(records, 1):
             try:
-                reads.append(self._read(fields, notes))
+                reads.append(reader.read(fields, notes))
+            except RecordDropped as drop:
+                dropped = drop
             except RecordError as error:
-                if error.reason == "malformed" and error.__cause__:
+                if self._format and error.reason == "malformed" and error.__cause__:
                     raise _unreadable(error.__cause__) from error
                 if len(records) == 1:
                     raise
-                raise RecordError(error.reason, f"example {number} of the formatter: {error.detail}") from None
-            except RecordDropped as drop:
-                dropped = drop
+                raise RecordError(error.reason, f"{each.format(number)}: {error.detail}") from None
             except Exception as error:  # values that JSON does not have, such as numpy's, may raise anything
+                if not self._format:
+                    raise
                 raise _unreadable(error) from error
         if not reads:
             raise dropped
@@ -186,29 +150,22 @@ class Parser:
             notes["formatter_examples_dropped"] = f"the first reason is {dropped.reason}"
         return reads
 
-    def _formatted(self, fields: dict[str, Any]) -> list[dict[str, Any]]:
-        """The records that the formatter makes of one."""
-        assert self._format
-        formatted = call_user_function(self._format, fields, "formatter")
-        if formatted is None:
-            return []
-        records = formatted if isinstance(formatted, list) else [formatted]
-        for made in records:
-            if not isinstance(made, (dict, str)):
-                found = f"a list with {type(made).__name__}" if made is not formatted else type(made).__name__
-                expected = "expected a dict, a string, None, or a list of dicts and strings"
-                raise RecordError("formatter", f"it returned {found}; {expected}")
-        return [{"text": made} if isinstance(made, str) else made for made in records]
 
-    def _is_for_validation(self, content: Content) -> bool:
-        """Whether a content is for validation: its hash decides."""
-        digest = hashlib.blake2b(_canonical(content), digest_size=8, key=self._seed).digest()
-        return int.from_bytes(digest, "big") < self._validation_below
+def _formatted(function: Formatter, fields: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the records that a formatter makes of one."""
+    formatted = call_user_function(function, fields, "formatter")
+    records = [] if formatted is None else formatted if isinstance(formatted, list) else [formatted]
+    for made in records:
+        if not isinstance(made, (dict, str)):
+            found = f"a list with {type(made).__name__}" if made is not formatted else type(made).__name__
+            expected = "expected a dict, a string, None, or a list of dicts and strings"
+            raise RecordError("formatter", f"it returned {found}; {expected}")
+    return [{"text": made} if isinstance(made, str) else made for made in records]
 
 
 def _statistics(examples: Sequence[Example]) -> Statistics:
-    """How many examples were read by each schema, and what was not read of their records."""
-    schemas = Counter(map(_schema_of, examples))
+    """Count how many examples were read by each schema, and what was not read of their records."""
+    schemas = Counter([example.schema for example in examples])
     unread = sum_of_unread([example.unread for example in examples if example.unread])
     events = sum_of_events([example.trace_events for example in examples if example.trace_events])
     return Statistics(schemas=schemas, unread=unread, trace_events=events)
@@ -219,27 +176,21 @@ def _with_duplicate_keys(examples: list[Example]) -> list[Example]:
 
     To look for them takes longer than to parse, so a sample is searched; if one of it has some, all are searched.
     """
+    found: dict[int, str] = {}
     everything = range(len(examples))
     for numbers in (chain(everything[:_FIRST], everything[_FIRST::_ONE_OF]), everything):
-        searched = [number for number in numbers if _is_searched(examples[number])]
-        found = {number: key for number in searched if (key := duplicate_key(examples[number].raw))}  # type: ignore[arg-type]
+        for number in numbers:
+            example = examples[number]
+            is_noted = example.number or "duplicate_json_keys" in dict(example.notes)
+            if type(example.raw) is bytes and not is_noted and (key := duplicate_key(example.raw)):
+                found[number] = f"the record has {key!r} twice in an object; the last one counts"
         if not found:
             return examples
     examples = list(examples)
-    for number, key in found.items():
-        notes = (("duplicate_json_keys", _twice(key)), *examples[number].notes)
+    for number, words in found.items():
+        notes = (("duplicate_json_keys", words), *examples[number].notes)
         examples[number] = msgspec.structs.replace(examples[number], notes=notes)
     return examples
-
-
-def _is_searched(example: Example) -> bool:
-    """Whether an example is the first one of a record of JSON, without the note."""
-    noted = any(name == "duplicate_json_keys" for name, _ in example.notes)
-    return type(example.raw) is bytes and not example.number and not noted
-
-
-def _twice(key: str) -> str:
-    return f"the record has {key!r} twice in an object; the last one counts"
 
 
 def _unreadable(error: BaseException) -> RecordError:
@@ -267,28 +218,35 @@ def _decoded(raw: bytes | dict[str, Any]) -> tuple[dict[str, Any], Collection[st
     return fields, beyond
 
 
-def _as_string(column: str, value: Any) -> str | None:
-    """A string as it is, any other value as JSON, so that a column has one type in all shards."""
-    if value is None or isinstance(value, str):
-        return value
-    try:
-        return json.dumps(value, ensure_ascii=False, default=str)
-    except (RecursionError, TypeError, ValueError) as error:
-        raise RecordError("bad_column", f"column {column} cannot be kept: {error}") from None
+def _kept(names: Sequence[str], fields: Mapping[str, Any], notes: dict[str, str | None]) -> dict[str, str | None]:
+    """Return the columns to keep of a record, with a note of each that is missing, which may be mistyped."""
+    kept: dict[str, str | None] = {}
+    for name in names:
+        value = fields.get(name)
+        if value is None or isinstance(value, str):
+            kept[name] = value
+            continue
+        try:  # as JSON, so that a column has one type in all shards
+            kept[name] = json.dumps(value, ensure_ascii=False, default=str)
+        except (RecursionError, TypeError, ValueError) as error:
+            raise RecordError("bad_column", f"column {name} cannot be kept: {error}") from None
+    notes.update({f"records_without_{name}": None for name in sorted(kept) if kept[name] is None})
+    return kept
 
 
-def _canonical(content: Content) -> bytes:
-    """The content of an example; the same for duplicates with another schema, id, tools or order of keys."""
+def _hash(content: Content, seed: int) -> int:
+    """Hash a content: the same for duplicates with another schema, id, tools or order of keys."""
     says: Any = said_by(content)
     if isinstance(content, Conversation):
         roles, contents, calls = says
         says = [*zip(roles, contents, calls or repeat(None), strict=False)]
     try:
-        return msgspec.json.encode(says, order="sorted")
+        encoded = msgspec.json.encode(says, order="sorted")
     except UnicodeEncodeError as error:
         raise RecordError("invalid_unicode", f"the text is not Unicode: {error}") from None
     except (TypeError, RecursionError) as error:
         raise RecordError("formatter", f"it returned a value that is not valid JSON: {error}") from None
+    return int.from_bytes(hashlib.blake2b(encoded, digest_size=8, key=str(seed).encode()).digest(), "big")
 
 
 class ParseConversations(Step):
