@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline.cli.console import CommandParser, show_phase
-from transforms.base.errors import UserError
-from transforms.base.phrases import counted
 
 SUMMARY = "OUT ORG/NAME", "upload a dataset to the Hugging Face Hub"
 
@@ -32,21 +30,9 @@ def run(arguments: Sequence[str]) -> int:
     url = options.pop("url")
     show_phase(f"reading {url}")
 
-    from transforms.dataset.pushed import push_dataset
     from transforms.dataset.reader import Dataset
-    from transforms.push import NotReplaceable
+    from transforms.push import push
     from transforms.storage.files import full_url
 
-    dataset = Dataset(full_url(url))
-    try:
-        pushed = push_dataset(dataset, **options, progress=show_phase)
-    except NotReplaceable as error:
-        raise UserError(f"{error} --overwrite replaces what is there.") from None
-    if not (pushed.sent or pushed.deleted):
-        print(f"{pushed.url} has version {dataset.version} already.")
-        return 0
-    print(
-        f"{pushed.url} has version {dataset.version}: {counted(pushed.sent, 'file')} sent, {pushed.there:,} there "
-        f"already, {pushed.deleted:,} deleted."
-    )
+    print(push(Dataset(full_url(url)), **options, progress=show_phase))
     return 0

@@ -41,7 +41,6 @@ LAYERS = [
     # They write and read what is derived from a version: the card, the report.
     {f"transforms.dataset.{name}" for name in ("derived", "commit", "custom_pipeline", "expiry", "verification")},
     {"transforms.push"},
-    {"transforms.dataset.pushed"},
     {"pipeline.show.hints"},
     {"pipeline.cli.console"},
     {"pipeline.stopping", "pipeline.fork_server"},

@@ -29,8 +29,12 @@ _T = TypeVar("_T")
 _ALWAYS_WHOLE = 2 << 30
 # How much is asked for at once if ranges are read: not more than is needed.
 _AT_ONCE, _PEEK_BYTES = 16 << 20, 1 << 20
-_SECONDS_TO_CONNECT, SECONDS_TO_ANSWER = 5.0, 30.0
+_SECONDS_TO_CONNECT, SECONDS_TO_ANSWER = 5.0, 120.0  # a large commit takes the Hub some forty seconds
 _URL = re.compile(r"(hf://datasets/([^/@:]+/[^/@:]+))@([0-9a-f]{40})/(.+)", re.DOTALL)
+
+
+class RemoteChanged(Exception):
+    """A commit that does not follow what is there: somebody else has committed, or its answer was lost."""
 
 
 class HubFile(NamedTuple):
@@ -113,6 +117,7 @@ def ask_hub(request: Callable[[Any], _T], url: str, action: str, repository: str
 
     Raises:
         FileNotFoundError: if the repository has no such file in this revision.
+        RemoteChanged: if it is a commit that does not follow the last one.
         StoreError: if the Hub refuses, cannot be reached or fails.
     """
     try:
@@ -120,6 +125,8 @@ def ask_hub(request: Callable[[Any], _T], url: str, action: str, repository: str
     except Exception as error:  # of the Hub's client, of its HTTP library, or of the system
         from huggingface_hub.errors import RemoteEntryNotFoundError
 
+        if http_status(cause_of(error)) == 412:
+            raise RemoteChanged from None
         if isinstance(error, RemoteEntryNotFoundError):
             raise FileNotFoundError(url) from None
         raise StoreError(url, action, _reason(cause_of(error), repository, revision), may_pass(error)) from None
@@ -209,7 +216,9 @@ def _reason(error: Any, repository: str, revision: str | None) -> str:
         return f"{constants.ENDPOINT} cannot be reached: {reason_of(error)}"
     if status is not None:
         message = error.response.headers.get("x-error-message", "")
-        return f"the Hub answered {status}" + (f": {' '.join(message.split())[:200]}" if message else "")
+        answer = f"the Hub answered {status}" + (f": {' '.join(message.split())[:200]}" if message else "")
+        help = f"; make a token that may do this at {constants.ENDPOINT}/settings/tokens" if status == 403 else ""
+        return f"{answer}{help}"
     return reason_of(error)
 
 
