@@ -34,7 +34,7 @@ def with_text_parts(message: dict[str, Any], where: str, reading: Reading) -> di
         RecordError: if content is missing or is not text.
     """
     content = message.get("content")
-    if isinstance(content, str):
+    if isinstance(content, str) or are_text_parts(content):
         return message
     if content is None:
         if message["role"] == "tool" and not any(message[key] for key in message.keys() - _OF_ANSWERS):
@@ -45,8 +45,6 @@ def with_text_parts(message: dict[str, Any], where: str, reading: Reading) -> di
     if not isinstance(content, list):
         found = f"the content of {where} is {kind_of(content)}; expected a string or text parts. {_AS_JSON}"
         raise RecordError("bad_content", found)
-    if are_text_parts(content):
-        return message
     parts: list[dict[str, Any]] = []
     fields: dict[str, Any] = {}
     for i, part in enumerate(content):
@@ -67,12 +65,6 @@ def with_text_parts(message: dict[str, Any], where: str, reading: Reading) -> di
     if taken := sorted(name for name in fields if message.get(name)):
         raise RecordError("bad_content", f"{where} has {' and '.join(taken)} both as a field and in a part")
     return {**message, "content": parts if parts or not fields else "", **fields}
-
-
-def is_text(message: dict[str, Any]) -> bool:
-    """Return whether the content of a message is a string, or parts in the one form without anything else."""
-    content = message.get("content")
-    return type(content) is str or are_text_parts(content)
 
 
 def _kind_and_text(part: Any, where: str) -> tuple[str, str]:

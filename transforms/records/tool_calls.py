@@ -44,7 +44,8 @@ def tools_of(tools: Any, reading: Reading) -> list[dict[str, Any]] | None:
         return None
     if not isinstance(tools, list):
         raise RecordError("bad_tools", f"tools is {kind_of(tools)}; expected a list of objects, or its JSON")
-    declared = [declaration for tool in tools for declaration in _declarations(tool)]
+    given = [_given(tool) if isinstance(tool, dict) else tool for tool in tools]
+    declared = [declaration for tool in given for declaration in _declarations(tool)]
     return [_tool(tool, f"tools[{i}]", reading) for i, tool in enumerate(declared)]
 
 
@@ -68,28 +69,29 @@ def known_tools(json: bytes) -> list[dict[str, Any]] | None:
 
 def _declarations(tool: Any) -> list[Any]:
     """The tools of Gemini's list of function declarations; any other tool alone."""
-    given = _given(tool) if isinstance(tool, dict) else {}
-    lists = [given[name] for name in _DECLARATIONS if isinstance(given.get(name), list)]
-    return lists[0] if lists and len(given) == 1 else [tool]
+    name = next(iter(tool), "") if isinstance(tool, dict) and len(tool) == 1 else ""
+    return tool[name] if name in _DECLARATIONS and isinstance(tool[name], list) else [tool]
 
 
 def _tool(tool: Any, where: str, reading: Reading) -> dict[str, Any]:
-    tool = _given(_object(tool, "bad_tools", where, reading))
+    tool = _object(tool, "bad_tools", where, reading)
     schemas = [name for name in _SCHEMAS if isinstance(tool.get(name), dict)]
     if len(schemas) == 1 and "parameters" not in tool and tool.get("type") in (None, "custom", "function"):
         names = {schemas[0]: "parameters"}
         tool = {names.get(key, key): value for key, value in tool.items() if key not in ("type", "cache_control")}
     if tool.get("type") not in (None, "function"):
         return tool
-    if "function" not in tool:  # bare
-        tool = {"function": {key: value for key, value in tool.items() if key != "type"}}
+    if tool.get("function") is None:  # bare
+        tool = {"function": {key: value for key, value in tool.items() if key not in ("type", "function")}}
     function = _object(tool["function"], "bad_tools", f"the function of {where}", reading)
     if not isinstance(function.get("name"), str):
         raise RecordError("bad_tools", f"{where} has no name")
     if isinstance(function.get("parameters"), str):
         parameters = _object(function["parameters"], "bad_tools", f"the parameters of {where}", reading)
         function = {**function, "parameters": parameters}
-    return _wrapped(tool, _without_nulls(function) if _has_null(function) else function)
+    if _has_null(function):
+        function = _without_nulls(function)
+    return _wrapped(tool, function)
 
 
 def _given(item: dict[str, Any]) -> dict[str, Any]:
