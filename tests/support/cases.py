@@ -1,4 +1,4 @@
-# ruff: noqa: E501, UP031
+# ruff: noqa: UP031
 """Chat templates made of features, and conversations whose words are marked.
 
 A word that only one text of a record has shows what a rendering prints of that text and trains on, without any
@@ -17,173 +17,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from support.paths import TOKENIZER
+from support.paths import ROOT, TOKENIZER
 from support.transformers_text import TransformersText
 
 NOW = datetime(2026, 11, 20, 12)
 RECORDS = 14
 
-# What templates do; the first of each is the default, to which a failing template is reduced. In `texts`, T is the text.
-FEATURES: dict[str, tuple[Any, ...]] = {
-    "markers": (
-        ("<|im_start|>", "\\n", "<|im_end|>\\n"),
-        ("<|", "|>", "<|end|>"),
-        ("[", "]", ""),
-        ("", ": ", "</s>"),
-        ("### ", ":\\n", "\\n\\n"),
-        ("<start_of_turn>", "\\n", "<end_of_turn>\\n"),
-    ),
-    "role": ("m.role", "('model' if m.role == 'assistant' else m.role)", "m.role|capitalize", "m['role']|upper"),
-    "content": (
-        "(m.content or '')",
-        "(m.content if m.content is string else (m.content or [])|map(attribute='text')|join(''))",
-        "(m.content if m.content is string else (m.content or [])|map(attribute='text')|join('\\n'))",
-        "(m.content|tojson if m.content is string else (m.content or [])|map(attribute='text')|join(''))",
-        "(m.content or [])|map(attribute='text')|join('')",
-    ),
-    "texts": (
-        "{{- T -}}",
-        "{{- T|trim -}}",
-        "{{- T|lower -}}",
-        "{{- T|upper -}}",
-        "{{- T|replace('\\n', ' / ') -}}",
-        "{{- T.replace('\"', '``') -}}",
-        "{{- T.lstrip('\\n') -}}",
-        "{{- T.rstrip() -}}",
-        "{{- T[:24] -}}",
-        "{{- T[-24:] -}}",
-        "{{- T.split('</think>')[-1] -}}",
-        "{{- (T.split('</think>')|last).lstrip() -}}",
-        "{{- T.split('<p>')[0] -}}",
-        "{{- T.split()|join(' ') -}}",
-        "{{- T.split('\\n')|join('\\n> ') -}}",
-        "{{- 'Final: ' ~ T.removeprefix('Final: ') -}}",
-        "{%- if T == 'yes' -%}yes{%- else -%}{{- T -}}{%- endif -%}",
-        "{%- if T.startswith('Final: ') -%}{{- T[7:] -}}{%- else -%}{{- T -}}{%- endif -%}",
-        "{%- if '</think>' in T -%}{{- T.split('</think>')[-1] -}}{%- else -%}{{- T -}}{%- endif -%}",
-        "{%- if T|length > 20 -%}long: {{ T -}}{%- else -%}{{- T -}}{%- endif -%}",
-        "{{- T|tojson -}}",
-        "{{- '%s' % T -}}",
-        "{{- T ~ '' -}}",
-        "{{- [T, T]|first -}}",
-        "{{- T|indent(2) -}}",
-        "{%- for line in T.split('\\n') -%}{{- line -}}{%- if not loop.last -%}{{- '\\n' -}}{%- endif -%}{%- endfor -%}",
-        "{%- if loop.index0 and messages[loop.index0 - 1].content == T -%}{{- messages[loop.index0 - 1].content -}}"
-        "{%- else -%}{{- T -}}{%- endif -%}",
-        "{%- if loop.previtem is defined and loop.previtem.role == m.role -%}{{- '+' ~ T -}}{%- else -%}{{- T -}}"
-        "{%- endif -%}",
-    ),
-    "where": (
-        "m.role == 'assistant'",
-        "true",
-        "m.role == 'user'",
-        "m.role == 'tool'",
-        "loop.last",
-        "not loop.last",
-        "loop.first",
-        "m.role == 'assistant' and not loop.last",
-    ),
-    "reasoning": (
-        "",
-        "{%- if m.KEY -%}{{- '<think>' ~ m.KEY ~ '</think>' -}}{%- endif -%}",
-        "{%- if m.KEY and loop.last -%}{{- '<think>\\n' ~ m.KEY|trim ~ '\\n</think>\\n\\n' -}}{%- endif -%}",
-        "{%- if m.role == 'assistant' -%}{{- '<think>' ~ (m.KEY or '') ~ '</think>' -}}{%- endif -%}",
-        "{%- if m.KEY and enable_thinking is not false -%}{{- m.KEY ~ '\\n' -}}{%- endif -%}",
-    ),
-    "reasoning_key": ("reasoning_content", "thinking", "reasoning"),
-    "calls": (
-        "{%- for c in m.tool_calls or [] -%}{{- '<call>' ~ c.function|tojson ~ '</call>' -}}{%- endfor -%}",
-        "",
-        "{%- for c in m.tool_calls or [] -%}{{- c.function.name ~ '(' ~ c.function.arguments|tojson ~ ')' -}}"
-        "{%- endfor -%}",
-        "{%- for c in m.tool_calls or [] -%}{{- '<f=' ~ c.function.name ~ '>' -}}"
-        "{%- for k, v in c.function.arguments|items -%}{{- '<' ~ k ~ '>' ~ (v if v is string else v|tojson) ~ '</p>' -}}"
-        "{%- endfor -%}{%- endfor -%}",
-        "{%- if m.tool_calls -%}{{- m.tool_calls|tojson -}}{%- endif -%}",
-    ),
-    "calls_at": ("after", "before", "before_header", "in_tool", "end"),
-    "tools": (
-        "{%- if tools -%}{{- '<tools>' -}}{%- for t in tools -%}{{- t|tojson ~ '\\n' -}}{%- endfor -%}{{- '</tools>' -}}"
-        "{%- endif -%}",
-        "",
-        "{%- if tools -%}{{- tools|tojson(indent=2) -}}{%- endif -%}",
-        "{%- for t in tools or [] -%}{{- t.function.name ~ ': ' ~ t.function.description ~ '\\n' -}}{%- endfor -%}",
-    ),
-    "kwargs": (
-        "",
-        "{%- if style -%}{{- 'Style: ' ~ style -}}{%- endif -%}",
-        "{{- strftime_now('%Y') -}}",
-        "{{- bos_token -}}",
-    ),
-    "messages": (
-        "messages",
-        "messages[-2:]",
-        "messages[1:]",
-        "messages|selectattr('role', 'ne', 'system')|list",
-        "(messages[1:] if messages[0].role == 'system' else messages)",
-    ),
-    "loop": (
-        "{%- for m in MESSAGES -%}",
-        "{%- for i in range(MESSAGES|length) -%}{%- set m = (MESSAGES)[i] -%}",
-        "{%- for m in MESSAGES -%}{%- for other in messages[::-1] -%}{%- if other.role == 'tool' -%}{%- break -%}"
-        "{%- endif -%}{%- endfor -%}",
-        "{%- for m in MESSAGES -%}{%- set next = messages[loop.index0 + 1] if not loop.last else none -%}",
-    ),
-    "system": ("", "{%- if messages[0].role != 'system' -%}{{- 'You help.' -}}{%- endif -%}"),
-    "skip": (
-        "",
-        "{%- if m.role == 'system' and not loop.first -%}{%- continue -%}{%- endif -%}",
-        "{%- if m.role == 'tool' and not T -%}{%- continue -%}{%- endif -%}",
-    ),
-    "refuse": (
-        "",
-        "{%- if m.role == 'user' and loop.previtem is defined and loop.previtem.role == 'user' -%}"
-        "{{- raise_exception('users') -}}{%- endif -%}",
-    ),
-    "number": (
-        "",
-        "{%- if m.role == 'user' -%}{{- '[' ~ loop.index ~ '] ' -}}{%- endif -%}",
-        "{%- if loop.first and m.role == 'user' and messages[0].role == 'system' -%}{{- messages[0].content ~ '\\n' -}}"
-        "{%- endif -%}",
-    ),
-    # What history prints in the place of what the generation prompt ends with.
-    "shown": ("", "<think></think>", "<channel>"),
-    "closing": ("always", "last_is_eos", "not_last", "merged", "by_next", "return"),
-    "wrapped": ("", "macro", "set", "joined", "generation"),
-    "prompt": ("header", "", "think", "word", "thinking_kwarg"),
-}
-# Features that act on each other, and values of them (None: all). In half of the templates only those of one theme are
-# likely, so that they meet.
-_STRIPS = ("{{- T|trim -}}", "{{- T|trim -}}", "{{- T.rstrip() -}}", "{{- T.lstrip('\\n') -}}")
-_BY_POSITION = ("loop.last", "not loop.last", "loop.first", "m.role == 'assistant' and not loop.last")
-_THEMES: tuple[dict[str, Sequence[Any] | None], ...] = (
-    {"texts": _STRIPS, "where": _BY_POSITION, "prompt": ("", "", "think")},
-    {"texts": _STRIPS, "where": _BY_POSITION, "prompt": ("", "", "word"), "closing": None},
-    {"texts": None, "where": None, "closing": None, "wrapped": None},
-    {"markers": None, "role": None, "calls": None, "calls_at": None},
-    {"markers": None, "calls": None, "prompt": ("think",)},
-    {"content": None, "tools": None, "calls": None, "kwargs": None},
-    {"reasoning": None, "reasoning_key": None, "prompt": None, "texts": None},
-    {"messages": None, "system": None, "skip": None, "refuse": None, "number": None, "loop": None},
-    {"loop": None, "closing": None, "shown": None, "prompt": ("think", "header"), "texts": _STRIPS},
-)
-_TEXTS = (
-    "Hi", "yes", "yes ", "No.", "", " ", "\n", "\n\n", "a", "42", "Final: 42", "Final: Final: 42", "  two  spaces ", "r  ",
-    "\n\nstarts with lines", "ends with one\n", "<think>\n\n</think>", "<think>so</think>42", "so</think>42", "</think>", "Yes",
-    "Summarise this, please: <p>the river rises</p>", "a <p>b", 'He said "no" & left', "CONTINUE_FINAL_MESSAGE_TAG ",
-    "assistant", "Assistant:", "user\nHi", "{{ x }}", "{% if %}", "ÄÖÜ ŁÓDŹ İ ß", "水車 🙂", "\u00a0nbsp\u00a0", "line\r\nline",
-    "one\ntwo\nthree", "You help.", "long: ", "tab\t", "\\n", "a\u2028b", "A text of some more words that is long enough to cut.",
-    "ｘ", "<|end|>", "model", "Style: ", "+", "<think> S \n</think> ", "<think>a</think>b<think>x</think>c", "think>a</thin",
-    "k></think>", "<tool", "A<b>", "x/", "ra", "\x1c<think>\x85b</think>", "é🇨🇭e\u0301\u212b", "\U00100000\U0010f001\0", '"é" \\',
-    "<|im_end|>\n", '{"at": "a"}', "find", "<think>\nplan\n</think>\n\nDone.", "<|channel>thought\nSo.<channel|>", "[INST]So.[/INST]",
-)  # fmt: skip
-# What surrounds a word in records as corpora have them: what templates trim, escape or compare, and what resembles
-# their own markers.
-_FRAMES = (
-    "{}", "{} is it.", "  {}\n", "\n\n{} — “ça”, 水車, 🙂\n", 'He said "{}" & <left>\\\n', "<|im_start|>assistant\n{}<|im_end|>",
-    "[INST] {} [/INST]", "a < b {{ {} }} {{% if %}}", "<|start_header_id|>assistant<|end_header_id|>\n\n{}<|eot_id|>",
-    '<tool_call>{{"name": "{}"}}</tool_call>', "assistant: {}\nuser:",
-)  # fmt: skip
+# What templates do; the first value of each is the default, to which a failing template is reduced. In `texts`, T is
+# the text; in `shown`, what history prints in the place of what the generation prompt ends with. `themes` are features
+# that act on each other, and values of them (null: all): in half of the templates only those of one theme are likely,
+# so that they meet. `frames` surround a word in records as corpora have them: what templates trim, escape or compare,
+# and what resembles their own markers.
+_DATA = json.loads((ROOT / "tests" / "data" / "template_features.json").read_text(encoding="utf-8"))
+FEATURES: dict[str, list[Any]] = _DATA["features"]
+_THEMES: list[dict[str, list[Any] | None]] = _DATA["themes"]
+_TEXTS, _FRAMES = _DATA["texts"], _DATA["frames"]
 REASONING = ("reasoning_content", "thinking", "reasoning")
 _ROLES = {"m.role|capitalize": "Assistant", "m['role']|upper": "ASSISTANT"}
 # Around what is trained on in a template that shows it.
