@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from transforms.base.errors import ParameterError
 from transforms.chat.config import RenderConfig
 from transforms.storage.files import exists, join, read_bytes
+from transforms.tokens.strings import longest_of
 from transforms.tokens.tokenizer import load_tokenizer
 from transforms.tokens.tokenizer_files import GENERATION_CONFIG, stop_token_ids
 
@@ -31,9 +33,13 @@ class TurnRules:
 
     @functools.cached_property
     def _following(self) -> re.Pattern[str]:
-        """Matches a stop token after white space; the longest if one begins with another."""
-        longest_first = sorted(self.stop_tokens, key=lambda token: (-len(token), token))
-        return re.compile(rf"\s*(?:{'|'.join(map(re.escape, longest_first))})")
+        """Matches a stop token after white space."""
+        return re.compile(rf"\s*(?:{longest_of(self.stop_tokens)})")
+
+    @functools.cached_property
+    def _followed(self) -> re.Pattern[str]:
+        """Matches a stop token with white space after it."""
+        return re.compile(rf"(?:{longest_of(self.stop_tokens)})\s*")
 
     def end_with_stop_token(self, text: str, stop: int, closing: str) -> int:
         """Find where a turn ends if the stop token after it belongs to it.
@@ -50,6 +56,10 @@ class TurnRules:
             return stop
         found = self._following.match(text, stop)
         return found.end() if found else stop
+
+    def stop_tokens_in(self, text: str, start: int, stop: int) -> Iterator[re.Match[str]]:
+        """Find the stop tokens between two offsets of a text, each with white space after it."""
+        return self._followed.finditer(text, start, stop)
 
     def may_be_in(self, content: Any) -> bool:
         """Return whether the content of a message has the text of a stop token."""

@@ -82,6 +82,7 @@ class TurnSearch:
                 raise not_established(f"the template prints messages[{turn}] outside of a loop over the messages")
         self._check_texts(found)
         self._check_tool_answers()
+        found = {turn: self._until_ended(turn, one) for turn, one in found.items()}
         return {turn: one for turn, one in found.items() if one.spans and one.spans[0][0] < one.spans[-1][1]}
 
     def turns_of_blocks(self, blocks: Sequence[Span], numbers: Sequence[int]) -> dict[int, Turn]:
@@ -163,12 +164,53 @@ class TurnSearch:
             spans.append((start, self._end(turn, start, stop)))
         return Turn(header, spans if len(spans) == 1 else merged(spans))
 
+    def _until_ended(self, turn: int, found: Turn) -> Turn:
+        """The turn without what no server lets the model write, since it follows what ends a turn, without a header."""
+        spans = found.spans
+        if self._facts.header:
+            # What the template moves to the place after the answers of tools is not written there either, if a server
+            # asks for the next turn at its end.
+            spans = [spans[0], *(span for span in spans[1:] if not self._is_moved(turn, span))]
+            begin = spans[0][0]
+            if found.header == (begin, begin) and self._follows_end(turn, begin):
+                del spans[0]
+        if self._rules.stop_tokens:
+            spans = [(start, self._end_of_stop_token(start, stop)) for start, stop in spans]
+        return found._replace(spans=spans)
+
+    def _is_moved(self, turn: int, span: Span) -> bool:
+        """Whether a later span of a turn ends it, and a server renders it before the next turn, without a header."""
+        following = self._rendering.message_from(span[1])
+        return following is not None and bool(self.end(turn, span)) and self._is_context(following, span[1])
+
+    def _follows_end(self, turn: int, begin: int) -> bool:
+        """Whether a turn begins where the end of another one was printed, which is not moved."""
+        for start, stop, message in self._rendering.pieces:
+            if stop == begin and message is not None and self._is_answer(message) and self.end(message, (start, stop)):
+                return start == self._pieces[message][0][0] or not self._is_context(turn, begin)
+        return False
+
+    def _is_context(self, turn: int, stop: int) -> bool:
+        """Whether a text up to an offset is what a server renders before an answer."""
+        context = rendered(self._template, self._rendering.conversation.with_messages(self._messages[:turn]), True)
+        return self._is_answer(turn) and context == self._text[:stop]
+
+    def _end_of_stop_token(self, start: int, stop: int) -> int:
+        """Where the first stop token ends that the template prints in a span before another text; or the span."""
+        for found in self._rules.stop_tokens_in(self._text, start, stop):
+            if not self._rendering.texts_between(*found.span()) and self._rendering.texts_between(found.end(), stop):
+                return found.end()
+        return stop
+
     def _parts_of_turn(self, turn: int, pieces: Sequence[Span], content: int | None) -> Sequence[Span]:
         """Those of several pieces that are printed of a turn. Raises RecordError if they may be something else."""
         if content is not None and not any(start <= content <= stop for start, stop in pieces):
             raise _not_in_turn((turn, "content", None, None))
         # Loops over the messages that print no more than white space look for something.
         pieces = [piece for piece in pieces if self._text[slice(*piece)].strip()] or pieces[:1]
+        # What the template itself prints elsewhere, after the last text of the turn, is nothing that the model writes.
+        texts = [text.start for text in self._rendering.texts if text.key[0] == turn]
+        pieces = [piece for piece in pieces if not texts or piece[0] <= max(texts)] or pieces[:1]
         for (_, before), (start, _) in pairwise(pieces):
             starts_with_content = content is not None and not self._text[start:content].strip()
             between = [message for at, _, message in self._rendering.pieces if before <= at < start]
