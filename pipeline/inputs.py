@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from pipeline.cli.console import show_phase
 from pipeline.existing import output_errors, planned_files
@@ -15,7 +13,7 @@ from transforms.base.phrases import counted
 from transforms.dataset.layout import PARTS, Folder
 from transforms.dataset.versions import Version
 from transforms.files.hub import Commits, hub_name
-from transforms.files.listing import Accepts, InputFile, files_of_sources, list_inputs, shared_files
+from transforms.files.listing import Accepts, InputFile, list_inputs, shared_files
 from transforms.storage.files import join, resolved
 from transforms.storage.hub import strip_commit
 
@@ -48,11 +46,13 @@ def list_files(request: Request, version: Version | None = None, accepts: Accept
             return accepts is not None and accepts(key, now) and now not in taken.get(key, ())
 
         own = source.options
-        how: Any = {"format": own.input_format, "parameter": "input", "splits": own.split, "commits": commits}
+        is_listed = is_to_add if accepts else None
         with source.named_in_errors():
-            return begun.get(number) or list_inputs(own.input, **how, accepts=is_to_add if accepts else None)
+            return begun.get(number) or list_inputs(
+                own.input, own.input_format, "input", own.split, commits, is_listed, number
+            )
 
-    files = files_of_sources([*itertools.starmap(list_source, enumerate(sources))])
+    files = [file for number, source in enumerate(sources) for file in list_source(number, source)]
     for first, again in shared_files(files):
         source = sources[again.source]
         if not source.may_repeat:

@@ -257,7 +257,7 @@ class _Repository:
             answer = getattr(api, function)(repo_id=self._name, repo_type="dataset", **given)
             return [*answer] if isinstance(answer, Iterator) else answer
 
-        return ask_hub(request, self.url, "pushed to", self._name, self._branch)
+        return ask_hub(request, self.url, "pushed to")
 
 
 def _place(url: str, size: int, path: Path, is_local: bool) -> None:

@@ -130,7 +130,7 @@ def test_a_dataset_with_a_shard_that_is_missing_or_cut_or_whose_shards_are_not_k
     with pytest.raises(UserError, match=rf"data/{shard.name} has 0 bytes"):
         listed(out, out)
     shard.unlink()
-    with pytest.raises(UserError, match=rf"its file data/{shard.name} is missing"):
+    with pytest.raises(UserError, match=rf"data/{shard.name} is in a split, and not there"):
         listed(out, out)
     (out / "_chatmill" / "versions").mkdir()
     (out / "_chatmill" / "versions" / "00000001.json").touch()

@@ -6,20 +6,18 @@ in README.md, and those that the names of the files of records show.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import posixpath
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
-
-import msgspec
+from typing import Any
 
 from transforms.base.errors import ParameterError
 from transforms.base.phrases import counted
-from transforms.files.earlier_datasets import MANIFEST, dataset_folders, rows_of_dataset
 from transforms.files.formats import format_of_suffix
 from transforms.files.splits import (
     Dataset,
@@ -36,9 +34,10 @@ from transforms.storage.retries import reason_of
 from transforms.storage.walking import find
 from transforms.traces import TRACES
 
-_T = TypeVar("_T")
 _Read = Callable[[str], bytes]  # the content of a file of a folder; empty if there is none
 
+STATE = "_chatmill"  # the folder by which a dataset of this project is known, finished or not
+_MANIFEST = "manifest.json"
 _SAVED, _SAVED_INFO, _SAVED_SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
 # Files that `datasets` writes next to files of records, and Claude Code next to sessions.
 _NOT_RECORDS = {_SAVED, _SAVED_INFO, _SAVED_SPLITS, "dataset_infos.json", "sessions-index.json"}
@@ -70,9 +69,10 @@ def records_below(system: Any, folder: str, splits: Sequence[str] | None, format
     """
     entries = with_targets(system, find(system, folder))
     paths = {path.removeprefix(folder).strip("/"): path for path in entries}
-    earlier = dataset_folders(paths)
-    skipped = tuple(f"{each}/" for each in earlier if each)
+    found = (f"/{below}".partition(f"/{STATE}/") for below in paths)
+    earlier = sorted({before[1:] for before, state, _ in found if state})
     log_skipped(folder, [each for each in earlier if each])
+    skipped = tuple(f"{each}/" for each in earlier if each)
     files = {below: entries[path] for below, path in paths.items() if not below.startswith(skipped)}
     url = full_url(system.unstrip_protocol(folder))
     dataset = Dataset(url, url, files)
@@ -80,108 +80,82 @@ def records_below(system: Any, folder: str, splits: Sequence[str] | None, format
     def read(below: str) -> bytes:
         return system.cat_file(paths[below]) if below in files else b""
 
-    found = _find_rows(dataset, read) if "" in earlier else _find_records(dataset, read, splits, format)
-    by_split = found.splits
+    if "" in earlier:
+        return {paths[below]: files[below] for below in _rows(dataset, read, splits)}
+    records, links, others = sort_files(files)
+    by_split, is_only = (
+        _saved_splits(dataset, read)
+        or _splits_of_card(dataset, read)
+        or (_splits_by_name(dataset, records, splits, format), True)
+    )
+    rest = in_no_split(records, by_split) if is_only else []
     if arriving and (missing := [split for split in splits or () if split not in by_split]):
         if by_split:
             described = dataset.describe(by_split)
             _LOGGER.warning("%s: it has no split %s yet; it has %s", url, ",".join(missing), described)
         splits = [split for split in splits or () if split in by_split]
         by_split = by_split if splits else {}
-    chosen = dataset.choose(by_split, splits) if by_split else []
-    for path in chosen:
-        if (size := files[path]["size"]) != (expected := found.sizes.get(path, size)):
-            problem = f"{path} has {size:,} bytes; expected {expected:,}. Copy it again."
-            raise ParameterError("patterns", url, problem)
-    if found.loss:
-        _LOGGER.warning("%s: what is read are its rows: %s.", url, found.loss)
-    dataset.log_unread(found.others, "with other suffixes than those of records")
-    dataset.log_unread(found.rest)
-    return {paths[below]: files[below] for below in [*chosen, *found.links]}
+    chosen = dataset.choose(by_split, splits)
+    dataset.log_unread(others, "with other suffixes than those of records")
+    dataset.log_unread(rest)
+    return {paths[below]: files[below] for below in [*chosen, *links]}
 
 
-class _Found(NamedTuple):
-    """What is in a folder: the files of each split, records in no split, links to folders, and other files.
-
-    sizes: that files must have. loss: what the rows of a dataset of this project do not have of its records.
-    """
-
-    splits: Splits
-    rest: Sequence[str] = ()
-    links: Sequence[str] = ()
-    others: Sequence[str] = ()
-    sizes: Mapping[str, int] = {}
-    loss: str = ""
-
-
-def _find_rows(dataset: Dataset, read: _Read) -> _Found:
-    """Find the rows of a dataset of this project."""
+def _rows(dataset: Dataset, read: _Read, splits: Sequence[str] | None) -> list[str]:
+    """The shards of the newest version of a dataset of this project, whose folder has those of others, too."""
+    shards: dict[str, dict[str, int]] = {}
+    problem = ""
     try:
-        shards, loss = rows_of_dataset(read(MANIFEST))
-    except ValueError as error:
-        raise ParameterError("patterns", dataset.name, str(error)) from None
-    return _Found(shards, sizes={path: size for each in shards.values() for path, size in each.items()}, loss=loss)
-
-
-def _find_records(dataset: Dataset, read: _Read, splits: Sequence[str] | None, format: str) -> _Found:
-    """Find the files of records in a folder that this project did not write."""
-    records, links, others = sort_files(dataset.files)
-    if stated := _saved_splits(dataset, read) or _splits_of_card(dataset, read):
-        by_split, is_only = stated
-        return _Found(by_split, in_no_split(records, by_split) if is_only else (), links, others)
-    by_split = splits_by_name(records)
-    rest = in_no_split(records, by_split)
-    if not splits:
-        has_no_splits = format in TRACES or (splits is None and _TRAIN not in by_split)
-        if has_no_splits or by_split.keys() <= {_TRAIN} or (len(by_split) == 1 and not rest):
-            return _Found({_TRAIN: records} if records else {}, (), links, others)
-        if len(by_split) == 1:
-            raise ParameterError(
-                "patterns",
-                dataset.name,
-                f"it has a split {dataset.describe(by_split)}, and {counted(len(rest), 'file')} in none: "
-                f"{listed(rest, 3)}. Choose with split, such as {next(iter(by_split))}, or name the files.",
-            )
-    return _Found(by_split, rest, links, others)
-
-
-class _DataFile(msgspec.Struct):
-    filename: str
-
-
-class _State(msgspec.Struct):
-    """What `datasets` writes next to the files of a dataset; it reads those that are named here, and no others."""
-
-    data_files: list[_DataFile] = msgspec.field(name="_data_files")
-    split: str | None = msgspec.field(name="_split", default=None)
-
-
-class _SavedSplits(msgspec.Struct):
-    splits: list[str]
-
-
-_decode_state = msgspec.json.Decoder(_State).decode
-_decode_splits = msgspec.json.Decoder(_SavedSplits).decode
+        manifest = json.loads(read(_MANIFEST))
+        records, layout = manifest["records"], manifest.get("layout", {})
+        lost = records.get("truncated", 0) + records.get("dropped", {}).get("too_long", 0)
+        for shard in manifest["shards"]:
+            if shard.get("format", "parquet") == "parquet":
+                shards.setdefault(shard["split"], {})[shard["path"]] = shard["bytes"]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        problem = f"it is a dataset that is not finished, or its {_MANIFEST} is damaged"
+        advice = "Finish it with the command that began it, or append to it."
+        raise ParameterError("patterns", dataset.name, f"{problem}. {advice}") from None
+    if layout.get("packing", "none") != "none" or layout.get("shift_labels"):
+        problem = (
+            "its rows are packed, so that one has several examples, or their labels are shifted. Build from its inputs "
+            "again, or from a dataset without packing and shift_labels."
+        )
+    elif manifest["shards"] and not shards:
+        problem = "its rows are not in parquet, which is read. Build it again with parquet in output_format."
+    if problem:
+        raise ParameterError("patterns", dataset.name, problem)
+    chosen = dataset.choose(shards, splits)
+    for path, expected in (shard for of_split in shards.values() for shard in of_split.items()):
+        if path in chosen and (size := dataset.files[path]["size"]) != expected:
+            problem = f"{path} has {size:,} bytes; expected {expected:,}. Copy it again."
+            raise ParameterError("patterns", dataset.name, problem)
+    if lost:
+        loss = f"{counted(lost, 'record')} cut or dropped at its max_length of {layout.get('max_length') or 0:,} tokens"
+        _LOGGER.warning("%s: what is read are its rows: %s.", dataset.name, loss)
+    return chosen
 
 
 def _saved_splits(dataset: Dataset, read: _Read) -> tuple[Splits, bool] | None:
-    """The files of each split of what `save_to_disk` wrote, which has one configuration; None if it did not."""
+    """The files of each split of what `save_to_disk` wrote, and that there is one configuration; None if it did not.
 
-    def decoded(name: str, decode: Callable[[bytes], _T]) -> _T:
-        try:
-            return decode(read(name))
-        except (ValueError, RecursionError) as error:  # of msgspec, too
-            problem = f"its splits cannot be found: {name} is missing, or not as datasets writes it ({error})."
-            raise ParameterError("patterns", dataset.name, f"{problem} Name its files.") from None
+    `datasets` reads the files that are named there, and no others.
+    """
 
-    if {_SAVED, _SAVED_INFO} <= dataset.files.keys():
-        state = decoded(_SAVED, _decode_state)
-        return {state.split or _TRAIN: [file.filename for file in state.data_files]}, True
-    if _SAVED_SPLITS not in dataset.files:
-        return None
-    splits = decoded(_SAVED_SPLITS, _decode_splits).splits
-    states = {split: decoded(f"{split}/{_SAVED}", _decode_state) for split in splits}
-    return {split: [f"{split}/{file.filename}" for file in state.data_files] for split, state in states.items()}, True
+    def state(folder: str) -> tuple[str, list[str]]:
+        found = json.loads(read(posixpath.join(folder, _SAVED)))
+        return found.get("_split"), [posixpath.join(folder, file["filename"]) for file in found["_data_files"]]
+
+    try:
+        if {_SAVED, _SAVED_INFO} <= dataset.files.keys():
+            split, files = state("")
+            return {split or _TRAIN: files}, True
+        if _SAVED_SPLITS in dataset.files:
+            return {split: state(split)[1] for split in json.loads(read(_SAVED_SPLITS))["splits"]}, True
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        problem = f"its splits cannot be found: what save_to_disk wrote is incomplete or damaged ({error!r})."
+        raise ParameterError("patterns", dataset.name, f"{problem} Name its files.") from None
+    return None
 
 
 def _splits_of_card(dataset: Dataset, read: _Read) -> tuple[Splits, bool] | None:
@@ -206,9 +180,23 @@ def _splits_of_card(dataset: Dataset, read: _Read) -> tuple[Splits, bool] | None
                     raise ParameterError("patterns", dataset.name, f"{problem} Name its files.") from None
         splits, is_only = load_configuration(place, dataset.name)
         before = f"{os.path.realpath(place)}/"
-    if outside := next((path for paths in splits.values() for path in paths if not path.startswith(before)), None):
-        raise ParameterError("patterns", dataset.name, f"its card names {outside}, which is not in it. Name its files.")
     return {split: [path.removeprefix(before) for path in paths] for split, paths in splits.items()}, is_only
+
+
+def _splits_by_name(dataset: Dataset, records: Sequence[str], splits: Sequence[str] | None, format: str) -> Splits:
+    """The files of each split that names show; one split of all records if they show none, and none is chosen."""
+    by_split = splits_by_name(records)
+    rest = in_no_split(records, by_split)
+    has_no_splits = format in TRACES or (splits is None and _TRAIN not in by_split) or by_split.keys() <= {_TRAIN}
+    if splits or (len(by_split) > 1 and not has_no_splits):
+        return by_split
+    if has_no_splits or not rest:
+        return {_TRAIN: records} if records else {}
+    problem = (
+        f"it has a split {dataset.describe(by_split)}, and {counted(len(rest), 'file')} in none: {listed(rest, 3)}. "
+        f"Choose with split, such as {next(iter(by_split))}, or name the files."
+    )
+    raise ParameterError("patterns", dataset.name, problem)
 
 
 def sort_files(files: Entries) -> tuple[list[str], list[str], list[str]]:

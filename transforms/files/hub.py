@@ -22,7 +22,7 @@ from transforms.files.formats import format_of_suffix
 from transforms.files.splits import Dataset, Entries, Splits, check_configuration, in_no_split, load_configuration
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX
 from transforms.storage.files import file_system
-from transforms.storage.hub import SECONDS_TO_ANSWER, HubFile, ask_hub
+from transforms.storage.hub import SECONDS_TO_ANSWER, ask_hub
 
 _PREFIX = "hf://datasets/"
 # What the Hub allows, without a dot or a dash at the beginning.
@@ -94,12 +94,9 @@ class Commits(dict[tuple[str, str | None], str]):
 
     def __missing__(self, key: tuple[str, str | None]) -> str:
         repository, revision = key
-
-        def request(hub: Any) -> str:
-            return hub.dataset_info(repository, revision=revision, expand=["sha"], timeout=SECONDS_TO_ANSWER).sha
-
+        asked: Any = {"revision": revision, "expand": ["sha"], "timeout": SECONDS_TO_ANSWER}
         shown = repository + (f"@{revision}" if revision else "")
-        self[key] = ask_hub(request, shown, "listed", repository, revision)
+        self[key] = ask_hub(lambda hub: hub.dataset_info(repository, **asked).sha, shown, "listed")
         return self[key]
 
 
@@ -120,43 +117,40 @@ def find_dataset(name: HubName, splits: Sequence[str] | None, commits: Commits) 
         StoreError: if there is no such repository or revision, or if the Hub refuses or fails.
         Unavailable: if the Hub does not answer.
     """
-    shown, repository = name.url.removeprefix(_PREFIX), name.repository
     commit, files = _find_files(name, commits)
-    if f"{repository.partition('/')[2]}.py" in files and name.revision in (None, "main"):  # a script
+    if f"{name.repository.partition('/')[2]}.py" in files and name.revision in (None, "main"):  # a script
         try:
             commit, files = _find_files(name._replace(revision=_CONVERTED), commits)
-            _LOGGER.warning("%s: what the Hub converted to Parquet is read (%s)", repository, _CONVERTED)
+            _LOGGER.warning("%s: what the Hub converted to Parquet is read (%s)", name.repository, _CONVERTED)
         except StoreError as error:
             if error.is_transient:
                 raise
-    dataset = Dataset(shown, name._replace(config=None).url, files)
+    dataset = Dataset(name.url.removeprefix(_PREFIX), name._replace(config=None).url, files)
     if by_config := _converted(files):
-        check_configuration(name.config, [*by_config], shown)
+        check_configuration(name.config, [*by_config], dataset.name)
         by_split: Splits = by_config[name.config or next(iter(by_config))]
     else:
         by_split = _load_splits(name, commit, dataset)
-    return {HubFile(repository, commit, path).url: files[path] for path in dataset.choose(by_split, splits)}
+    url = f"{_PREFIX}{name.repository}@{commit}"
+    return {f"{url}/{path}": files[path] for path in dataset.choose(by_split, splits)}
 
 
 def _find_files(name: HubName, commits: Commits) -> tuple[str, Entries]:
     """The commit of a dataset, and what the Hub says of each of its files. Raises StoreError."""
     commit = commits[name.repository, name.revision]
     system, root = file_system(f"{_PREFIX}{name.repository}@{commit}")
-    found = ask_hub(lambda _: system.find(root, detail=True), name.url, "listed", name.repository, name.revision)
+    found = ask_hub(lambda _: system.find(root, detail=True), name.url, "listed")
     return commit, {path.removeprefix(f"{root}/"): entry for path, entry in found.items()}
 
 
 def _load_splits(name: HubName, commit: str, dataset: Dataset) -> Splits:
     """The files of each split of a configuration, by their paths, as `datasets` finds them."""
-
-    def request(hub: Any) -> str:
-        return hub.hf_hub_download(name.repository, "README.md", repo_type="dataset", revision=commit)
-
+    card = {"repo_id": name.repository, "filename": "README.md", "repo_type": "dataset", "revision": commit}
     with suppress(FileNotFoundError):  # `datasets` would say less of a dataset that may not be read
-        ask_hub(request, dataset.name, "read", name.repository)
-    path = f"{_PREFIX}{name.repository}"
-    splits, is_only = _load(path, dataset.name, name.config, commit)
-    by_split = {split: [url.removeprefix(f"{path}@{commit}/") for url in urls] for split, urls in splits.items()}
+        ask_hub(lambda hub: hub.hf_hub_download(**card), dataset.name, "read")
+    url = f"{_PREFIX}{name.repository}"
+    splits, is_only = _load(url, dataset.name, name.config, commit)
+    by_split = {split: [file.removeprefix(f"{url}@{commit}/") for file in files] for split, files in splits.items()}
     if is_only:
         dataset.log_unread(in_no_split(sort_files(dataset.files)[0], by_split))
     return by_split

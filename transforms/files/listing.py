@@ -16,8 +16,7 @@ from fsspec.implementations.local import LocalFileSystem
 from transforms.base.errors import ParameterError, StoreError, Unavailable
 from transforms.base.options import check_choice
 from transforms.files.detection import detect_format
-from transforms.files.earlier_datasets import STATE
-from transforms.files.folders import log_skipped, records_below, suffixes_of, with_targets
+from transforms.files.folders import STATE, log_skipped, records_below, suffixes_of, with_targets
 from transforms.files.formats import INPUT_FORMATS, format_of_suffix, input_format
 from transforms.files.hub import Commits, expand_hub_name, find_dataset, hub_name
 from transforms.files.splits import Entries
@@ -81,6 +80,7 @@ def list_inputs(
     splits: Sequence[str] | None = (),
     commits: Commits | None = None,
     accepts: Callable[[str, str], bool] | None = None,
+    source: int = 0,
 ) -> list[InputFile]:
     """List the files that patterns name, each once, in the order of the patterns.
 
@@ -98,6 +98,7 @@ def list_inputs(
         accepts: whether a file is listed, by its url and its version, if files may be still to come: then a pattern may
             name none yet, and what is not a regular file is logged and left out. It is asked again after the file was
             looked at, which takes time.
+        source: its number, from 0.
 
     Raises:
         ParameterError: if a pattern names no file, or a file that cannot be read.
@@ -106,22 +107,22 @@ def list_inputs(
     check_choice("input_format", format, INPUT_FORMATS)
     patterns = [patterns] if isinstance(patterns, str) else patterns
     commits = Commits() if commits is None else commits
-    with _errors_of(parameter, patterns):
+    with _errors_of(parameter):
         entries = _find_files(patterns, format, splits, commits, arriving=accepts is not None)
         if accepts is None:
             if not entries:
                 raise ParameterError("patterns", ",".join(patterns), "all files are empty.")
-            return _input_files(entries, format)
+            return _input_files(entries, format, source)
         accepted = {}
         for url, entry in entries.items():
             with suppress(OSError):  # it has just vanished
                 if accepts(url, _version(url, entry)):
                     accepted[url] = entry
-        return [file for file in _input_files(accepted, format) if accepts(file.url, file.version)]
+        return [file for file in _input_files(accepted, format, source) if accepts(file.url, file.version)]
 
 
 @contextmanager
-def _errors_of(parameter: str, patterns: Sequence[str]) -> Iterator[None]:
+def _errors_of(parameter: str) -> Iterator[None]:
     """Inside, what is wrong with a file or a pattern is an error of the parameter, unless a store does not answer."""
     try:
         yield
@@ -131,10 +132,7 @@ def _errors_of(parameter: str, patterns: Sequence[str]) -> Iterator[None]:
     except StoreError as error:
         if error.is_transient:
             raise Unavailable(str(error)) from None
-        # What looks like ORG/NAME may be a path that was mistyped.
-        is_path = error.url in patterns and os.path.isdir(error.url.partition("/")[0])
-        here = ", nor is there such a file or folder here" if is_path else ""
-        raise ParameterError(parameter, error.url, f"it cannot be {error.action} ({error.reason}{here}).") from None
+        raise ParameterError(parameter, error.url, f"it cannot be {error.action} ({error.reason}).") from None
     except OSError as error:
         raise ParameterError(parameter, error.filename or str(error), f"it cannot be read ({error}).") from None
 
@@ -208,8 +206,6 @@ def _matching(system: Any, pattern: str) -> Entries:
     """Find the files that match a glob, but for those of an earlier dataset that nobody chose."""
     entries, base = with_targets(system, find_matching(system, pattern)), folder_of_glob(pattern)
     found = {path: entry for path, entry in entries.items() if entry["type"] != "directory"}
-    if posixpath.dirname(pattern) in (base, ""):
-        return found
     # Of folders that only the wildcards match, nobody chose that they are read.
     folders = {folder for path in found for folder in _folders_above(path, base)}
     if isinstance(system, LocalFileSystem):
@@ -242,7 +238,7 @@ def _check_ranges(url: str) -> None:
         raise ParameterError("patterns", url, problem) from None
 
 
-def _input_files(entries: Entries, format: str) -> list[InputFile]:
+def _input_files(entries: Entries, format: str, source: int) -> list[InputFile]:
     """Make input files of what was found, in the same order."""
     kinds: dict[tuple[str, str], list[str]] = {}
     for url in entries:
@@ -252,7 +248,7 @@ def _input_files(entries: Entries, format: str) -> list[InputFile]:
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
 
         def look_at(urls: Sequence[str]) -> list[InputFile]:
-            return [*threads.map(lambda url: _look_at(url, entries[url], format), urls)]
+            return [*threads.map(lambda url: _look_at(url, entries[url], format, source), urls)]
 
         for urls in kinds.values():
             some = urls[: _FIRST if len(urls) > _MANY else None]
@@ -270,7 +266,7 @@ def _like(files: Sequence[InputFile], url: str, entry: Mapping[str, Any]) -> Inp
     return msgspec.structs.replace(files[0], url=url, bytes=size, version=_version(url, entry), unpacked=unpacked)
 
 
-def _look_at(url: str, entry: Mapping[str, Any], format: str) -> InputFile:
+def _look_at(url: str, entry: Mapping[str, Any], format: str, source: int) -> InputFile:
     """Make an input file of what was found: its format, and its size without compression."""
     suffix, compressed = suffixes_of(url)
     compression, size = COMPRESSION_OF_SUFFIX.get(compressed), entry["size"]
@@ -289,7 +285,7 @@ def _look_at(url: str, entry: Mapping[str, Any], format: str) -> InputFile:
         unpacked = size * _COMPRESSION_RATIO
         if size >= _WORTH_SAMPLING:
             unpacked = estimated_size(read_range(url, 0, min(size, _SAMPLED)), size, compression) or unpacked
-    return InputFile(url, format, compression, size, _version(url, entry), unpacked=unpacked)
+    return InputFile(url, format, compression, size, _version(url, entry), source, unpacked)
 
 
 def _version(url: str, entry: Mapping[str, Any]) -> str:
@@ -297,19 +293,6 @@ def _version(url: str, entry: Mapping[str, Any]) -> str:
     if "://" not in url:  # the entries of a disk have a time in seconds, as a float
         entry = {**entry, "mtime_ns": os.stat(url).st_mtime_ns}
     return version_of(entry)
-
-
-def files_of_sources(sources: Sequence[Sequence[InputFile]]) -> list[InputFile]:
-    """Return the files of all sources, each with the number of its source.
-
-    Args:
-        sources: the files of each source, by its number.
-    """
-    return [
-        msgspec.structs.replace(file, source=number) if number else file
-        for number, files in enumerate(sources)
-        for file in files
-    ]
 
 
 def shared_files(files: Iterable[InputFile]) -> Iterator[tuple[InputFile, InputFile]]:

@@ -69,8 +69,10 @@ class Dataset(NamedTuple):
             ParameterError: if there is a choice and none is made, or of something that does not exist; or if a file is
                 missing, or has no format that is read.
         """
+        if not by_split:
+            return []
         described, several = self.describe(by_split), len(by_split) > 1
-        first = next(iter(by_split), "")
+        first = next(iter(by_split))
         if not splits and (several or first.startswith(PARTIAL)):
             problem = "it has several splits" if several else "the Hub converted a part of it only"
             choice = f"Choose with split, such as {first}."
@@ -86,7 +88,7 @@ class Dataset(NamedTuple):
         chosen = [*dict.fromkeys(path for split in splits or by_split for path in by_split[split])]
         for path in chosen:
             if path not in self.files:
-                problem = f"its file {path} is missing. Copy it again, or name the files that are read."
+                problem = f"{path} is in a split, and not there. Copy it again, or name the files to read."
                 raise ParameterError("patterns", self.name, problem)
             if not {*_suffixes_in(path)} & known:
                 problem = f"its files end in {posixpath.splitext(path)[1]}, which is not a format that is read."
@@ -147,7 +149,7 @@ def load_configuration(
         with suppress(Exception):  # that which `datasets` has just raised
             names = datasets.get_dataset_config_names(path, revision=commit)
         if names:
-            check_configuration(config, names, name, is_folder=commit is None)
+            check_configuration(config, names, name)
         where = f"{path}@{commit}/" if commit else f"{os.path.realpath(path)}/"
         problem = " ".join(str(error).rpartition(" Hub either: ")[2].replace(where, "").split())[:200].rstrip(".")
         raise ParameterError("patterns", name, f"its splits cannot be found: {problem}. Name its files.") from None
@@ -171,19 +173,13 @@ def _import_datasets(name: str) -> Any:
     return datasets
 
 
-def check_configuration(config: str | None, names: Sequence[str], name: str, is_folder: bool = False) -> None:
+def check_configuration(config: str | None, names: Sequence[str], name: str) -> None:
     """Check that a configuration is one of those of a dataset, or that there is only one. Raises ParameterError.
 
-    Args:
-        config: None if none is named.
-        names: of all configurations.
-        name: of the dataset, for errors.
-        is_folder: whether it is a folder, whose configurations cannot be named.
+    config: None if none is named. names: of all configurations. name: of the dataset.
     """
     if config is None and len(names) > 1:
-        choice = f"Name one, such as {name.partition('@')[0]}:{names[0]}."
-        if is_folder:
-            choice = f"Name the files of one, such as those of {names[0]}."
+        choice = f"Name one on the Hub, as in ORG/NAME:{names[0]}, or its files."
         raise ParameterError("patterns", name, f"it has several configurations: {listed(names)}. {choice}")
     if config is not None and config not in names:
         problem = f"it has no configuration {config}; it has {listed(names)}.{did_you_mean(config, names)}"

@@ -15,7 +15,7 @@ from transforms.base.errors import InputError, ParameterError, StoreError
 from transforms.base.options import PositiveInt, String, checked
 from transforms.files.formats import MAX_RECORD_BYTES, Chunk, input_format
 from transforms.files.hub import Commits
-from transforms.files.listing import InputFile, files_of_sources, list_inputs, shared_files
+from transforms.files.listing import InputFile, list_inputs, shared_files
 from transforms.files.tasks import default_task_bytes, largest_first, tasks_of
 from transforms.model.batches import Records, Slice, Task
 from transforms.model.chunks import CHUNK_BYTES, Chunks
@@ -191,11 +191,11 @@ class ReadConversations(beam.PTransform):
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:
         commits = Commits()
-        of_sources = [
-            list_inputs(patterns, self._input_format, "patterns", self._split, commits)
-            for patterns in self._sources.values()
+        files = [
+            file
+            for number, patterns in enumerate(self._sources.values())
+            for file in list_inputs(patterns, self._input_format, "patterns", self._split, commits, source=number)
         ]
-        files = files_of_sources(of_sources)
         for first, again in shared_files(files):
             names = [*self._sources]
             problem = f"it is in two sources, {names[first.source]} and {names[again.source]}."

@@ -30,7 +30,9 @@ _ALWAYS_WHOLE = 2 << 30
 # How much is asked for at once if ranges are read: not more than is needed.
 _AT_ONCE, _PEEK_BYTES = 16 << 20, 1 << 20
 _SECONDS_TO_CONNECT, SECONDS_TO_ANSWER = 5.0, 120.0  # a large commit takes the Hub some forty seconds
-_URL = re.compile(r"(hf://datasets/([^/@:]+/[^/@:]+))@([0-9a-f]{40})/(.+)", re.DOTALL)
+_URL = re.compile(r"hf://datasets/([^/@:]+/[^/@:]+)@([0-9a-f]{40})/(.+)", re.DOTALL)
+# What is asked for: a dataset, a revision of it, or a file.
+_ASKED = re.compile(r"(?:\w+://\S*?datasets/)?([^/@:]+/[^/@:]+)(?::[^@]+)?(?:@(.+))?.*", re.DOTALL)
 
 
 class RemoteChanged(Exception):
@@ -38,25 +40,17 @@ class RemoteChanged(Exception):
 
 
 class HubFile(NamedTuple):
-    """A file of a dataset on the Hub, whose content never changes.
-
-    repository: ORG/NAME. commit: 40 hexadecimal digits. path: in the repository.
-    """
+    """A file of a dataset on the Hub, whose content never changes: ORG/NAME, a full commit, and its path there."""
 
     repository: str
     commit: str
     path: str
 
-    @property
-    def url(self) -> str:
-        """Where it is, for any process."""
-        return f"hf://datasets/{self.repository}@{self.commit}/{self.path}"
-
 
 def hub_file(url: str) -> HubFile | None:
     """Return the file of a url; None if the url is not that of a file on the Hub at a commit."""
-    found = _URL.fullmatch(url) if url.startswith("hf://") else None
-    return HubFile(found[2], found[3], found[4]) if found else None
+    found = _URL.fullmatch(url)
+    return HubFile(*found.groups()) if found else None
 
 
 def strip_commit(url: str) -> str:
@@ -65,11 +59,11 @@ def strip_commit(url: str) -> str:
     return f"hf://datasets/{file.repository}/{file.path}" if file else url
 
 
-def open_hub_file(file: HubFile, size: int, reads: int) -> io.BufferedReader:
-    """Open a file for reading.
+def open_hub_file(url: str, size: int, reads: int) -> io.BufferedReader:
+    """Open a file of the Hub for reading.
 
     Args:
-        file: the file.
+        url: of the file, at a commit.
         size: its bytes.
         reads: about how many of them will be read in this process; 0 for a look at it, which downloads nothing.
 
@@ -77,43 +71,42 @@ def open_hub_file(file: HubFile, size: int, reads: int) -> io.BufferedReader:
         FileNotFoundError: if its commit has no such file.
         StoreError: if the Hub refuses or fails.
     """
-
-    def request(hub: Any) -> str:
-        return hub.hf_hub_download(file.repository, file.path, repo_type="dataset", revision=file.commit)
-
     if reads and (size <= _ALWAYS_WHOLE or 2 * reads >= size):
-        return open(ask_hub(request, file.url, "read", file.repository), "rb")
-    reader = RangeReader(file.url, {"size": size}, functools.partial(read_hub_range, file), is_pinned=True)
+        return open(ask_hub(lambda hub: hub.hf_hub_download(**_arguments(url)), url, "read"), "rb")
+    reader = RangeReader(url, {"size": size}, functools.partial(read_hub_range, url), is_pinned=True)
     return io.BufferedReader(reader, buffer_size=min(reads or _PEEK_BYTES, _AT_ONCE))
 
 
-def read_hub_range(file: HubFile, start: int, stop: int) -> bytes:
+def read_hub_range(url: str, start: int, stop: int) -> bytes:
     """Return the bytes of a file from start to stop, which is not after its end. Raises as open_hub_file does."""
 
     def request(_: Any) -> bytes:
         from huggingface_hub import constants, hf_hub_url
         from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
 
-        url = hf_hub_url(file.repository, file.path, repo_type="dataset", revision=file.commit)
         headers = build_hf_headers(library_name="chatmill")
         headers |= {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
-        response = get_session().get(url, headers=headers, timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT)
+        location, timeout = hf_hub_url(**_arguments(url)), constants.HF_HUB_DOWNLOAD_TIMEOUT
+        response = get_session().get(location, headers=headers, timeout=timeout)
         hf_raise_for_status(response)
         content = response.content[start:stop] if response.status_code == 200 else response.content
         return complete(content, start, stop - start)
 
-    return ask_hub(request, file.url, "read", file.repository) if stop > start else b""
+    return ask_hub(request, url, "read") if stop > start else b""
 
 
-def ask_hub(request: Callable[[Any], _T], url: str, action: str, repository: str, revision: str | None = None) -> _T:
+def _arguments(url: str) -> dict[str, str]:
+    """How a file is named for huggingface_hub."""
+    return dict(zip(("repo_id", "revision", "filename"), hub_file(url) or (), strict=True), repo_type="dataset")
+
+
+def ask_hub(request: Callable[[Any], _T], url: str, action: str) -> _T:
     """Ask the Hub, with retries.
 
     Args:
         request: does it, with the HfApi.
-        url: of what is asked for, for errors.
+        url: of what is asked for, for errors: it names the repository, and perhaps a revision.
         action: what is to be done with it, as a past participle for the message: "read".
-        repository: ORG/NAME.
-        revision: that was named for it, for errors.
 
     Raises:
         FileNotFoundError: if the repository has no such file in this revision.
@@ -129,7 +122,7 @@ def ask_hub(request: Callable[[Any], _T], url: str, action: str, repository: str
             raise RemoteChanged from None
         if isinstance(error, RemoteEntryNotFoundError):
             raise FileNotFoundError(url) from None
-        raise StoreError(url, action, _reason(cause_of(error), repository, revision), may_pass(error)) from None
+        raise StoreError(url, action, _reason(cause_of(error), url), may_pass(error)) from None
 
 
 def hub() -> Any:
@@ -179,46 +172,40 @@ def may_pass(error: Any) -> bool:
         # That of a storage: its signed url has expired, and the Hub gives another. The Hub itself knows the token.
         path = urlsplit(str(error.response.url)).path
         return not (path.startswith("/api/") or "/resolve/" in path or ".git/" in path)
-    # huggingface_hub's error for a body that ended early, and the errors of hf_xet.
+    # huggingface_hub's error for a body that ended early, those of hf_xet, and an answer of a proxy for the Hub's.
     is_cut_short = type(error) is OSError and "Consistency check failed" in str(error)
     is_of_xet = type(error) is RuntimeError or type(error).__module__.startswith("hf_xet")
-    is_of_a_proxy = isinstance(error, json.JSONDecodeError)  # an answer that huggingface_hub took for the Hub's
-    return is_cut_short or is_of_xet or is_of_a_proxy or is_transient(error)
+    return is_cut_short or is_of_xet or isinstance(error, json.JSONDecodeError) or is_transient(error)
 
 
-def _reason(error: Any, repository: str, revision: str | None) -> str:
+def _reason(error: Any, url: str) -> str:
     """What is wrong, in one line and without urls that were signed."""
-    from huggingface_hub import constants, get_token
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub import constants, errors, get_token
 
-    page = f"{constants.ENDPOINT}/datasets/{repository}"
+    found = _ASKED.fullmatch(url)
+    repository, revision = found.groups() if found else (url, None)
+    hub, token, status = constants.ENDPOINT, get_token(), http_status(error)
     log_in = "log in with `hf auth login`, or set HF_TOKEN"
-    if isinstance(error, OfflineModeIsEnabled):
+    if isinstance(error, errors.OfflineModeIsEnabled):
         return "HF_HUB_OFFLINE is set, so the Hub is not asked: unset it, or download the files and name their folder"
-    if isinstance(error, GatedRepoError):
-        if get_token():
+    if isinstance(error, errors.GatedRepoError):
+        page = f"{hub}/datasets/{repository}"
+        if token:
             return f"{repository} is gated, and your token has no access to it: ask for it at {page}"
         return f"{repository} is gated: ask for access at {page}, then {log_in}"
-    if isinstance(error, RevisionNotFoundError):
+    if isinstance(error, errors.RevisionNotFoundError):
         return f"{repository} has no revision {revision or 'main'}"
-    status = http_status(error)
-    if status == 401 and get_token() and not isinstance(error, RepositoryNotFoundError):
+    if isinstance(error, errors.RepositoryNotFoundError) or (status == 401 and not token):
+        help = "your token has no access to it" if token else f"for a private one, {log_in}"
+        return f"there is no dataset {repository} on {hub}, or it is private: check the name; {help}"
+    if status == 401:
         return f"the Hub does not accept your token: {log_in}"
-    if isinstance(error, RepositoryNotFoundError) or status == 401:
-        help = "your token has no access to it" if get_token() else f"for a private one, {log_in}"
-        return f"there is no dataset {repository} on {constants.ENDPOINT}, or it is private: check the name; {help}"
     if type(error).__name__ in NOT_CONNECTED:
-        return f"{constants.ENDPOINT} cannot be reached: {reason_of(error)}"
+        return f"{hub} cannot be reached: {reason_of(error)}"
     if status is not None:
-        message = error.response.headers.get("x-error-message", "")
-        answer = f"the Hub answered {status}" + (f": {' '.join(message.split())[:200]}" if message else "")
-        help = f"; make a token that may do this at {constants.ENDPOINT}/settings/tokens" if status == 403 else ""
-        return f"{answer}{help}"
+        message = " ".join(error.response.headers.get("x-error-message", "").split())[:200]
+        help = f"; make a token that may do this at {hub}/settings/tokens" if status == 403 else ""
+        return f"the Hub answered {status}" + (f": {message}" if message else "") + help
     return reason_of(error)
 
 
