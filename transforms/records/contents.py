@@ -29,7 +29,7 @@ from transforms.records.preference import split_chosen
 from transforms.records.reading import ROLE_NAMES, Reading
 from transforms.records.token_rows import token_row
 from transforms.records.tool_calls import known_tools, tools_of, without_padding
-from transforms.records.turns import messages_of_turns
+from transforms.records.turns import read_turns
 from transforms.records.turns.marked import CHATML, GUANACO, LINES, beginning_of, messages_in, speaker_of
 
 # Messages that are plain, or in parts: their roles and texts, the messages if they are made, and the lengths of parts.
@@ -221,7 +221,7 @@ def is_open(reading: Reading, values: dict[str, Any]) -> bool:
         last = values["prompt"][-1]
         role = last.get("role", last.get("from"))
         if not isinstance(role, str):
-            role = messages_of_turns(values["prompt"], "the prompt").messages[-1].get("role")
+            role = read_turns(values["prompt"], "the prompt", Reading(reading.options, {}))[-1].get("role")
         return roles.get(str(role), roles.get(str(role).lower())) in ("user", "tool", "system", "developer")
     except (AttributeError, IndexError, RecordError):  # which is found again when it is read
         return False

@@ -10,7 +10,7 @@ import numpy as np
 from transforms.base.errors import RecordError
 from transforms.records.json_text import decode_json
 from transforms.records.reading import LEVELS, SWITCHES, Reading
-from transforms.records.turns import is_conversation, is_message, turn_forms, without_nulls
+from transforms.records.turns import has_form, is_conversation, is_message
 from transforms.records.turns.marked import beginning_of
 
 UNFIT: Any = object()
@@ -66,8 +66,7 @@ def are_turns(value: list[Any]) -> bool:
         return False
     if first.get("role") is not None or first.get("from") is not None:
         return True
-    given = without_nulls(value)
-    return any(form.recognizes(given) for form in turn_forms())
+    return has_form(value)
 
 
 def _prompt(value: Any, column: str, reading: Reading) -> Any:

@@ -14,7 +14,7 @@ from transforms.records.media import check_no_media_fields
 from transforms.records.reading import ROLES, Reading
 from transforms.records.tool_calls import read_function_call, tool_calls_of, with_paired_ids, with_tool_calls
 from transforms.records.train_flags import take_weight
-from transforms.records.turns import form_of, without_nulls
+from transforms.records.turns import read_turns
 
 # The roles of a turn whose value is a call: ShareGPT's, and that of ms-swift.
 _CALL_ROLES = ("function_call", "tool_call")
@@ -51,11 +51,7 @@ def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any
         with suppress(KeyError):
             roles = reading.options.roles_named(roles_and_texts[0])
             return [{"role": role, "content": text} for role, text in zip(roles, roles_and_texts[1], strict=True)]
-    given = without_nulls(turns)
-    if form := form_of(given, column):
-        turns, tools = form.messages(given, column)
-        reading.forms.append(form.name)
-        reading.tools.extend(tools)
+    turns = read_turns(turns, column, reading)
     messages: list[dict[str, Any]] = []
     calls: list[tuple[Any, list[dict[str, Any]]]] = []  # the id of each turn that is a call, and its calls
     for i, turn in enumerate(turns):

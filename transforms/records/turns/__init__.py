@@ -1,32 +1,23 @@
 """Forms of turns: what people have in place of messages. One module for each family of forms.
 
-A module of this package has `FORMS`, a tuple of TurnForm. A form recognizes a list of turns by the kinds of their keys,
-never by the name of a dataset, and makes messages in the OpenAI form of it. All checks of messages come after that, so
-they hold for each form: roles, contents, calls, media, weights. What a form does not know of a turn stays in the
-message under its own name, and is counted there if the template does not print it.
+A form recognizes a list of turns by the kinds of their keys, never by the name of a dataset, and makes messages in the
+OpenAI form of it. All checks of messages come after that, so they hold for each form: roles, contents, calls, media,
+weights. What a form does not know of a turn stays in the message under its own name, and is counted there if the
+template does not print it.
 """
 
 from __future__ import annotations
 
-import functools
-import importlib
-import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from transforms.base.errors import RecordError
 from transforms.records.hints import hint_of_turns
+from transforms.records.names import OF_TREES
+from transforms.records.reading import Reading
+from transforms.records.turns import anthropic, gemini, named, olmo, responses
 
-# Of one message of a tree or a log, whose order a list does not say.
-OF_TREES = ("parent", "parent_id", "message_id", "replies")
 _SAID = {"content", "tool_calls", "parts"}
-
-
-class Messages(NamedTuple):
-    """What a form made of turns: the messages, and the tool definitions that were in them."""
-
-    messages: list[Any]
-    tools: Sequence[Any] = ()
 
 
 class TurnForm(NamedTuple):
@@ -34,56 +25,59 @@ class TurnForm(NamedTuple):
 
     Attributes:
         name: of the form, for counts and errors.
-        recognizes: whether a list of turns, which is not empty, has this form.
-        messages: makes messages of it. Takes the turns, and the column that has them, for errors. Raises RecordError if
-            a turn is malformed.
+        recognizes: whether a list of objects has this form.
+        messages: makes messages of them. Takes the turns, the column that has them, for errors, and the reading, which
+            gets the tool definitions that are in them. Raises RecordError if a turn is malformed.
     """
 
     name: str
     recognizes: Callable[[list[Any]], bool]
-    messages: Callable[[list[Any], str], Messages]
+    messages: Callable[[list[Any], str, Reading], list[Any]]
 
 
-@functools.cache
-def turn_forms() -> tuple[TurnForm, ...]:
-    """Return all forms, by the names of their modules."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    modules = (importlib.import_module(f"{__name__}.{name}") for name in names)
-    return tuple(form for module in modules for form in getattr(module, "FORMS", ()))
+_FORMS = (
+    TurnForm("anthropic", anthropic.recognizes, anthropic.messages),
+    TurnForm("exchanges", named.are_exchanges, named.messages_of_exchanges),
+    TurnForm("fields", named.are_fields, named.messages_of_fields),
+    TurnForm("gemini", gemini.recognizes, gemini.messages),
+    TurnForm("olmo", olmo.recognizes, olmo.messages),
+    TurnForm("responses", responses.recognizes, responses.messages),
+)
 
 
-def form_of(turns: list[Any], column: str) -> TurnForm | None:
-    """Find the form of turns; None if they have none of them, as messages in the OpenAI form have.
-
-    Args:
-        turns: the turns of a record.
-        column: that has them, for errors.
-
-    Raises:
-        RecordError: if they have two forms, so that it is not certain what they say; or one that a formatter reads.
-    """
-    found = [form for form in turn_forms() if turns and form.recognizes(turns)]
-    if len(found) > 1:
-        names = " and ".join(form.name for form in found)
-        raise RecordError("ambiguous", f"{column} has turns of {names}; expected one form. Give a formatter")
-    if not found and (hint := hint_of_turns(turns)):
-        raise RecordError("bad_message", f"{column}: {hint}")
-    return found[0] if found else None
+def has_form(turns: list[Any]) -> bool:
+    """Return whether turns have a form other than that of messages."""
+    return next(_forms(without_nulls(turns)), None) is not None
 
 
-def messages_of_turns(turns: list[Any], column: str) -> Messages:
-    """Return the messages of turns of any form, and the tools in them; turns without a form as they are.
+def read_turns(turns: list[Any], column: str, reading: Reading) -> list[Any]:
+    """Return the messages of turns of any form; turns without a form as they are, as messages in the OpenAI form.
 
     Args:
         turns: the turns of a record.
         column: that has them, for errors.
+        reading: of the record; it gets the name of the form, and the tools in them.
 
     Raises:
-        RecordError: if they have two forms, or a turn is malformed.
+        RecordError: if they have two forms, so that it is not certain what they say; if a turn is malformed; or if a
+            formatter reads them.
     """
     given = without_nulls(turns)
-    form = form_of(given, column)
-    return form.messages(given, column) if form else Messages(turns)
+    forms = [*_forms(given)]
+    if len(forms) > 1:
+        names = " and ".join(form.name for form in forms)
+        raise RecordError("ambiguous", f"{column} has turns of {names}; expected one form. Give a formatter")
+    if forms:
+        reading.forms.append(forms[0].name)
+        return forms[0].messages(given, column, reading)
+    if hint := hint_of_turns(given):
+        raise RecordError("bad_message", f"{column}: {hint}")
+    return turns
+
+
+def _forms(turns: list[Any]) -> Iterator[TurnForm]:
+    if turns and all(isinstance(turn, dict) for turn in turns):
+        yield from (form for form in _FORMS if form.recognizes(turns))
 
 
 def without_nulls(turns: list[Any]) -> list[Any]:
@@ -105,11 +99,7 @@ def without_nulls(turns: list[Any]) -> list[Any]:
 
 
 def is_conversation(values: list[Any]) -> bool:
-    """Return whether a list is one conversation, and not a list of records: messages, or turns with a role.
-
-    Args:
-        values: of JSON.
-    """
+    """Return whether a list is one conversation, and not a list of records: messages, or turns with a role."""
     return bool(values) and all(map(is_message, values))
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from transforms.records.builder import TurnBuilder, joined, parts_in
-from transforms.records.turns import Messages, TurnForm
+from transforms.records.reading import Reading
 
 CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 RESULTS = ("tool_result", "mcp_tool_result", "web_search_tool_result")
@@ -14,16 +15,30 @@ _REASONING = ("thinking", "reasoning")
 _ENCRYPTED, _REFERENCE = "redacted_thinking", "tool_reference"
 
 
-def blocks_in(turn: Mapping[str, Any]) -> list[Any]:
-    """Return the blocks of a message, none if its content is a text."""
-    content = turn.get("content")
-    return content if isinstance(content, list) else []
+def recognizes(turns: list[Any]) -> bool:
+    """Return whether messages have such blocks."""
+    return any(map(_has_blocks, turns)) and all("role" in turn for turn in turns)
+
+
+def messages(turns: list[Any], column: str, reading: Reading) -> list[Any]:
+    """Return the messages of such messages, with calls and results of their own. Raises RecordError."""
+    made = TurnBuilder(column)
+    for made.at, turn in enumerate(turns):
+        if not _has_blocks(turn):
+            made.say(turn)
+        elif turn["role"] == "assistant":
+            made.begin(made.at)
+            add_answer(made, turn["content"])
+            made.keep(**{key: value for key, value in turn.items() if key not in ("role", "content")})
+        else:
+            add_results(made, turn)
+    return made.messages
 
 
 def add_answer(made: TurnBuilder, blocks: Sequence[Any]) -> None:
     """Add the blocks of a message of the assistant to its turn."""
     for block in blocks:
-        kind = block.get("type") if isinstance(block, dict) else None
+        kind = _kind(block)
         text = block.get(kind) if kind in _REASONING else None
         if text and isinstance(text, str):
             made.think(text)
@@ -40,20 +55,21 @@ def add_answer(made: TurnBuilder, blocks: Sequence[Any]) -> None:
 def add_results(made: TurnBuilder, turn: Mapping[str, Any]) -> bool:
     """Add a message of another role: the results of calls, each as a message of the tool, and what is said around them.
 
+    Args:
+        made: gets the messages.
+        turn: its content is a list of blocks.
+
     Returns:
         Whether each result was added.
     """
-    said: list[Any] = []
     are_added = True
-    for block in [*blocks_in(turn), None]:
-        is_result = isinstance(block, dict) and block.get("type") in RESULTS
-        if said and (is_result or block is None):
-            made.say({**turn, "content": joined(parts_in(said))})
-            said = []
-        if is_result:
+    given = [block for block in turn["content"] if block is not None]
+    for is_result, blocks in groupby(given, lambda block: _kind(block) in RESULTS):
+        if not is_result:
+            made.say({**turn, "content": joined(parts_in([*blocks]))})
+            continue
+        for block in blocks:
             are_added &= _add_result(made, block)
-        elif block is not None:
-            said.append(block)
     return are_added
 
 
@@ -62,34 +78,20 @@ def _add_result(made: TurnBuilder, block: Mapping[str, Any]) -> bool:
     if not isinstance(content, list):
         return made.answer(block.get("tool_use_id"), content)
     # A reference stands for the definition of a tool, which is not there.
-    named = [part for part in content if isinstance(part, dict) and part.get("type") == _REFERENCE]
+    named = [part for part in content if _kind(part) == _REFERENCE]
     left = {_REFERENCE: [part.get("tool_name") for part in named]} if named else {}
     return made.answer(block.get("tool_use_id"), [part for part in content if part not in named], **left)
 
 
+def _has_blocks(turn: Mapping[str, Any]) -> bool:
+    content = turn.get("content")
+    return isinstance(content, list) and any(map(_is_block, content))
+
+
 def _is_block(block: Any) -> bool:
-    kind = block.get("type") if isinstance(block, dict) else None
+    kind = _kind(block)
     return kind in (*CALLS, *RESULTS, _ENCRYPTED) or (kind in _REASONING and isinstance(block.get(kind), str))
 
 
-def _recognizes(turns: list[Any]) -> bool:
-    return all(isinstance(turn, dict) and "role" in turn for turn in turns) and any(
-        _is_block(block) for turn in turns for block in blocks_in(turn)
-    )
-
-
-def _messages(turns: list[Any], column: str) -> Messages:
-    made = TurnBuilder(column)
-    for made.at, turn in enumerate(turns):
-        if not any(map(_is_block, blocks_in(turn))):
-            made.say(turn)
-        elif turn["role"] == "assistant":
-            made.begin(made.at)
-            add_answer(made, blocks_in(turn))
-            made.keep(**{key: value for key, value in turn.items() if key not in ("role", "content")})
-        else:
-            add_results(made, turn)
-    return Messages(made.messages)
-
-
-FORMS = (TurnForm("anthropic", _recognizes, _messages),)
+def _kind(block: Any) -> Any:
+    return block.get("type") if isinstance(block, dict) else None

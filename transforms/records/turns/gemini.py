@@ -7,18 +7,24 @@ from typing import Any
 from transforms.base.errors import RecordError
 from transforms.records.builder import TurnBuilder, joined, parts_in
 from transforms.records.media import MEDIA
-from transforms.records.turns import Messages, TurnForm
+from transforms.records.reading import Reading
 
 _ROLES = ("user", "model", "function", "system", None)
 _MEDIA = ("inlineData", "inline_data", "fileData", "file_data")
+# The keys of parts, what each is, and of what type.
+_KINDS = {
+    "text": ("text", str),
+    **dict.fromkeys(("functionCall", "function_call"), ("call", dict)),
+    **dict.fromkeys(("functionResponse", "function_response"), ("result", dict)),
+}
 # What is said about a part for the API.
 _OF_API = ("thoughtSignature", "thought_signature", "thought")
 
 
-def _recognizes(turns: list[Any]) -> bool:
+def recognizes(turns: list[Any]) -> bool:
+    """Return whether turns have parts, and no content."""
     return all(
-        isinstance(turn, dict)
-        and isinstance(parts := turn.get("parts"), (list, str))
+        isinstance(parts := turn.get("parts"), (list, str))
         and turn.get("role") in _ROLES
         and not turn.get("content")
         and all(isinstance(part, str) or (isinstance(part, dict) and "type" not in part) for part in parts)
@@ -26,7 +32,8 @@ def _recognizes(turns: list[Any]) -> bool:
     )
 
 
-def _messages(turns: list[Any], column: str) -> Messages:
+def messages(turns: list[Any], column: str, reading: Reading) -> list[Any]:
+    """Return the messages of such turns. Raises RecordError."""
     made = TurnBuilder(column)
     for made.at, turn in enumerate(turns):
         parts = [turn["parts"]] if isinstance(turn["parts"], str) else turn["parts"]
@@ -53,27 +60,21 @@ def _messages(turns: list[Any], column: str) -> Messages:
             made.say({"role": role, "content": joined(parts_in(said)), **rest})
         else:
             made.keep(**rest)
-    return Messages(made.messages)
+    return made.messages
 
 
 def _kind_and_value(part: Any, where: str) -> tuple[str, Any]:
     if isinstance(part, str):
         return "text", part
-    found = {key: value for key, value in part.items() if key not in _OF_API and value is not None}
-    if any(name in found for name in _MEDIA):
-        media = next(found[name] for name in _MEDIA if name in found)
-        kind = str(media.get("mimeType") or media.get("mime_type") or "") if isinstance(media, dict) else ""
+    given = {key: value for key, value in part.items() if key not in _OF_API and value is not None}
+    if media := [given[name] for name in _MEDIA if name in given]:
+        file = media[0] if isinstance(media[0], dict) else {}
+        kind = str(file.get("mimeType") or file.get("mime_type") or "")
         reason = next((medium for medium in MEDIA if kind.startswith(f"{medium}/")), "bad_content")
         raise RecordError(reason, f"{where} has media of the type {kind or 'unknown'}; only text can be tokenized")
-    if len(found) == 1:
-        [(name, value)] = found.items()
-        if name == "text" and isinstance(value, str):
-            return ("thought" if part.get("thought") is True else "text"), value
-        if name in ("functionCall", "function_call") and isinstance(value, dict):
-            return "call", value
-        if name in ("functionResponse", "function_response") and isinstance(value, dict):
-            return "result", value
-    raise RecordError("bad_content", f"{where} has a part of {', '.join(found) or 'nothing'}; expected text or a call")
-
-
-FORMS = (TurnForm("gemini", _recognizes, _messages),)
+    name, value = next(iter(given.items()), ("", None))
+    kind, expected = _KINDS.get(name, ("", ()))
+    if len(given) != 1 or not isinstance(value, expected):
+        found = ", ".join(given) or "nothing"
+        raise RecordError("bad_content", f"{where} has a part of {found}; expected text or a call")
+    return "thought" if kind == "text" and part.get("thought") is True else kind, value

@@ -7,49 +7,47 @@ import json
 from typing import Any
 
 from transforms.base.errors import RecordError
-from transforms.records.json_text import kind_of
+from transforms.records.json_text import decode_json, kind_of
+from transforms.records.reading import Reading
 from transforms.records.tool_calls import function_call
-from transforms.records.turns import Messages, TurnForm
 
-_KEYS = ("functions", "function_calls")
-_SYSTEM = ("system", "developer")
+_TOOLS, _CALLS = ("functions",), "function_calls"
+_CONSTANTS = {"true": True, "false": False, "null": None}
+
+
+def recognizes(turns: list[Any]) -> bool:
+    """Return whether messages have such keys."""
+    have_keys = any(turn.get(key) for turn in turns for key in (*_keys(turn), _CALLS))
+    return have_keys and all("role" in turn for turn in turns)
+
+
+def messages(turns: list[Any], column: str, reading: Reading) -> list[Any]:
+    """Return such messages with calls in the OpenAI form; the reading gets the tools. Raises RecordError."""
+    made = []
+    for i, turn in enumerate(turns):
+        where, keys = f"of {column}[{i}]", _keys(turn)
+        message = {key: value for key, value in turn.items() if key not in (*keys, _CALLS)}
+        for name in keys:
+            given = _json_list(turn.get(name), "bad_tools", f"the {name} {where}", reading)
+            reading.tools += [tool for tool in given if tool not in reading.tools]
+        if calls := _calls(turn.get(_CALLS), f"the {_CALLS} {where}", reading):
+            if message.get("tool_calls"):
+                found = f"{column}[{i}] has tool_calls and {_CALLS}; expected one of them"
+                raise RecordError("bad_tool_calls", found)
+            message["tool_calls"] = calls
+        made.append(message)
+    return made
 
 
 def _keys(turn: dict[str, Any]) -> tuple[str, ...]:
-    return (*_KEYS, "tools") if turn.get("role") in _SYSTEM else _KEYS
+    """The keys of a message that may have tools."""
+    return (*_TOOLS, "tools") if turn.get("role") in ("system", "developer") else _TOOLS
 
 
-def _recognizes(turns: list[Any]) -> bool:
-    return all(isinstance(turn, dict) and "role" in turn for turn in turns) and any(
-        turn.get(key) for turn in turns for key in _keys(turn)
-    )
-
-
-def _messages(turns: list[Any], column: str) -> Messages:
-    messages, tools = list[Any](), list[Any]()
-    for i, turn in enumerate(turns):
-        message = {key: value for key, value in turn.items() if key not in _keys(turn)}
-        for name in _keys(turn):
-            if name != "function_calls":
-                given = _json_list(turn.get(name), f"the {name} of {column}[{i}]", "bad_tools")
-                tools += [tool for tool in given if tool not in tools]
-        if calls := _calls(turn.get("function_calls"), f"the function_calls of {column}[{i}]"):
-            if message.get("tool_calls"):
-                raise RecordError(
-                    "bad_tool_calls", f"{column}[{i}] has tool_calls and function_calls; expected one of them"
-                )
-            message["tool_calls"] = calls
-        messages.append(message)
-    return Messages(messages, tools)
-
-
-def _json_list(value: Any, where: str, reason: str) -> list[Any]:
+def _json_list(value: Any, reason: str, where: str, reading: Reading) -> list[Any]:
     """A list, or its JSON; nothing if it is empty."""
     if isinstance(value, str) and value.strip():
-        try:
-            value = json.loads(value)
-        except ValueError as error:
-            raise RecordError(reason, f"{where} is a string that is not valid JSON: {error}") from None
+        value = decode_json(value, reason, where, reading)
     if isinstance(value, dict):
         value = [value]
     if value and not isinstance(value, list):
@@ -57,10 +55,10 @@ def _json_list(value: Any, where: str, reason: str) -> list[Any]:
     return value or []
 
 
-def _calls(value: Any, where: str) -> list[Any]:
+def _calls(value: Any, where: str, reading: Reading) -> list[Any]:
     """Calls in Python's notation, one on each line or in a list; or as JSON."""
     if not isinstance(value, str) or value.lstrip().startswith(("[{", "{")):
-        return _json_list(value, where, "bad_tool_calls")
+        return _json_list(value, "bad_tool_calls", where, reading)
     try:
         body = ast.parse(value.strip()).body
         expressions = [statement.value for statement in body if isinstance(statement, ast.Expr)]
@@ -77,25 +75,18 @@ def _call(call: ast.expr) -> dict[str, Any]:
     if not isinstance(call, ast.Call) or call.args or any(keyword.arg is None for keyword in call.keywords):
         raise ValueError(f"found {ast.unparse(call)[:60]!r}")
     arguments = {str(keyword.arg): _value(keyword.value) for keyword in call.keywords}
-    return function_call(None, ast.unparse(call.func), arguments)
+    return function_call(None, ast.unparse(call.func), json.loads(json.dumps(arguments)))  # keys become strings
 
 
 def _value(node: ast.expr) -> Any:
-    """The value of an argument, also with the constants of JSON."""
-    constants = {"true": True, "false": False, "null": None}
-    for name in ast.walk(node):
-        if isinstance(name, ast.Name) and name.id not in constants:
-            raise ValueError(f"found the name {name.id!r} in place of a value")
-    replaced = ast.fix_missing_locations(_Constants(constants).visit(node))
-    return json.loads(json.dumps(ast.literal_eval(replaced)))  # tuples become lists, as in JSON
-
-
-class _Constants(ast.NodeTransformer):
-    def __init__(self, values: dict[str, Any]):
-        self._values = values
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.copy_location(ast.Constant(self._values[node.id]), node)
-
-
-FORMS = (TurnForm("olmo", _recognizes, _messages),)
+    """The value of an argument, also with the constants of JSON; tuples become lists, as in JSON."""
+    if isinstance(node, ast.Name) and node.id in _CONSTANTS:
+        return _CONSTANTS[node.id]
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return [_value(item) for item in node.elts]
+    if isinstance(node, ast.Dict):
+        return {_value(key): _value(value) for key, value in zip(node.keys, node.values, strict=True) if key}
+    try:
+        return ast.literal_eval(node)
+    except ValueError:  # which has an address in memory
+        raise ValueError(f"found {ast.unparse(node)[:60]!r} in place of a value") from None

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from transforms.records.builder import TurnBuilder, joined, parts_in
-from transforms.records.turns import Messages, TurnForm
+from transforms.records.reading import Reading
 
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call")
 _RESULTS = tuple(f"{kind}_output" for kind in _CALLS)
@@ -24,6 +24,23 @@ class _Text(msgspec.Struct):
 
 class _Reasoning(msgspec.Struct):
     content: str | list[str | _Text] | None = None
+
+
+def recognizes(turns: list[Any]) -> bool:
+    """Return whether turns are such items, or messages among them."""
+    return (
+        any(turn.get("type") in _ITEMS for turn in turns)
+        and all(turn.get("type") in _ITEMS or ("type" not in turn and "role" in turn) for turn in turns)
+        and not all("text" in turn for turn in turns)
+    )
+
+
+def messages(turns: list[Any], column: str, reading: Reading) -> list[Any]:
+    """Return the messages of such items. Raises RecordError."""
+    made = TurnBuilder(column)
+    for made.at, item in enumerate(turns):
+        add_item(made, item)
+    return made.messages
 
 
 def add_item(made: TurnBuilder, item: Mapping[str, Any]) -> bool:
@@ -64,23 +81,3 @@ def add_item(made: TurnBuilder, item: Mapping[str, Any]) -> bool:
     else:
         return False
     return True
-
-
-def _recognizes(turns: list[Any]) -> bool:
-    if not all(isinstance(turn, dict) for turn in turns):
-        return False
-    return (
-        any(turn.get("type") in _ITEMS for turn in turns)
-        and all(turn.get("type") in _ITEMS or ("type" not in turn and "role" in turn) for turn in turns)
-        and not all("text" in turn for turn in turns)
-    )
-
-
-def _messages(turns: list[Any], column: str) -> Messages:
-    made = TurnBuilder(column)
-    for made.at, item in enumerate(turns):
-        add_item(made, item)
-    return Messages(made.messages)
-
-
-FORMS = (TurnForm("responses", _recognizes, _messages),)

@@ -1,0 +1,98 @@
+"""Turns whose keys have other names: who speaks and what is said, or a question and its answer in one object."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from transforms.base.errors import RecordError
+from transforms.records.json_text import kind_of
+from transforms.records.names import ANSWERS, OF_TREES, QUESTIONS, REASONINGS, SYSTEMS, plain_name
+from transforms.records.reading import ROLE_NAMES, Reading
+
+_ROLES = ("role", "from", "speaker", "author", "sender")
+_TEXTS = ("content", "value", "text", "utterance", "message", "body")
+# Those that messages and ShareGPT have, and other turns.
+_NOT_FIELDS = (("role", "content"), ("from", "value"), ("role", "value"), ("from", "content"), None)
+# Keys of turns of another form, and of messages of a tree.
+_OTHER_KEYS = {"parts", *OF_TREES}
+# Where nebius has the text of system messages.
+_OF_SYSTEM = "system_prompt"
+# Keys of an exchange that are written as columns are, and those that name who speaks.
+_ASKS = {*QUESTIONS, *(name for name, role in ROLE_NAMES.items() if role == "user")}
+_ANSWERS = {*ANSWERS, *(name for name, role in ROLE_NAMES.items() if role == "assistant")}
+_OF_EXCHANGES = {"user": _ASKS, "assistant": _ANSWERS, "system": SYSTEMS, "reasoning": REASONINGS}
+
+
+def are_fields(turns: list[Any]) -> bool:
+    """Return whether each turn has who speaks and what is said under the same two names."""
+    if _names(turns[0]) in _NOT_FIELDS:
+        return False
+    names = {_names(turn) for turn in turns}
+    roles, texts = ({pair[which] for pair in names if pair} for which in (0, 1))
+    return names.isdisjoint(_NOT_FIELDS) and len(roles) == 1 >= len(texts - {_OF_SYSTEM})
+
+
+def messages_of_fields(turns: list[Any], column: str, reading: Reading) -> list[Any]:
+    """Return the messages of such turns."""
+    messages = []
+    for turn in turns:
+        role, text = _names(turn) or ("role", "content")
+        rest = {key: value for key, value in turn.items() if key not in (role, text) and value not in (None, "")}
+        messages.append({"role": turn[role], "content": turn[text], **rest})
+    return messages
+
+
+def _names(turn: dict[str, Any]) -> tuple[str, str] | None:
+    """The names of the two fields of a turn; None if there are not exactly two."""
+    roles = [name for name in _ROLES if isinstance(turn.get(name), str)]
+    if len(roles) != 1 or not turn.keys().isdisjoint(_OTHER_KEYS):
+        return None
+    given = _TEXTS if turn[roles[0]] != "system" or any(map(turn.get, _TEXTS)) else (_OF_SYSTEM,)
+    texts = [name for name in given if isinstance(turn.get(name), str) and turn[name]]
+    texts = texts or [name for name in _TEXTS if turn.get(name) == ""]
+    return (roles[0], texts[0]) if len(texts) == 1 else None
+
+
+def are_exchanges(turns: list[Any]) -> bool:
+    """Return whether each turn has a question and an answer; the last one may have a question alone."""
+    if not all(len(_named(turn, _ASKS)) == 1 for turn in turns):
+        return False
+    answers = [len(_named(turn, _ANSWERS)) for turn in turns]
+    return answers[0] == 1 and {*answers[:-1]} <= {1} and answers[-1] <= 1
+
+
+def messages_of_exchanges(turns: list[Any], column: str, reading: Reading) -> list[Any]:
+    """Return the messages of such turns. Raises RecordError if one has two of a kind, or an empty question."""
+    messages: list[Any] = []
+    for i, turn in enumerate(turns):
+        where, keys = f"{column}[{i}]", dict[str, str]()
+        for role, names in _OF_EXCHANGES.items():
+            found = _named(turn, names)
+            if len(found) > 1:
+                raise RecordError("bad_message", f"{where} has {' and '.join(found)}; expected one of them")
+            if found:
+                keys[role] = found[0]
+        said = {role: turn[key] for role, key in keys.items()}
+        rest = {key: value for key, value in turn.items() if key not in keys.values() and value is not None}
+        system = {"role": "system", "content": said.get("system")}
+        if system["content"] and system not in messages[:1]:
+            if messages:
+                raise RecordError("bad_message", f"{where} has another system message than the turns before it")
+            messages.append(system)
+        if not said["user"].strip():
+            raise RecordError("bad_message", f"{where} has an empty {keys['user']}; expected what the user says")
+        user = {"role": "user", "content": said["user"]}
+        if "assistant" in said:
+            reasoning = {"reasoning_content": said["reasoning"]} if said.get("reasoning") else {}
+            messages += [user, {"role": "assistant", "content": said["assistant"], **rest, **reasoning}]
+        elif other := next((key for key in rest if plain_name(key) in _ANSWERS), None):
+            raise RecordError("bad_content", f"the {other} of {where} is {kind_of(rest[other])}, not a string")
+        else:
+            messages.append({**user, **rest})
+    return messages
+
+
+def _named(turn: dict[str, Any], names: Collection[str]) -> list[str]:
+    """The keys of a turn that have texts, and one of some names."""
+    return [key for key, value in turn.items() if isinstance(value, str) and plain_name(key) in names]
