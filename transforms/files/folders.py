@@ -50,17 +50,9 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def records_below(system: Any, folder: str, splits: Sequence[str] | None, format: str, arriving: bool) -> Entries:
-    """Find the files of records in a folder and those below it. Logs what else is there.
+    """Find the files of records in a folder of an fsspec file system and those below it, and log what else is there.
 
-    Args:
-        system: an fsspec file system.
-        folder: its path there.
-        splits: of the folder that are chosen; none if there is only one; None if there is no option for them.
-        format: of INPUT_FORMATS. Names show no splits of sessions of agents: the folders of Claude Code are paths.
-        arriving: whether the files of a split may be still to come.
-
-    Returns:
-        What the store says of each file, by its path.
+    splits, format: as of list_inputs. arriving: whether the files of a split may be still to come.
 
     Raises:
         ParameterError: if the folder has several splits and none is chosen, or not those that are; or if it is a
@@ -200,11 +192,7 @@ def _splits_by_name(dataset: Dataset, records: Sequence[str], splits: Sequence[s
 
 
 def sort_files(files: Entries) -> tuple[list[str], list[str], list[str]]:
-    """Return the files of records, as far as their names show; links to folders, which are not followed; and others.
-
-    Args:
-        files: what the store says of each, by its path below a folder.
-    """
+    """Return the files of records, as far as their names show; links to folders, which are not followed; and others."""
     suffixes = format_of_suffix()
     records, links, others = list[str](), list[str](), list[str]()
     for below, entry in sorted(files.items()):

@@ -59,11 +59,7 @@ class HubName(NamedTuple):
 
 
 def hub_name(url: str) -> HubName | None:
-    """Return what a url names on the Hub; None if it is not a url of a dataset there.
-
-    Raises:
-        UserError: if it begins like one, and is not.
-    """
+    """Return what a url names on the Hub; None if it does not begin like one. Raises UserError if it is not one."""
     if not url.startswith(_PREFIX):
         return None
     found = _LONG.fullmatch(url)
@@ -77,11 +73,8 @@ def expand_hub_name(
 ) -> str:
     """Return the url of a dataset that is named in short; other patterns as they are.
 
-    A file or folder of this name wins. What ends like a file of records is a path, even if there is no such file.
-
-    Args:
-        pattern: a file, folder, glob, url or name.
-        is_here: whether there is a file or folder.
+    A file or folder of this name wins, if is_here finds it. What ends like a file of records is a path, even if there
+    is no such file.
     """
     found = _SHORT.fullmatch(pattern)
     if not found or pattern.lower().endswith((*format_of_suffix(), *COMPRESSION_OF_SUFFIX)) or is_here(pattern):
@@ -101,15 +94,9 @@ class Commits(dict[tuple[str, str | None], str]):
 
 
 def find_dataset(name: HubName, splits: Sequence[str] | None, commits: Commits) -> Entries:
-    """Find the files of a dataset: those of a configuration and of splits that `datasets` would load.
+    """Find the files of a dataset, at a commit: those of a configuration and of splits that `datasets` would load.
 
-    Args:
-        name: of the dataset.
-        splits: that are chosen; none if there is only one; None if there is no option for them.
-        commits: that revisions stand for.
-
-    Returns:
-        What the Hub says of each file, by its url at its commit.
+    splits, commits: as of list_inputs.
 
     Raises:
         ParameterError: if there is a choice and none is made, or of something that does not exist; or if no file can be

@@ -59,15 +59,10 @@ class Dataset(NamedTuple):
     files: Entries
 
     def choose(self, by_split: Splits, splits: Sequence[str] | None) -> list[str]:
-        """Return the files of the splits that are chosen, each once.
+        """Return the files of the splits that are chosen, each once. splits: as of list_inputs.
 
-        Args:
-            by_split: the files of each split.
-            splits: that are chosen; none if there is only one; None if there is no option for them.
-
-        Raises:
-            ParameterError: if there is a choice and none is made, or of something that does not exist; or if a file is
-                missing, or has no format that is read.
+        Raises ParameterError if there is a choice and none is made, or of something that does not exist; or if a file
+        is missing, or has no format that is read.
         """
         if not by_split:
             return []
@@ -120,16 +115,9 @@ def in_no_split(paths: Sequence[str], by_split: Splits) -> list[str]:
 def load_configuration(
     path: str, name: str, config: str | None = None, commit: str | None = None
 ) -> tuple[Splits, bool]:
-    """Load a configuration with `datasets`, without the content of its files.
+    """Return the files of the splits of a configuration, as `datasets` finds them, and whether there is no other one.
 
-    Args:
-        path: of a folder, or the url of a dataset on the Hub.
-        name: what errors call it.
-        config: that is chosen; None for the default.
-        commit: of the Hub.
-
-    Returns:
-        Its files, none if there is no file that `datasets` reads, and whether there is no other configuration.
+    path: of a folder, or the url of a dataset on the Hub. name: what errors call it. config: None for the default.
 
     Raises:
         ParameterError: if there is no such configuration, or a choice, or the splits cannot be found.
@@ -187,11 +175,7 @@ def check_configuration(config: str | None, names: Sequence[str], name: str) -> 
 
 
 def splits_by_name(names: Collection[str]) -> Splits:
-    """Return the files of each split that the names of files show, by the rules of `datasets`; none if they show none.
-
-    Args:
-        names: of the files of records below a folder.
-    """
+    """Return the files of each split that the names of files of records show, by the rules of `datasets`."""
     found: dict[str, list[str]] = {}
     if shards := [shard for name in sorted(names) if (shard := _SHARD.fullmatch(name))]:
         for split in [*_WORDS, *sorted({shard[1] for shard in shards} - {*_WORDS})]:

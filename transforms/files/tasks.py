@@ -86,12 +86,8 @@ def largest_first(tasks: Iterable[Task]) -> list[Task]:
     This holds if each worker takes the next task when it is free (Graham 1969, longest processing time first), and if
     tasks are dealt to the workers in turn, as by Beam's local runner.
     """
-    return sorted(tasks, key=lambda task: -_work(task))
-
-
-def _work(task: Task) -> int:
-    """About how much a task is to process: its bytes, and a part of those that are only read."""
-    return task.unpacked_bytes + sum(piece.content[0] for piece in task.slices) // 16
+    # About how much a task is to process: its bytes, and a part of those that are only read.
+    return sorted(tasks, key=lambda task: -task.unpacked_bytes - sum(piece.content[0] for piece in task.slices) // 16)
 
 
 def encode_plan(files: Sequence[InputFile]) -> bytes:

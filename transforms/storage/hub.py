@@ -62,14 +62,8 @@ def strip_commit(url: str) -> str:
 def open_hub_file(url: str, size: int, reads: int) -> io.BufferedReader:
     """Open a file of the Hub for reading.
 
-    Args:
-        url: of the file, at a commit.
-        size: its bytes.
-        reads: about how many of them will be read in this process; 0 for a look at it, which downloads nothing.
-
-    Raises:
-        FileNotFoundError: if its commit has no such file.
-        StoreError: if the Hub refuses or fails.
+    size: its bytes. reads: about how many of them will be read in this process; 0 for a look at it, which downloads
+    nothing. Raises FileNotFoundError if its commit has no such file, StoreError if the Hub refuses or fails.
     """
     if reads and (size <= _ALWAYS_WHOLE or 2 * reads >= size):
         return open(ask_hub(lambda hub: hub.hf_hub_download(**_arguments(url)), url, "read"), "rb")
