@@ -35,14 +35,14 @@ from transforms.records.turns.marked import CHATML, GUANACO, LINES, beginning_of
 # Messages that are plain, or in parts: their roles and texts, the messages if they are made, and the lengths of parts.
 _Lazy: TypeAlias = tuple[tuple[str, ...], list[str], list[dict[str, Any]] | None, tuple[int, ...] | None]
 _USER_ASSISTANT = ("user", "assistant")
-_SYSTEM_USER_ASSISTANT = ("system", *_USER_ASSISTANT)
 
 
 def _conversation(
     reading: Reading,
     messages: list[dict[str, Any]] | _Lazy,
-    start: int | None = None,
+    answers: int | None = None,
     *,
+    system: Any = None,
     tools: Any = None,
     template_kwargs: Any = None,
     switch: Any = None,
@@ -53,10 +53,12 @@ def _conversation(
     Args:
         reading: of the record.
         messages: the messages.
-        start: how many of them are the prompt.
-        tools, template_kwargs, switch: of the record.
+        answers: how many of them are the completion.
+        system, tools, template_kwargs, switch: of the record.
         arguments: of the template.
     """
+    if system:
+        messages = _with_system(messages, system)
     if not messages:
         raise RecordError("empty", "there are no messages")
     known = None if tools is None else _tools(tools, reading)
@@ -71,14 +73,18 @@ def _conversation(
         arguments = {"enable_thinking": switch, **arguments}
     if template_kwargs is not None:
         arguments |= _template_kwargs(template_kwargs, reading)
+    start = None if answers is None else len(messages[0] if isinstance(messages, tuple) else messages) - answers
     return Conversation(messages if isinstance(messages, tuple) else _lazy(messages), known, arguments, start)
 
 
-def _beside_tools(messages: Any, tools: list[dict[str, Any]], reading: Reading) -> list[dict[str, Any]] | _Lazy:
+def _beside_tools(
+    messages: list[dict[str, Any]] | _Lazy, tools: list[dict[str, Any]], reading: Reading
+) -> list[dict[str, Any]] | _Lazy:
     """Return messages without arguments that the tools of their calls do not have. Raises RecordError."""
+    said: Any
     if isinstance(messages, tuple):
-        roles, said, _, lengths = messages
-        role, said = roles[0], said[: lengths[0] if lengths else 1]
+        roles, texts, _, lengths = messages
+        role, said = roles[0], texts[: lengths[0] if lengths else 1]
     else:
         role, said = messages[0]["role"], messages[0].get("content")
         messages, null = without_padding(messages, tools)
@@ -88,6 +94,19 @@ def _beside_tools(messages: Any, tools: list[dict[str, Any]], reading: Reading) 
         found = "the system message has tools in its text, which a template would print again"
         raise RecordError("bad_tools", f"{found}; {formatter_hint('hermes')}")
     return messages
+
+
+def _with_system(messages: list[dict[str, Any]] | _Lazy, system: Any) -> list[dict[str, Any]] | _Lazy:
+    """Put the system message before messages that have none. Raises RecordError if they have another."""
+    if isinstance(messages, tuple):
+        roles, texts, made, lengths = messages
+        if type(system) is str and not lengths and "system" not in roles and "developer" not in roles:
+            return _shared(("system", *roles)), [system, *texts], None, None
+        messages = made or [_message(role, text) for role, text in zip(roles, texts, strict=True)]
+    found = [message.get("content") for message in messages if message["role"] in ("system", "developer")]
+    if found and found[0] != system:
+        raise RecordError("bad_message", "the column system and the system message have different texts")
+    return messages if found else [_message("system", system), *messages]
 
 
 def _lazy(messages: list[dict[str, Any]]) -> list[dict[str, Any]] | _Lazy:
@@ -129,13 +148,6 @@ def _shared(roles: tuple[str, ...]) -> tuple[str, ...]:
     return roles
 
 
-def _asked(question: str, answer: str, system: Any) -> _Lazy:
-    """Return a question and its answer, after a system message if there is one."""
-    if system:
-        return _SYSTEM_USER_ASSISTANT, [system, question, answer], None, None
-    return _USER_ASSISTANT, [question, answer], None, None
-
-
 def _tools(tools: Any, reading: Reading) -> list[dict[str, Any]] | None:
     """Read the tools; the same list for all records of JSON that have the same, since it is shared."""
     if reading.is_json:
@@ -158,39 +170,26 @@ def _template_kwargs(arguments: Any, reading: Reading) -> dict[str, Any]:
     return arguments
 
 
-def _with_system(messages: list[dict[str, Any]], system: Any) -> list[dict[str, Any]]:
-    """Put the system message before messages that have none. Raises RecordError if they have another."""
-    if not system:
-        return messages
-    found = [message.get("content") for message in messages if message["role"] in ("system", "developer")]
-    if found and found[0] != system:
-        raise RecordError("bad_message", "the column system and the system message have different texts")
-    return messages if found else [{"role": "system", "content": system}, *messages]
-
-
-def _message(role: str, text: str) -> dict[str, Any]:
+def _message(role: str, text: Any) -> dict[str, Any]:
     return {"role": role, "content": text}
 
 
-def dialog(reading: Reading, turns: Any, system: Any = None, **further: Any) -> Conversation:
-    messages: Any = _plain_turns(turns, reading) if not system else None
-    if messages is None:
-        messages = _with_system(messages_of(turns, reading.column("turns"), reading), system)
-    elif not further:
+def dialog(reading: Reading, turns: Any, **further: Any) -> Conversation:
+    messages: Any = _plain_turns(turns, reading)
+    if messages and not further:
         return Conversation(messages)
-    return _conversation(reading, messages, **further)
+    return _conversation(reading, messages or messages_of(turns, reading.column("turns"), reading), **further)
 
 
 def prompt_completion(
-    reading: Reading, prompt: Any, completion: Any, system: Any = None, reasoning: str | None = None, **further: Any
+    reading: Reading, prompt: Any, completion: Any, reasoning: str | None = None, **further: Any
 ) -> Conversation | PromptCompletion:
     if isinstance(prompt, str) and isinstance(completion, str):
         if reading.options.as_chat:
-            return _conversation(reading, _asked(prompt, completion, system), 2 if system else 1, **further)
+            return _conversation(reading, (_USER_ASSISTANT, [prompt, completion], None, None), 1, **further)
         if not prompt + completion:
             raise RecordError("empty", "prompt and completion are both empty")
-        given = {"system": system, **further}
-        if lost := [reading.column(name) for name in ("system", "tools", "template_kwargs") if given.get(name)]:
+        if lost := [reading.column(name) for name in ("system", "tools", "template_kwargs") if further.get(name)]:
             found = f"prompt and completion are strings, and {' and '.join(lost)} has no place in plain text"
             raise RecordError("bad_prompt_completion", f"{found}; expected messages, or as_chat")
         return PromptCompletion(prompt, completion)
@@ -201,17 +200,16 @@ def prompt_completion(
         completion = [_message("assistant", completion)]
     if not completion:
         raise RecordError("empty", "completion has no messages")
-    if not system and not reasoning and (plain_messages := _plain_turns([*prompt, *completion], reading)):
-        return _conversation(reading, plain_messages, len(prompt), **further)
+    if not reasoning and (plain_messages := _plain_turns([*prompt, *completion], reading)):
+        return _conversation(reading, plain_messages, len(completion), **further)
     answers = messages_of(completion, reading.column("completion"), reading)
     if reasoning:
         if answers[0]["role"] != "assistant" or any(answers[0].get(key) for key in REASONING_KEYS):
-            column = reading.column("reasoning")
-            found = f"{column} has reasoning, and the completion has no answer that it belongs to"
+            found = f"{reading.column('reasoning')} has reasoning, and the completion has no answer that it belongs to"
             raise RecordError("bad_content", found)
         answers = [{**answers[0], "reasoning_content": reasoning}, *answers[1:]]
-    messages = _with_system([*messages_of(prompt, reading.column("prompt"), reading), *answers], system)
-    return _conversation(reading, messages, len(messages) - len(answers), **further)
+    messages = [*messages_of(prompt, reading.column("prompt"), reading), *answers]
+    return _conversation(reading, messages, len(answers), **further)
 
 
 def is_open(reading: Reading, values: dict[str, Any]) -> bool:
@@ -227,16 +225,14 @@ def is_open(reading: Reading, values: dict[str, Any]) -> bool:
         return False
 
 
-def _history(reading: Reading, history: Any) -> list[dict[str, Any]]:
-    """Return the messages before a question."""
+def _asked(reading: Reading, question: str, input: str, context: str, history: Any) -> list[dict[str, Any]]:
+    """Return the question, with its input and its context below it, and what was said before it."""
+    before: list[dict[str, Any]] = []
     if history and isinstance(history[0], list):
-        return [_message(role, text) for pair in history for role, text in zip(_USER_ASSISTANT, pair, strict=True)]
-    return messages_of(history, reading.column("history"), reading) if history else []
-
-
-def _joined(*texts: str) -> str:
-    """Return a question with its input and its context below it."""
-    return "\n".join(text for text in texts if text)
+        before = [_message(role, text) for pair in history for role, text in zip(_USER_ASSISTANT, pair, strict=True)]
+    elif history:
+        before = messages_of(history, reading.column("history"), reading)
+    return [*before, _message("user", "\n".join(text for text in (question, input, context) if text))]
 
 
 def question_answer(
@@ -246,7 +242,6 @@ def question_answer(
     input: str = "",
     context: str = "",
     history: Any = (),
-    system: Any = None,
     reasoning: str | None = None,
     choices: Any = None,
     **further: Any,
@@ -254,14 +249,10 @@ def question_answer(
     if choices:
         problem = f"{reading.column('choices')} has what the question offers, and nothing says how it is written"
         raise RecordError("bad_question_answer", f"{problem}; give a formatter")
-    if input or context:
-        question = _joined(question, input, context)
-    if not history and not reasoning and not isinstance(system, list):
-        return _conversation(reading, _asked(question, answer, system), **further)
-    messages = [*_history(reading, history), _message("user", question), _message("assistant", answer)]
-    if reasoning:
-        messages[-1]["reasoning_content"] = reasoning
-    return _conversation(reading, _with_system(messages, system), **further)
+    if not (input or context or history or reasoning):
+        return _conversation(reading, (_USER_ASSISTANT, [question, answer], None, None), **further)
+    said = _message("assistant", answer) | ({"reasoning_content": reasoning} if reasoning else {})
+    return _conversation(reading, [*_asked(reading, question, input, context, history), said], **further)
 
 
 def question_calls(
@@ -271,19 +262,18 @@ def question_calls(
     input: str = "",
     context: str = "",
     history: Any = (),
-    system: Any = None,
     **further: Any,
 ) -> Conversation:
-    asked = [*_history(reading, history), _message("user", _joined(question, input, context))]
-    messages = messages_of([*asked, {**_message("assistant", ""), "tool_calls": calls}], "messages", reading)
-    return _conversation(reading, _with_system(messages, system), **further)
+    said = {**_message("assistant", ""), "tool_calls": calls}
+    messages = [*_asked(reading, question, input, context, history), said]
+    return _conversation(reading, messages_of(messages, "messages", reading), **further)
 
 
-def alternating_texts(reading: Reading, turns: list[Any], system: Any = None, **further: Any) -> Conversation:
+def alternating_texts(reading: Reading, turns: list[Any], **further: Any) -> Conversation:
     texts = turns
     if isinstance(turns[0], list):
         if all(role.lower() in ROLE_NAMES for role, _ in turns):
-            return dialog(reading, [_message(role, text) for role, text in turns], system, **further)
+            return dialog(reading, [_message(role, text) for role, text in turns], **further)
         texts = [text for pair in turns for text in pair]
     for i, text in enumerate(texts):
         if text.lstrip().startswith(("{", "[{")):
@@ -293,17 +283,17 @@ def alternating_texts(reading: Reading, turns: list[Any], system: Any = None, **
             raise RecordError("bad_message", f"{found}; expected objects with role and content. Give a formatter")
         if not text.strip():
             raise RecordError("bad_message", f"text {i} is empty, so it is not certain who says the next one")
-    messages = [_message(_USER_ASSISTANT[i % 2], text) for i, text in enumerate(texts)]
-    return _conversation(reading, _with_system(messages, system), **further)
+    roles = tuple(_USER_ASSISTANT[i % 2] for i in range(len(texts)))
+    return _conversation(reading, (_shared(roles), texts, None, None), **further)
 
 
-def transcript(reading: Reading, text: str, system: Any = None, **further: Any) -> Conversation:
+def transcript(reading: Reading, text: str, **further: Any) -> Conversation:
     marks = {"Human:": LINES, "### Human:": GUANACO, "<|im_start|>": CHATML}[str(beginning_of(text))]
     if marks is CHATML:
         reading.notes["rendered_text_as_messages"] = (
             "its text was rendered by a template of ChatML; its turns are rendered again, --schema text keeps the text"
         )
-    return _conversation(reading, _with_system(messages_in(text, marks, "the text"), system), **further)
+    return _conversation(reading, messages_in(text, marks, "the text"), **further)
 
 
 def text(reading: Reading, text: str) -> PlainText:
@@ -353,29 +343,38 @@ def _sampled_call(reading: Reading, prompt: list[int], completion: list[int], ma
 
 def pair(
     reading: Reading,
-    chosen: Any,
+    chosen: Any = None,
     rejected: Any = (),
     prompt: Any = None,
+    outputs: Any = None,
+    turns: Any = None,
     input: str = "",
     context: str = "",
     history: Any = (),
     system: Any = None,
     **further: Any,
 ) -> Conversation | PromptCompletion:
+    """Make the content of a chosen and a rejected answer; of two outputs; or of turns, and another answer to them."""
     reading.notes["preference_chosen"] = None
+    if outputs:
+        chosen, rejected = outputs
+    if turns:
+        chosen, rejected = turns, [*turns[:-1], _message("assistant", rejected)] if type(rejected) is str else rejected
     plain_texts = isinstance(prompt, str) and isinstance(chosen, str)
     if plain_texts and not (input or context or history or system) and reading.columns["prompt"][0] == "prompt":
         return prompt_completion(reading, prompt, chosen, **further)
     if isinstance(prompt, dict):
         further = {**({"tools": prompt["tools"]} if prompt.get("tools") else {}), **further}
         prompt = prompt["messages"]
+    asked: Any
     if isinstance(prompt, str):
-        asked = [*_history(reading, history), _message("user", _joined(prompt, input, context))]
+        asked = _asked(reading, prompt, input, context, history)
     else:
         asked = messages_of(prompt, reading.column("prompt"), reading) if prompt else []
-    answers = [_pair_answer(reading, value, name) for name, value in (("chosen", chosen), ("rejected", rejected))]
-    messages, start = split_chosen(_with_system(asked, system), *answers)
-    return _conversation(reading, messages, start, **further)
+    given = ((chosen, "turns" if turns else "chosen"), (rejected, "rejected"))
+    asked = _with_system(asked, system) if system else asked
+    messages, start = split_chosen(asked, *(_pair_answer(reading, *each) for each in given))
+    return _conversation(reading, messages, len(messages) - start, **further)
 
 
 def _pair_answer(reading: Reading, value: Any, field: str) -> list[dict[str, Any]]:
@@ -383,15 +382,3 @@ def _pair_answer(reading: Reading, value: Any, field: str) -> list[dict[str, Any
     if not isinstance(value, str):
         return messages_of(value, reading.column(field), reading)
     return messages_in(value, LINES, field) if value.lstrip().startswith("Human:") else [_message("assistant", value)]
-
-
-def pair_of_outputs(reading: Reading, outputs: list[str], **further: Any) -> Conversation | PromptCompletion:
-    return pair(reading, outputs[0], outputs[1], **further)
-
-
-def judged_dialog(reading: Reading, turns: Any, rejected: Any, **further: Any) -> Conversation | PromptCompletion:
-    """Make the content of a conversation with its answer, and a rejected answer."""
-    reading.columns = {**reading.columns, "chosen": reading.columns["turns"]}
-    if isinstance(rejected, str):
-        rejected = [*turns[:-1], _message("assistant", rejected)]
-    return pair(reading, turns, rejected, **further)

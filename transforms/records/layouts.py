@@ -81,11 +81,11 @@ _PAIR_PROMPTS: tuple[dict[str, Field], ...] = (
 
 LAYOUTS: tuple[Layout, ...] = (
     *(Layout(CHOSEN, {**_PAIR, **prompt}, contents.pair, _OF_QUESTIONS) for prompt in _PAIR_PROMPTS),
-    *(Layout(CHOSEN, {**_OUTPUTS, **prompt}, contents.pair_of_outputs, _OF_QUESTIONS) for prompt in _PAIR_PROMPTS),
+    *(Layout(CHOSEN, {**_OUTPUTS, **prompt}, contents.pair, _OF_QUESTIONS) for prompt in _PAIR_PROMPTS),
     Layout(
         CHOSEN,
         {"turns": Field(names.DIALOGS, kinds.TURNS), "rejected": Field(names.REJECTED[1:], kinds.COMPLETION)},
-        contents.judged_dialog,
+        contents.pair,
         _OF_DIALOGS,
     ),
     Layout(
