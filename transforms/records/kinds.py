@@ -29,7 +29,7 @@ class Kind(NamedTuple):
 
 
 def _decoded(value: Any, column: str, reading: Reading) -> Any:
-    """The list or the object of which a text is the JSON; any other value as it is."""
+    """Return the list or the object of which a text is the JSON; any other value as it is."""
     if type(value) is not str or not value.lstrip().startswith(("[", "{")):
         return value
     try:
@@ -43,10 +43,7 @@ def _text(value: Any, column: str, reading: Reading) -> Any:
 
 
 def _question(value: Any, column: str, reading: Reading) -> Any:
-    if type(value) is not str:
-        return UNFIT
-    decoded = _decoded(value, column, reading)
-    return UNFIT if type(decoded) is list and is_conversation(decoded) else value
+    return value if type(value) is str and _said(value, column, reading) is value else UNFIT
 
 
 def _turns(value: Any, column: str, reading: Reading) -> Any:
@@ -54,44 +51,41 @@ def _turns(value: Any, column: str, reading: Reading) -> Any:
         value = _decoded(value, column, reading)
         if type(value) is not list:
             return UNFIT
-    if value and type(value[0]) is str and value[0].lstrip().startswith("{"):  # a list of JSON texts
+    if not value:
+        return value
+    if type(value[0]) is str and value[0].lstrip().startswith("{"):  # a list of JSON texts
         value = [_decoded(turn, column, reading) for turn in value]
-    return value if not value or are_turns(value) else UNFIT
-
-
-def are_turns(value: list[Any]) -> bool:
-    """Return whether a list has turns, in the form of messages or in another one."""
     first = value[0]
     if type(first) is not dict:
-        return False
+        return UNFIT
     if first.get("role") is not None or first.get("from") is not None:
-        return True
-    return has_form(value)
+        return value
+    return value if has_form(value) else UNFIT
+
+
+def _said(value: Any, column: str, reading: Reading) -> Any:
+    """Return a text, or turns."""
+    if type(value) is not str:
+        return _turns(value, column, reading)
+    decoded = _decoded(value, column, reading)
+    return decoded if type(decoded) is list and is_conversation(decoded) else value
 
 
 def _prompt(value: Any, column: str, reading: Reading) -> Any:
     if type(value) is dict:  # a request
         return value if type(value.get("messages")) is list else UNFIT
-    if type(value) is not str:
-        return _turns(value, column, reading)
-    decoded = _decoded(value, column, reading)
-    return decoded if type(decoded) is list and is_conversation(decoded) else value
+    return _said(value, column, reading)
 
 
 def _completion(value: Any, column: str, reading: Reading) -> Any:
-    """A text, a message, messages, or what a server returned, if it is one answer."""
-    if returned := _returned(value):
-        return returned
-    if type(value) is dict:
-        return [value] if is_message(value) else UNFIT
-    if type(value) is not str:
-        return _turns(value, column, reading)
-    decoded = _decoded(value, column, reading)
-    return decoded if type(decoded) is list and is_conversation(decoded) else value
+    """Return a text, a message, messages, or what a server returned, if it is one answer."""
+    if type(value) is dict and is_message(value):
+        return [value]
+    return _returned(value) or _said(value, column, reading)
 
 
 def _returned(value: Any) -> list[Any] | None:
-    """The message of a chat completion, or of its choices."""
+    """Return the message of a chat completion, or of its choices."""
     choices = value.get("choices") if type(value) is dict else value
     if type(choices) is list and len(choices) == 1 and type(choices[0]) is dict:
         return [choices[0]["message"]] if is_message(choices[0].get("message")) else None
@@ -103,11 +97,15 @@ def _answer(value: Any, column: str, reading: Reading) -> Any:
     if type(found) is str:
         decoded = _decoded(found, column, reading)
         found = _returned(decoded) or ([decoded] if is_message(decoded) else found)
-    return UNFIT if found is UNFIT or not found or (type(found) is str and found.isspace()) else found
+    return UNFIT if not found or (type(found) is str and found.isspace()) else found
 
 
 def _outputs(value: Any, column: str, reading: Reading) -> Any:
     return value if type(value) is list and len(value) == 2 and {*map(type, value)} == {str} else UNFIT
+
+
+def _are_pairs(value: list[Any]) -> bool:
+    return all(type(pair) is list and [*map(type, pair)] == [str, str] for pair in value)
 
 
 def _texts(value: Any, column: str, reading: Reading) -> Any:
@@ -116,18 +114,12 @@ def _texts(value: Any, column: str, reading: Reading) -> Any:
         return UNFIT
     if {*map(type, value)} == {str}:
         return value if len(value) > 1 else UNFIT
-    are_pairs = all(
-        type(pair) is list and [*map(type, pair)] == [str, str] and all(map(str.strip, pair)) for pair in value
-    )
-    return value if are_pairs else UNFIT
+    return value if _are_pairs(value) and all(text.strip() for pair in value for text in pair) else UNFIT
 
 
 def _history(value: Any, column: str, reading: Reading) -> Any:
     value = _decoded(value, column, reading)
-    if type(value) is not list or not value or type(value[0]) is dict:
-        return value if value == [] else _turns(value, column, reading)
-    are_pairs = all(type(pair) is list and [*map(type, pair)] == [str, str] for pair in value)
-    return value if are_pairs else UNFIT
+    return value if type(value) is list and _are_pairs(value) else _turns(value, column, reading)
 
 
 def _calls(value: Any, column: str, reading: Reading) -> Any:
@@ -139,7 +131,7 @@ def _calls(value: Any, column: str, reading: Reading) -> Any:
 def _tools(value: Any, column: str, reading: Reading) -> Any:
     if type(value) is str and value.strip() in ("", "null"):
         return []
-    tools = _decoded(value, column, reading) if type(value) is str else value
+    tools = _decoded(value, column, reading)
     if type(tools) is not list or not all(
         type(tool) is dict or _decoded(tool, column, reading) is not tool for tool in tools
     ):
@@ -148,18 +140,14 @@ def _tools(value: Any, column: str, reading: Reading) -> Any:
 
 
 def _system(value: Any, column: str, reading: Reading) -> Any:
-    """A text, blocks of text as Anthropic has them, or an object of parts as Gemini has it."""
-    parts = _decoded(value, column, reading) if type(value) is str else value
-    if type(parts) is dict and type(parts.get("parts")) is list:
-        parts = parts["parts"]
-    if (
-        type(parts) is not list
-        or not parts
-        or not all(type(part) is dict and type(part.get("text")) is str for part in parts)
-    ):
-        return value if type(value) is str else UNFIT
-    texts = [part["text"] for part in parts]
-    return texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts]
+    """Return a text, or blocks of text, as Anthropic and Gemini have them."""
+    parts = _decoded(value, column, reading)
+    if type(parts) is dict:
+        parts = parts.get("parts")
+    if type(parts) is list and parts and all(type(part) is dict and type(part.get("text")) is str for part in parts):
+        texts = [part["text"] for part in parts]
+        return texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts]
+    return value if type(value) is str else UNFIT
 
 
 def _reasoning(value: Any, column: str, reading: Reading) -> Any:
@@ -171,26 +159,23 @@ def _switch(value: Any, column: str, reading: Reading) -> Any:
     return value if type(value) is bool else SWITCHES.get(value.lower(), UNFIT) if type(value) is str else UNFIT
 
 
+def _effort(value: Any, column: str, reading: Reading) -> Any:
+    is_level = type(value) in (int, float) or (type(value) is str and value.lower() in LEVELS)
+    return value if is_level else _switch(value, column, reading)
+
+
 def _enabled(value: Any, column: str, reading: Reading) -> Any:
-    found = _flag(value, column, reading)
-    if type(found) in (int, float) and found in (0, 1):
-        return bool(found)
-    return False if type(found) is str and found.lower() == "none" else found
-
-
-def _flag(value: Any, column: str, reading: Reading) -> Any:
-    if type(value) is int or type(value) is float:
-        return value
-    found = _switch(value, column, reading)
-    return value if found is UNFIT and type(value) is str and value.lower() in LEVELS else found
+    if value in (0, 1):
+        return bool(value)
+    return False if type(value) is str and value.lower() == "none" else _effort(value, column, reading)
 
 
 def _ids(value: Any, column: str, reading: Reading) -> Any:
     value = _decoded(value, column, reading)
     if type(value) is not list or not value:
         return UNFIT
-    kinds = {*map(type, value)}
-    return value if kinds == {int} or (kinds == {list} and all({*map(type, ids)} == {int} for ids in value)) else UNFIT
+    lists = value if type(value[0]) is list else [value]
+    return value if all(type(ids) is list and {*map(type, ids)} == {int} for ids in lists) else UNFIT
 
 
 def _any(value: Any, column: str, reading: Reading) -> Any:
@@ -198,7 +183,7 @@ def _any(value: Any, column: str, reading: Reading) -> Any:
     return found if type(found) is list else value
 
 
-def _is_transcript(value: Any, column: str, reading: Reading) -> Any:
+def _transcript(value: Any, column: str, reading: Reading) -> Any:
     return value if type(value) is str and beginning_of(value) else UNFIT
 
 
@@ -216,10 +201,10 @@ TOOLS = Kind("a list of tools", _tools)
 SYSTEM = Kind("a text, or a list of text blocks", _system)
 REASONING = Kind("a text", _reasoning)
 SWITCH = Kind("true or false, on or off, yes or no", _switch)
-FLAG = Kind("true or false, on or off, yes or no, or a level such as low", _flag)
-ENABLED = Kind(FLAG.words, _enabled)
+EFFORT = Kind("true or false, on or off, yes or no, or a level such as low", _effort)
+ENABLED = Kind(EFFORT.words, _enabled)
 IDS = Kind("a list of token ids, or of such lists", _ids)
-TRANSCRIPT = Kind("a text with a mark before each turn", _is_transcript)
+TRANSCRIPT = Kind("a text with a mark before each turn", _transcript)
 ANY = Kind("any value", _any)
 PRESENT = Kind("any value", lambda *_: True)
 MESSAGE = Kind("message", lambda value, *_: value if value == "message" else UNFIT)

@@ -59,7 +59,7 @@ _OF_DIALOGS = {
     "template_kwargs": Field(("chat_template_kwargs",), kinds.ANY, own=1),
     "enable_thinking": Field(("enable_thinking",), kinds.ENABLED),
     "switch": Field(("reasoning", "thinking"), kinds.SWITCH),
-    "reasoning_effort": Field(("reasoning_effort",), kinds.FLAG),
+    "reasoning_effort": Field(("reasoning_effort",), kinds.EFFORT),
 }
 _OF_QUESTIONS = {
     "input": Field(("input",), kinds.TEXT, own=1),
