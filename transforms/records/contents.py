@@ -34,34 +34,18 @@ from transforms.records.turns.marked import CHATML, GUANACO, LINES, beginning_of
 
 # Messages that are plain, or in parts: their roles and texts, the messages if they are made, and the lengths of parts.
 _Lazy: TypeAlias = tuple[tuple[str, ...], list[str], list[dict[str, Any]] | None, tuple[int, ...] | None]
+_Messages: TypeAlias = list[dict[str, Any]] | _Lazy
 _USER_ASSISTANT = ("user", "assistant")
 
 
-def _conversation(
-    reading: Reading,
-    messages: list[dict[str, Any]] | _Lazy,
-    answers: int | None = None,
-    *,
-    system: Any = None,
-    tools: Any = None,
-    template_kwargs: Any = None,
-    switch: Any = None,
-    **arguments: Any,
-) -> Conversation:
-    """Make the conversation of messages, or of their roles and their texts.
-
-    Args:
-        reading: of the record.
-        messages: the messages.
-        answers: how many of them are the completion.
-        system, tools, template_kwargs, switch: of the record.
-        arguments: of the template.
-    """
-    if system:
+def _conversation(reading: Reading, messages: _Messages, answers: int | None = None) -> Conversation:
+    """Make the conversation of messages, of which some may be the completion, and of what the record has further."""
+    further = reading.further
+    if system := further.get("system"):
         messages = _with_system(messages, system)
     if not messages:
         raise RecordError("empty", "there are no messages")
-    known = None if tools is None else _tools(tools, reading)
+    known = _tools(further["tools"], reading) if "tools" in further else None
     if reading.tools:
         in_turns = tools_of(reading.tools, reading)
         if known not in (None, in_turns):
@@ -69,17 +53,31 @@ def _conversation(
         known = in_turns
     if known:
         messages = _beside_tools(messages, known, reading)
-    if switch is not None:
-        arguments = {"enable_thinking": switch, **arguments}
-    if template_kwargs is not None:
-        arguments |= _template_kwargs(template_kwargs, reading)
+    arguments: dict[str, Any] = {}
+    if further:
+        arguments = {name: further[name] for name in ("enable_thinking", "reasoning_effort") if name in further}
+        if "switch" in further:
+            arguments = {"enable_thinking": further["switch"], **arguments}
+        if "template_kwargs" in further:
+            arguments |= _template_kwargs(further["template_kwargs"], reading)
     start = None if answers is None else len(messages[0] if isinstance(messages, tuple) else messages) - answers
     return Conversation(messages if isinstance(messages, tuple) else _lazy(messages), known, arguments, start)
 
 
-def _beside_tools(
-    messages: list[dict[str, Any]] | _Lazy, tools: list[dict[str, Any]], reading: Reading
-) -> list[dict[str, Any]] | _Lazy:
+def _with_system(messages: _Messages, system: Any) -> _Messages:
+    """Put the system message before messages that have none. Raises RecordError if they have another."""
+    if isinstance(messages, tuple):
+        roles, texts, made, lengths = messages
+        if type(system) is str and not lengths and "system" not in roles and "developer" not in roles:
+            return _shared(("system", *roles)), [system, *texts], None, None
+        messages = made or [_message(role, text) for role, text in zip(roles, texts, strict=True)]
+    found = [message.get("content") for message in messages if message["role"] in ("system", "developer")]
+    if found and found[0] != system:
+        raise RecordError("bad_message", "the column system and the system message have different texts")
+    return messages if found else [_message("system", system), *messages]
+
+
+def _beside_tools(messages: _Messages, tools: list[dict[str, Any]], reading: Reading) -> _Messages:
     """Return messages without arguments that the tools of their calls do not have. Raises RecordError."""
     said: Any
     if isinstance(messages, tuple):
@@ -96,20 +94,7 @@ def _beside_tools(
     return messages
 
 
-def _with_system(messages: list[dict[str, Any]] | _Lazy, system: Any) -> list[dict[str, Any]] | _Lazy:
-    """Put the system message before messages that have none. Raises RecordError if they have another."""
-    if isinstance(messages, tuple):
-        roles, texts, made, lengths = messages
-        if type(system) is str and not lengths and "system" not in roles and "developer" not in roles:
-            return _shared(("system", *roles)), [system, *texts], None, None
-        messages = made or [_message(role, text) for role, text in zip(roles, texts, strict=True)]
-    found = [message.get("content") for message in messages if message["role"] in ("system", "developer")]
-    if found and found[0] != system:
-        raise RecordError("bad_message", "the column system and the system message have different texts")
-    return messages if found else [_message("system", system), *messages]
-
-
-def _lazy(messages: list[dict[str, Any]]) -> list[dict[str, Any]] | _Lazy:
+def _lazy(messages: list[dict[str, Any]]) -> _Messages:
     """Return messages as steps read them fastest, if they are plain or in parts."""
     if type(messages[0].get("content")) is list:
         parts = in_parts(messages)
@@ -174,22 +159,20 @@ def _message(role: str, text: Any) -> dict[str, Any]:
     return {"role": role, "content": text}
 
 
-def dialog(reading: Reading, turns: Any, **further: Any) -> Conversation:
-    messages: Any = _plain_turns(turns, reading)
-    if messages and not further:
-        return Conversation(messages)
-    return _conversation(reading, messages or messages_of(turns, reading.column("turns"), reading), **further)
+def dialog(reading: Reading, turns: Any) -> Conversation:
+    messages = _plain_turns(turns, reading) or messages_of(turns, reading.column("turns"), reading)
+    return _conversation(reading, messages)
 
 
 def prompt_completion(
-    reading: Reading, prompt: Any, completion: Any, reasoning: str | None = None, **further: Any
+    reading: Reading, prompt: Any, completion: Any, reasoning: str | None = None
 ) -> Conversation | PromptCompletion:
     if isinstance(prompt, str) and isinstance(completion, str):
         if reading.options.as_chat:
-            return _conversation(reading, (_USER_ASSISTANT, [prompt, completion], None, None), 1, **further)
+            return _conversation(reading, (_USER_ASSISTANT, [prompt, completion], None, None), 1)
         if not prompt + completion:
             raise RecordError("empty", "prompt and completion are both empty")
-        if lost := [reading.column(name) for name in ("system", "tools", "template_kwargs") if further.get(name)]:
+        if lost := [reading.column(name) for name in ("system", "tools", "template_kwargs") if name in reading.further]:
             found = f"prompt and completion are strings, and {' and '.join(lost)} has no place in plain text"
             raise RecordError("bad_prompt_completion", f"{found}; expected messages, or as_chat")
         return PromptCompletion(prompt, completion)
@@ -201,7 +184,7 @@ def prompt_completion(
     if not completion:
         raise RecordError("empty", "completion has no messages")
     if not reasoning and (plain_messages := _plain_turns([*prompt, *completion], reading)):
-        return _conversation(reading, plain_messages, len(completion), **further)
+        return _conversation(reading, plain_messages, len(completion))
     answers = messages_of(completion, reading.column("completion"), reading)
     if reasoning:
         if answers[0]["role"] != "assistant" or any(answers[0].get(key) for key in REASONING_KEYS):
@@ -209,7 +192,7 @@ def prompt_completion(
             raise RecordError("bad_content", found)
         answers = [{**answers[0], "reasoning_content": reasoning}, *answers[1:]]
     messages = [*messages_of(prompt, reading.column("prompt"), reading), *answers]
-    return _conversation(reading, messages, len(answers), **further)
+    return _conversation(reading, messages, len(answers))
 
 
 def is_open(reading: Reading, values: dict[str, Any]) -> bool:
@@ -225,7 +208,9 @@ def is_open(reading: Reading, values: dict[str, Any]) -> bool:
         return False
 
 
-def _asked(reading: Reading, question: str, input: str, context: str, history: Any) -> list[dict[str, Any]]:
+def _asked(
+    reading: Reading, question: str, input: str = "", context: str = "", history: Any = ()
+) -> list[dict[str, Any]]:
     """Return the question, with its input and its context below it, and what was said before it."""
     before: list[dict[str, Any]] = []
     if history and isinstance(history[0], list):
@@ -236,44 +221,27 @@ def _asked(reading: Reading, question: str, input: str, context: str, history: A
 
 
 def question_answer(
-    reading: Reading,
-    question: str,
-    answer: str,
-    input: str = "",
-    context: str = "",
-    history: Any = (),
-    reasoning: str | None = None,
-    choices: Any = None,
-    **further: Any,
+    reading: Reading, question: str, answer: str, reasoning: str | None = None, choices: Any = None, **asked: Any
 ) -> Conversation:
     if choices:
         problem = f"{reading.column('choices')} has what the question offers, and nothing says how it is written"
         raise RecordError("bad_question_answer", f"{problem}; give a formatter")
-    if not (input or context or history or reasoning):
-        return _conversation(reading, (_USER_ASSISTANT, [question, answer], None, None), **further)
+    if not asked and not reasoning:
+        return _conversation(reading, (_USER_ASSISTANT, [question, answer], None, None))
     said = _message("assistant", answer) | ({"reasoning_content": reasoning} if reasoning else {})
-    return _conversation(reading, [*_asked(reading, question, input, context, history), said], **further)
+    return _conversation(reading, [*_asked(reading, question, **asked), said])
 
 
-def question_calls(
-    reading: Reading,
-    question: str,
-    calls: Any,
-    input: str = "",
-    context: str = "",
-    history: Any = (),
-    **further: Any,
-) -> Conversation:
+def question_calls(reading: Reading, question: str, calls: Any, **asked: Any) -> Conversation:
     said = {**_message("assistant", ""), "tool_calls": calls}
-    messages = [*_asked(reading, question, input, context, history), said]
-    return _conversation(reading, messages_of(messages, "messages", reading), **further)
+    return _conversation(reading, messages_of([*_asked(reading, question, **asked), said], "messages", reading))
 
 
-def alternating_texts(reading: Reading, turns: list[Any], **further: Any) -> Conversation:
+def alternating_texts(reading: Reading, turns: list[Any]) -> Conversation:
     texts = turns
     if isinstance(turns[0], list):
         if all(role.lower() in ROLE_NAMES for role, _ in turns):
-            return dialog(reading, [_message(role, text) for role, text in turns], **further)
+            return dialog(reading, [_message(role, text) for role, text in turns])
         texts = [text for pair in turns for text in pair]
     for i, text in enumerate(texts):
         if text.lstrip().startswith(("{", "[{")):
@@ -284,16 +252,16 @@ def alternating_texts(reading: Reading, turns: list[Any], **further: Any) -> Con
         if not text.strip():
             raise RecordError("bad_message", f"text {i} is empty, so it is not certain who says the next one")
     roles = tuple(_USER_ASSISTANT[i % 2] for i in range(len(texts)))
-    return _conversation(reading, (_shared(roles), texts, None, None), **further)
+    return _conversation(reading, (_shared(roles), texts, None, None))
 
 
-def transcript(reading: Reading, text: str, **further: Any) -> Conversation:
+def transcript(reading: Reading, text: str) -> Conversation:
     marks = {"Human:": LINES, "### Human:": GUANACO, "<|im_start|>": CHATML}[str(beginning_of(text))]
     if marks is CHATML:
         reading.notes["rendered_text_as_messages"] = (
             "its text was rendered by a template of ChatML; its turns are rendered again, --schema text keeps the text"
         )
-    return _conversation(reading, messages_in(text, marks, "the text"), **further)
+    return _conversation(reading, messages_in(text, marks, "the text"))
 
 
 def text(reading: Reading, text: str) -> PlainText:
@@ -348,33 +316,30 @@ def pair(
     prompt: Any = None,
     outputs: Any = None,
     turns: Any = None,
-    input: str = "",
-    context: str = "",
-    history: Any = (),
-    system: Any = None,
-    **further: Any,
+    **asked: Any,
 ) -> Conversation | PromptCompletion:
     """Make the content of a chosen and a rejected answer; of two outputs; or of turns, and another answer to them."""
     reading.notes["preference_chosen"] = None
+    system = reading.further.get("system")
     if outputs:
         chosen, rejected = outputs
     if turns:
         chosen, rejected = turns, [*turns[:-1], _message("assistant", rejected)] if type(rejected) is str else rejected
-    plain_texts = isinstance(prompt, str) and isinstance(chosen, str)
-    if plain_texts and not (input or context or history or system) and reading.columns["prompt"][0] == "prompt":
-        return prompt_completion(reading, prompt, chosen, **further)
+    are_texts = isinstance(prompt, str) and isinstance(chosen, str)
+    if are_texts and not asked and not system and reading.columns["prompt"][0] == "prompt":
+        return prompt_completion(reading, prompt, chosen)
     if isinstance(prompt, dict):
-        further = {**({"tools": prompt["tools"]} if prompt.get("tools") else {}), **further}
+        reading.further = {**({"tools": prompt["tools"]} if prompt.get("tools") else {}), **reading.further}
         prompt = prompt["messages"]
-    asked: Any
-    if isinstance(prompt, str):
-        asked = _asked(reading, prompt, input, context, history)
-    else:
-        asked = messages_of(prompt, reading.column("prompt"), reading) if prompt else []
-    given = ((chosen, "turns" if turns else "chosen"), (rejected, "rejected"))
-    asked = _with_system(asked, system) if system else asked
-    messages, start = split_chosen(asked, *(_pair_answer(reading, *each) for each in given))
-    return _conversation(reading, messages, len(messages) - start, **further)
+    before: Any = _asked(reading, prompt, **asked) if isinstance(prompt, str) else []
+    if isinstance(prompt, list):
+        before = messages_of(prompt, reading.column("prompt"), reading)
+    before = _with_system(before, system) if system else before
+    answers = [
+        _pair_answer(reading, *each) for each in ((chosen, "turns" if turns else "chosen"), (rejected, "rejected"))
+    ]
+    messages, start = split_chosen(before, *answers)
+    return _conversation(reading, messages, len(messages) - start)
 
 
 def _pair_answer(reading: Reading, value: Any, field: str) -> list[dict[str, Any]]:

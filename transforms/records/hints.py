@@ -9,25 +9,24 @@ from transforms.records.reading import ROLE_NAMES
 from transforms.traces import TRACES, trace_format
 
 # Columns that such records have, and the function of examples/formatters.py that reads them.
-FORMATTERS: tuple[tuple[frozenset[str], str], ...] = tuple(
-    (frozenset(columns.split()), name)
-    for columns, name in (
-        ("deepseek_thinking_trajectory deepseek_attempt", "s1k"),
-        ("thinking_trajectories attempt", "s1k"),
-        ("question responses", "natural_reasoning"),
-        ("message_1 message_2", "camel"),
-        ("conversation_a conversation_b winner", "arena"),
-        ("response1 response2 overall_preference", "helpsteer3"),
-        ("system chat", "glaive"),
-        ("id data", "ultrachat"),
-        ("chat_history message response", "cohere"),
-        ("method url body", "batch"),
-        ("history trajectory", "swe_agent"),
-        ("task_id traj", "tau"),
-        ("tasks simulations", "tau"),
-        ("nodes task", "verifiers"),
-    )
-)
+_FORMATTERS = {
+    "deepseek_thinking_trajectory deepseek_attempt": "s1k",
+    "thinking_trajectories attempt": "s1k",
+    "question responses": "natural_reasoning",
+    "message_1 message_2": "camel",
+    "conversation_a conversation_b winner": "arena",
+    "response1 response2 overall_preference": "helpsteer3",
+    "system chat": "glaive",
+    "id data": "ultrachat",
+    "chat_history message response": "cohere",
+    "method url body": "batch",
+    "history trajectory": "swe_agent",
+    "task_id traj": "tau",
+    "tasks simulations": "tau",
+    "nodes task": "verifiers",
+}
+# Of these, the columns say it, also if others of them could be read.
+CERTAIN = ("s1k",)
 
 
 def formatter_hint(name: str) -> str:
@@ -35,20 +34,18 @@ def formatter_hint(name: str) -> str:
     return f"it looks like {name}: --formatter examples/formatters.py:{name}"
 
 
-# Of these, the columns say it, also if others of them could be read.
-_CERTAIN = ("s1k",)
-
-
-def hint_of_certain_columns(names: Collection[str]) -> str:
-    """Return what a record looks like, by columns that no other one has; empty if that is not known."""
-    return next((formatter_hint(name) for columns, name in FORMATTERS if name in _CERTAIN and columns <= {*names}), "")
+def hint_of_columns(columns: Collection[str], names: Collection[str] = (*_FORMATTERS.values(),)) -> str:
+    """Return which of some formatters reads the records with some columns; empty if that is not known."""
+    given = {*columns}
+    return next(
+        (formatter_hint(name) for of_it, name in _FORMATTERS.items() if name in names and given >= {*of_it.split()}), ""
+    )
 
 
 def hint_of_record(record: Mapping[str, Any]) -> str:
     """Return what a record looks like, by its columns, and the option that reads it; empty if that is not known."""
-    for columns, name in FORMATTERS:
-        if columns <= record.keys():
-            return formatter_hint(name)
+    if hint := hint_of_columns(record):
+        return hint
     for name in TRACES:
         if trace_format(name).recognizes(record):
             return f"it looks like {trace_format(name).title}: --input_format {name}"

@@ -8,6 +8,7 @@ of each layout.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Any, NamedTuple
 
 from transforms.model.examples import Content, TokenRow
@@ -50,10 +51,16 @@ class Layout(NamedTuple):
     optional: Mapping[str, Field] = {}
     fits: Callable[[Reading, dict[str, Any]], bool] | None = None
 
+    @property
+    def fields(self) -> dict[str, Field]:
+        """All fields. A column that may be several is the first one that its value fits."""
+        return {**self.required, **({} if self.name in _NO_DIALOGS else DIALOG), **self.optional}
+
 
 CHOSEN = "chosen"
-
-_OF_DIALOGS = {
+_NO_DIALOGS = ("tokenized", "one_message", "text")
+# What a conversation may have besides its messages: `reading.further`.
+DIALOG = {
     "system": Field(names.SYSTEMS, kinds.SYSTEM, own=1),
     "tools": Field(names.TOOLS, kinds.TOOLS, own=2),
     "template_kwargs": Field(("chat_template_kwargs",), kinds.ANY, own=1),
@@ -65,10 +72,9 @@ _OF_QUESTIONS = {
     "input": Field(("input",), kinds.TEXT, own=1),
     "context": Field(("context",), kinds.TEXT, own=1),
     "history": Field(names.HISTORIES, kinds.HISTORY, own=1),
-    **_OF_DIALOGS,
 }
 _REASONING = {"reasoning": Field(names.REASONINGS, kinds.REASONING)}
-_CHOICES = {"choices": Field(("choices", "options"), kinds.ANY)}
+_OF_ANSWERS = {**_OF_QUESTIONS, **_REASONING, "choices": Field(("choices", "options"), kinds.ANY)}
 _QUESTION = {"question": Field(names.QUESTIONS, kinds.QUESTION, own=2)}
 _ANSWERED = {"completion": Field((*names.ANSWERS, "completion", "choices"), kinds.ANSWER)}
 _PAIR = {"chosen": Field(names.CHOSEN, kinds.COMPLETION), "rejected": Field(names.REJECTED, kinds.COMPLETION)}
@@ -86,7 +92,6 @@ LAYOUTS: tuple[Layout, ...] = (
         CHOSEN,
         {"turns": Field(names.DIALOGS, kinds.TURNS), "rejected": Field(names.REJECTED[1:], kinds.COMPLETION)},
         contents.pair,
-        _OF_DIALOGS,
     ),
     Layout(
         "tokenized",
@@ -104,42 +109,37 @@ LAYOUTS: tuple[Layout, ...] = (
         "prompt_completion",
         {"prompt": Field(names.DIALOGS, kinds.TURNS), **_ANSWERED},
         contents.prompt_completion,
-        {**_OF_DIALOGS, **_REASONING},
+        _REASONING,
         contents.is_open,
     ),
     Layout(
         "prompt_completion",
         {"prompt": Field(("prompt",), kinds.TURNS), "completion": Field(("completion",), kinds.ANSWER), **_REASONING},
         contents.prompt_completion,
-        _OF_DIALOGS,
     ),
-    Layout("messages", {"turns": Field(names.DIALOGS, kinds.TURNS, own=2)}, contents.dialog, _OF_DIALOGS),
+    Layout("messages", {"turns": Field(names.DIALOGS, kinds.TURNS, own=2)}, contents.dialog),
     Layout(
         "prompt_completion",
-        {
-            "prompt": Field(("prompt",), kinds.PROMPT, own=1),
-            "completion": Field(("completion",), kinds.COMPLETION, own=1),
-        },
+        {"prompt": Field(("prompt",), kinds.PROMPT, 1), "completion": Field(("completion",), kinds.COMPLETION, 1)},
         contents.prompt_completion,
-        _OF_DIALOGS,
     ),
     Layout(
         "question_answer",
         {**_QUESTION, "answer": Field(names.ANSWERS, kinds.TEXT, own=2)},
         contents.question_answer,
-        {**_OF_QUESTIONS, **_REASONING, **_CHOICES},
+        _OF_ANSWERS,
     ),
     Layout(
         "question_answer",
         {"question": Field(names.USERS, kinds.TEXT), "answer": Field(names.ASSISTANTS, kinds.TEXT)},
         contents.question_answer,
-        {**_OF_QUESTIONS, **_REASONING, **_CHOICES},
+        _OF_ANSWERS,
     ),
     Layout(
         "prompt_completion",
         {"prompt": Field((*names.QUESTIONS, *names.HISTORIES, "context"), kinds.TURNS), **_ANSWERED},
         contents.prompt_completion,
-        {**_OF_DIALOGS, **_REASONING},
+        _REASONING,
         contents.is_open,
     ),
     Layout(
@@ -148,8 +148,8 @@ LAYOUTS: tuple[Layout, ...] = (
         contents.question_calls,
         _OF_QUESTIONS,
     ),
-    Layout("alternating_texts", {"turns": Field(names.SPOKEN, kinds.TEXTS)}, contents.alternating_texts, _OF_DIALOGS),
-    Layout("transcript", {"text": Field(("text", *names.SPOKEN), kinds.TRANSCRIPT)}, contents.transcript, _OF_DIALOGS),
+    Layout("alternating_texts", {"turns": Field(names.SPOKEN, kinds.TEXTS)}, contents.alternating_texts),
+    Layout("transcript", {"text": Field(("text", *names.SPOKEN), kinds.TRANSCRIPT)}, contents.transcript),
     *(
         Layout("one_message", {"text": Field(texts, kinds.TEXT), "of": Field(others, kind)}, contents.one_message)
         for texts, others, kind in (
@@ -173,19 +173,14 @@ SCHEMA_COLUMNS: dict[str, tuple[str, tuple[str, ...]]] = {
     "question_answer": ("question_answer", ("question", "answer")),
 }
 SCHEMAS = ("auto", *SCHEMA_COLUMNS)
+_FIELDS = [field for layout in LAYOUTS if layout.name != "one_message" for field in layout.fields.values()]
 # The names of columns that --columns knows.
-INPUT_COLUMNS = tuple(
-    dict.fromkeys(
+INPUT_COLUMNS = (
+    *dict.fromkeys(
         [
-            *(name for _, columns in SCHEMA_COLUMNS.values() for name in columns),
-            *(
-                name
-                for layout in LAYOUTS
-                if layout.name != "one_message"
-                for field in (*layout.required.values(), *layout.optional.values())
-                for name in field.names[: max(field.own, 1)]
-            ),
+            *chain.from_iterable(columns for _, columns in SCHEMA_COLUMNS.values()),
+            *chain.from_iterable(field.names[: max(field.own, 1)] for field in _FIELDS),
             *("system_prompt", "options", *LABELS, *MEDIA_COLUMNS),
         ]
-    )
+    ),
 )

@@ -23,20 +23,18 @@ def with_labels(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_undesirable(record: Mapping[str, Any], reading: Reading) -> bool:
-    """Whether a record's answer is labelled as bad: one of LABELS is false, or the text "false".
+    """Return whether a record's answer is labelled as bad: one of LABELS is false, or the text "false".
 
     A number does not decide. If it is 0 or less it may mean the same, and so may any other value of `kto_tag`, which is
     never a class: the record has a note.
     """
     for name in LABELS:
         label = record.get(name)
-        if isinstance(label, str):
-            label = _BOOLEANS.get(label.lower(), label)
+        label = _BOOLEANS.get(label.lower(), label) if isinstance(label, str) else label
         if label is False:
             return True
-        if label is None or label is True:
-            continue
-        if name == "kto_tag" or (isinstance(label, (int, float)) and label <= 0):
+        is_low = isinstance(label, (int, float)) and label <= 0
+        if is_low or (name == "kto_tag" and label is not None and label is not True):
             reading.notes["label_not_understood"] = f"{name} is {label!r}; expected true or false"
     return False
 

@@ -16,10 +16,10 @@ import msgspec
 
 from transforms.base.errors import InputError, RecordDropped, RecordError, StoreError, Unavailable, UserError
 from transforms.model.examples import Content
-from transforms.records.hints import hint_of_certain_columns, hint_of_record
+from transforms.records.hints import CERTAIN, hint_of_columns, hint_of_record
 from transforms.records.json_text import kind_of, strings_in
 from transforms.records.kinds import QUESTION, SWITCH, TOOLS, TURNS, UNFIT, Kind
-from transforms.records.layouts import CHOSEN, LAYOUTS, SCHEMA_COLUMNS, Field, Layout
+from transforms.records.layouts import CHOSEN, DIALOG, LAYOUTS, SCHEMA_COLUMNS, Field, Layout
 from transforms.records.media import FILE_COLUMNS, MEDIA_COLUMNS, check_no_media
 from transforms.records.messages import messages_of
 from transforms.records.names import ANSWERS, QUESTIONS, plain_name
@@ -65,6 +65,7 @@ class _Slot(NamedTuple):
     columns: Sequence[tuple[str, str]]
     is_required: bool
     is_decided: bool
+    is_further: bool
 
 
 class _Candidate(NamedTuple):
@@ -96,6 +97,7 @@ class _Bound(msgspec.Struct, gc=False):
 
     layout: Layout
     values: dict[str, Any]
+    further: dict[str, Any]
     columns: dict[str, tuple[str, str]]
     unused: Collection[str]
     rivals: Mapping[str, list[str]]
@@ -159,7 +161,8 @@ class RecordReader:
             notes |= plan.notes
         reading = Reading(self._options, notes, is_json and not beyond)
         bound = self._bind(plan, record, reading)
-        layout, unused, reading.columns = bound.layout, bound.unused, bound.columns
+        layout, unused = bound.layout, bound.unused
+        reading.columns, reading.further = bound.columns, bound.further
         if plan.media or not is_json:
             named = {ours: record[theirs] for ours, theirs in plan.media.items()}
             check_no_media({name: record[name] for name in key} | named)
@@ -202,7 +205,7 @@ class RecordReader:
             {name: by_name[name][0] for name in LABELS if name in by_name},
             {name: by_name[name][0] for name in (*MEDIA_COLUMNS, *FILE_COLUMNS) if name in by_name},
             {f"records_without_{theirs}": None for theirs in self._renamed.values() if theirs not in key},
-            hint_of_certain_columns(key) if self._schema == "auto" and not renamed else "",
+            hint_of_columns(key, CERTAIN) if self._schema == "auto" and not renamed else "",
         )
         return plan
 
@@ -210,7 +213,7 @@ class RecordReader:
         self, layout: Layout, by_name: Mapping[str, list[str]], decided: set[str], key: Sequence[str]
     ) -> _Candidate:
         slots: list[_Slot] = []
-        fields = {**layout.required, **layout.optional}
+        fields = layout.fields
         firsts = {field.names[0] for field in fields.values()}
         for name, field in fields.items():
             columns = [(each, column) for each in field.names for column in by_name.get(each, ())]
@@ -218,7 +221,8 @@ class RecordReader:
             columns = [one for one in columns if one[0] not in firsts - {field.names[0]}] or columns
             named = [one for one in columns if one[0] in decided][:1]
             if columns:
-                slots.append(_Slot(name, field, named or columns, name in layout.required, bool(named)))
+                is_further = DIALOG.get(name) is field
+                slots.append(_Slot(name, field, named or columns, name in layout.required, bool(named), is_further))
         given = [column for slot in slots for _, column in slot.columns]
         is_simple = len({*given}) == len(slots) == len(given)
         others = [column for column in key if column not in given and column not in self._kept]
@@ -253,22 +257,23 @@ class RecordReader:
         """Take for each field the first column that fits, and that no field before it has."""
         layout, slots, columns, others = candidate
         values: dict[str, Any] = {}
+        further: dict[str, Any] = {}
         if columns:
             for slot in slots:
-                name, field, ((_, column),), is_required, _ = slot
+                name, field, ((_, column),), is_required, _, is_further = slot
                 value = field.kind.fits(record[column], column, reading)
                 if value is UNFIT:
                     if wrong := _wrong(layout, slot, record, ()):
                         return wrong
                     break
                 if value or value is False or is_required:
-                    values[name] = value
+                    (further if is_further else values)[name] = value
             else:
-                return _Bound(layout, values, columns, others, _NONE)
-        values, columns = {}, {}
+                return _Bound(layout, values, further, columns, others, _NONE)
+        values, further, columns = {}, {}, {}
         taken: dict[str, str] = {}  # with its name, since --columns may give a column to two fields
         several: list[tuple[Field, list[tuple[Any, str, str]]]] = []
-        for slot in candidate.slots:
+        for slot in slots:
             fits, fitting = slot.field.kind.fits, []
             for name, column in slot.columns:
                 if column not in taken or (slot.is_decided and taken[column] != name):
@@ -276,7 +281,7 @@ class RecordReader:
                     if value is not UNFIT:
                         fitting.append((value, name, column))
             if not fitting:
-                if wrong := _wrong(candidate.layout, slot, record, taken):
+                if wrong := _wrong(layout, slot, record, taken):
                     return wrong
                 continue
             if len(fitting) > 1:
@@ -285,16 +290,16 @@ class RecordReader:
             value, name, column = fitting[0]
             columns[slot.name], taken[column] = (name, column), name
             if value or value is False or slot.is_required:
-                values[slot.name] = value
+                (further if slot.is_further else values)[slot.name] = value
         read = {*taken, *self._kept}
         rivals: dict[str, list[str]] = {}
-        for field, ((first, _, column), *further) in several:
-            same = {other for value, _, other in further if _say_the_same(first, value, field.kind, reading)}
-            if differ := [other for _, _, other in further if other not in same | read]:
+        for field, ((first, _, column), *more) in several:
+            same = {other for value, _, other in more if _say_the_same(first, value, field.kind, reading)}
+            if differ := [other for _, _, other in more if other not in same | read]:
                 rivals[field.names[0]] = [column, *differ]
             read |= same
         unused = [column for column, value in record.items() if value is not None and column not in read]
-        return _Bound(candidate.layout, values, columns, unused, rivals)
+        return _Bound(layout, values, further, columns, unused, rivals)
 
     def _refused(self, record: Mapping[str, Any], unfit: Sequence[_Unfit], reading: Reading) -> RecordError:
         """Return why a record has no layout, and what to do."""

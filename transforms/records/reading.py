@@ -13,25 +13,11 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 # ShareGPT's names, those of ms-swift and of function-calling sets on the hub, the one of OpenAI's older API, and those
 # that mean one role wherever they are used. Others, such as agent, are of users in some datasets.
 ROLE_NAMES = {role: role for role in ROLES} | {
-    "human": "user",
-    "gpt": "assistant",
-    "observation": "tool",
-    "function": "tool",
-    "function_response": "tool",
-    "tool_response": "tool",
-    "prompter": "user",
-    "ai": "assistant",
-    "bot": "assistant",
-    "chatbot": "assistant",
-    "chatgpt": "assistant",
-    "model": "assistant",
-    "environment": "tool",
-    "ipython": "tool",
-    "tool_result": "tool",
-    "tool_results": "tool",
+    **dict.fromkeys(("human", "prompter"), "user"),
+    **dict.fromkeys(("gpt", "ai", "bot", "chatbot", "chatgpt", "model"), "assistant"),
+    **dict.fromkeys(("observation", "function", "function_response", "environment", "ipython"), "tool"),
+    **dict.fromkeys(("tool_response", "tool_result", "tool_results"), "tool"),
 }
-# The most tuples of roles that are kept.
-_ROLES_KEPT = 1024
 TOOL_ARGUMENTS = ("parse", "keep")
 # Whether the model is to reason, as NVIDIA's datasets say it, and how much.
 SWITCHES = {"on": True, "off": False, "yes": True, "no": False, "true": True, "false": False}
@@ -64,7 +50,7 @@ class ReadOptions:
     @functools.cached_property
     def roles_named(self) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
         """The roles of the messages of a conversation by their names: the same tuple for the same names."""
-        return functools.lru_cache(_ROLES_KEPT)(lambda names: tuple([self.roles[name] for name in names]))
+        return functools.lru_cache(1024)(lambda names: tuple([self.roles[name] for name in names]))
 
 
 class Reading(msgspec.Struct):
@@ -76,6 +62,7 @@ class Reading(msgspec.Struct):
             says it. The manifest counts the records that have each, and shows the first.
         is_json: whether the record was JSON, so that all its values can be encoded as JSON and read again.
         columns: of each field of the layout by which it is read, the name of its column in the table, and the column.
+        further: what a record of a conversation has besides its messages: the fields of layouts.DIALOG.
         forms: the names of the forms that its turns have, if they are not messages in the OpenAI form.
         tools: the tool definitions that were in its turns.
     """
@@ -84,6 +71,7 @@ class Reading(msgspec.Struct):
     notes: dict[str, str | None]
     is_json: bool = False
     columns: Mapping[str, tuple[str, str]] = {}
+    further: Mapping[str, Any] = {}
     forms: list[str] = msgspec.field(default_factory=list)
     tools: list[Any] = msgspec.field(default_factory=list)
 

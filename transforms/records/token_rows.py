@@ -34,21 +34,22 @@ def token_row(reading: Reading, **record: Any) -> TokenRow:
             several examples.
     """
     ids = _integers(record["input_ids"], "input_ids")
-    if not len(ids):
+    tokens = len(ids)
+    if not tokens:
         raise RecordError("empty", "input_ids is empty")
-    own, tokens = _unpadded(record, len(ids), reading), len(ids)
+    own = _unpadded(record, tokens, reading)
     _check_not_packed(record, tokens, own)
     ids = ids[own]
     if ids.min() < 0 or ids.max() > np.iinfo(np.int32).max:
-        raise RecordError(
-            "bad_tokens", f"input_ids has {ids[ids < 0][0] if ids.min() < 0 else ids.max()}, which is not a token id"
-        )
-    trained = np.ones(len(ids), bool) if record.get("loss_weights") is None else _weighted(record, tokens)[own]
+        wrong = ids.min() if ids.min() < 0 else ids.max()
+        raise RecordError("bad_tokens", f"input_ids has {wrong}, which is not a token id")
+    trained = np.ones(len(ids), bool)
+    if record.get("loss_weights") is not None:
+        trained = _weighted(record["loss_weights"], tokens)[own]
     if "labels" in record:
         labels = _integers(record["labels"], "labels", tokens)[own]
         trained &= labels != -100
-        wrong = np.flatnonzero((labels != -100) & (labels != ids))
-        if len(wrong):
+        if len(wrong := np.flatnonzero((labels != -100) & (labels != ids))):
             at = wrong[0]
             raise RecordError("bad_tokens", f"label {at} is {labels[at]}; expected the token's id {ids[at]}, or -100")
     for name in MASKS:
@@ -73,11 +74,10 @@ def _check_not_packed(record: Mapping[str, Any], tokens: int, own: slice) -> Non
         raise RecordError("bad_tokens", "the row is packed, with several examples; expected rows of one example")
 
 
-def _weighted(record: Mapping[str, Any], length: int) -> np.ndarray:
+def _weighted(weights: Any, tokens: int) -> np.ndarray:
     """Find which tokens have a weight in the loss: bool, shape (tokens,)."""
-    weights = record["loss_weights"]
-    if not isinstance(weights, list) or len(weights) != length:
-        raise RecordError("bad_tokens", f"loss_weights is not a list of {length} numbers, one for each token")
+    if not isinstance(weights, list) or len(weights) != tokens:
+        raise RecordError("bad_tokens", f"loss_weights is not a list of {tokens} numbers, one for each token")
     if others := [weight for weight in weights if weight not in (0, 1)]:
         raise RecordError("bad_weight", f"loss_weights has {others[0]!r}; of a tokenized row, expected 0 and 1 alone")
     return np.array(weights, float) != 0
@@ -90,12 +90,11 @@ def _unpadded(record: Mapping[str, Any], tokens: int, reading: Reading) -> slice
     attended = np.flatnonzero(_mask(record, "attention_mask", tokens))
     if not len(attended):
         raise RecordError("empty", "attention_mask is 0 for each token")
-    first, last = attended[0], attended[-1]
-    if last - first + 1 != len(attended):
+    if attended[-1] - attended[0] + 1 != len(attended):
         raise RecordError("bad_tokens", "attention_mask has 0 between tokens; expected it at the ends alone")
     if len(attended) < tokens:
         reading.notes["padding_removed"] = None
-    return slice(first, last + 1)
+    return slice(attended[0], attended[-1] + 1)
 
 
 def _mask(record: Mapping[str, Any], name: str, tokens: int) -> np.ndarray:
