@@ -11,18 +11,21 @@ import csv
 import functools
 import io
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from typing import BinaryIO, TypeAlias
 
+from transforms.base.errors import RecordError
 from transforms.files.formats import Chunk, InputFormat, in_chunks, too_long
 from transforms.model.examples import Record
 from transforms.model.outcomes import Reject
 from transforms.records.preference import with_labels
 
-_Row: TypeAlias = list[str] | csv.Error
+_Row: TypeAlias = list[str] | RecordError  # which says what is wrong with it
 
 _LONGEST_ROW = 1 << 25  # in characters
 _MOST_COLUMNS = 1000
+_ESCAPED_BYTE = re.compile(r"[\udc80-\udcff]")
 
 
 def delimited(suffix: str, delimiter: str) -> InputFormat:
@@ -40,108 +43,79 @@ def _read(
     Raises:
         ValueError: if the header is malformed, has a name twice or too many columns, or a row is longer than 32 MiB.
     """
-    table = _Table(file, delimiter)
-    try:
-        rows = table.rows()
-        names = _names(next(rows, []))
-        items = (_item(position, row, names, table, max_record_bytes) for position, row in enumerate(rows))
-        yield from in_chunks(items, chunk_bytes)
-    finally:
-        table.leave_open()
+    with closing(_rows(file, delimiter)) as rows:
+        names = _names(*next(rows, ([], "")))
+        find_cells = re.compile(rf'("[^"]*(?:""[^"]*)*"|[^{delimiter}\r\n]*)(?:{delimiter}|[\r\n]*\Z)').findall
+
+        def item(position: int, row: _Row, text: str) -> tuple[Record | Reject, int]:
+            if isinstance(row, list) and len(row) != len(names):
+                row = RecordError("bad_row", f"it has {len(row)} cells; expected {len(names)}, as the header has")
+            elif isinstance(row, list) and not _is_utf8(text):
+                row = RecordError("invalid_unicode", "a cell is not UTF-8")
+            if isinstance(row, list) and (size := len("".join(row).encode())) <= max_record_bytes:
+                # Which of the empty cells are in quotes, the standard library does not say.
+                in_file = find_cells(text) if "" in row and '""' in text else row
+                cells = zip(names, row, in_file, strict=False)
+                return Record(position, with_labels({name: cell for name, cell, found in cells if cell or found})), size
+            raw = text.encode(errors="surrogateescape").rstrip(b"\r\n")  # never shorter than its cells
+            if isinstance(row, RecordError) and len(raw) <= max_record_bytes:
+                return Reject(position, row.reason, row.detail, raw), len(raw)
+            return too_long(position, raw, max_record_bytes), len(raw)
+
+        yield from in_chunks((item(position, *row) for position, row in enumerate(rows)), chunk_bytes)
 
 
-class _Table:
-    """The rows of a file, of which the last one is known with its bytes."""
-
-    def __init__(self, file: BinaryIO, delimiter: str):
-        csv.field_size_limit(_LONGEST_ROW)
-        # Bytes that are not UTF-8 become surrogates, and these the bytes again.
-        self._text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
-        self._reader = csv.reader(self._lines(), delimiter=delimiter, strict=True)
-        self._cell = re.compile(rf'("[^"]*(?:""[^"]*)*"|[^{delimiter}\r\n]*)(?:{delimiter}|[\r\n]*\Z)')
-        self._row: list[str] = []
-        self.is_at_end = False
-
-    def rows(self) -> Iterator[_Row]:
-        """Yield the rows that are not empty; of a malformed one, what is wrong with it."""
-        while not self.is_at_end:
-            self._row = []
-            try:
-                if row := next(self._reader, None):
-                    yield row
-            except csv.Error as error:
-                yield error
-
-    def raw(self) -> bytes:
-        """Return the bytes of the last row."""
-        return "".join(self._row).encode(errors="surrogateescape").rstrip(b"\r\n")
-
-    def empty_in_quotes(self) -> Collection[int]:
-        """Return the numbers of the cells of the last row that are `""`, which the standard library does not tell."""
-        text = "".join(self._row)
-        cells = self._cell.findall(text) if '""' in text else ()
-        return [number for number, cell in enumerate(cells) if cell == '""']
-
-    def leave_open(self) -> None:
-        """Part with the file, whose version is compared after its last row."""
-        self._text.detach()
-
-    def _lines(self) -> Iterator[str]:
-        size = 0
-        while line := self._text.readline(_LONGEST_ROW):
-            size = size + len(line) if self._row else len(line)
-            if size >= _LONGEST_ROW:
-                raise ValueError("a row is longer than 32 MiB, or a quote is not closed")
-            self._row.append(line)
-            yield line
-        self.is_at_end = True
-
-
-def _names(header: _Row) -> list[str]:
-    if isinstance(header, csv.Error):
-        raise ValueError(f"its header is malformed: {header}")
+def _names(header: _Row, text: str) -> list[str]:
+    if isinstance(header, RecordError) or not _is_utf8(text):
+        raise ValueError("its header is not UTF-8, or a quote in it is not closed or not doubled")
     if len(header) > _MOST_COLUMNS:
         raise ValueError(f"the header has more than {_MOST_COLUMNS:,} columns")
-    if not _is_utf8("".join(header)):
-        raise ValueError("its header is not UTF-8")
     names = [name or f"column_{number}" for number, name in enumerate(header, 1)]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"its header has {twice!r} twice")
     return names
 
 
-def _item(
-    position: int, row: _Row, names: Sequence[str], table: _Table, max_record_bytes: int
-) -> tuple[Record | Reject, int]:
-    """Return the record of a row, or why it has none, and its size."""
-    if isinstance(row, csv.Error) and table.is_at_end:
-        reason = "cut_short"
-        detail = "a quote in it is not closed, so all up to the end of the file is one cell"
-    elif isinstance(row, csv.Error):
-        reason = "bad_row"
-        detail = f"it is malformed ({row}); a quote inside of a cell in quotes is doubled"
-    elif len(row) != len(names):
-        reason = "bad_row"
-        detail = f"it has {len(row)} cells; expected {len(names)}, as the header has"
-    elif not _is_utf8(text := "".join(row)):
-        reason = "invalid_unicode"
-        detail = "a cell is not UTF-8"
-    elif (size := len(text) if text.isascii() else len(text.encode())) <= max_record_bytes:
-        empty = table.empty_in_quotes() if "" in row else ()
-        cells = zip(names, row, range(len(row)), strict=True)
-        record = {name: cell for name, cell, number in cells if cell or number in empty}
-        return Record(position, with_labels(record)), size
-    raw = table.raw()  # never shorter than its cells
-    if len(raw) > max_record_bytes:
-        return too_long(position, raw, max_record_bytes), len(raw)
-    return Reject(position, reason, detail, raw), len(raw)
-
-
 def _is_utf8(text: str) -> bool:
+    return text.isascii() or not _ESCAPED_BYTE.search(text)
+
+
+def _rows(file: BinaryIO, delimiter: str) -> Generator[tuple[_Row, str], None, None]:
+    """Yield the rows that are not empty, or what is wrong with them, each with its text."""
+    # Bytes that are not UTF-8 become surrogates, and these the bytes again.
+    text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
+    lines: list[str] = []  # of the row
+
+    def read_lines() -> Iterator[str]:
+        size = 0
+        while line := text.readline(_LONGEST_ROW):
+            size = size + len(line) if lines else len(line)
+            if size >= _LONGEST_ROW:
+                raise ValueError("a row is longer than 32 MiB, or a quote is not closed")
+            lines.append(line)
+            yield line
+        if lines:
+            raise RecordError("cut_short", "a quote in it is not closed, so all up to the end of the file is one cell")
+
+    csv.field_size_limit(_LONGEST_ROW)
+    reader = csv.reader(read_lines(), delimiter=delimiter, strict=True)
+    row: _Row | None
     try:
-        return text.isascii() or bool(text.encode())
-    except UnicodeEncodeError:
-        return False
+        while True:
+            lines.clear()
+            try:
+                if (row := next(reader, None)) is None:
+                    return
+            except csv.Error as error:
+                row = RecordError(
+                    "bad_row", f"it is malformed ({error}); a quote inside of a cell in quotes is doubled"
+                )
+            except RecordError as error:
+                row = error
+            if row:
+                yield row, "".join(lines)
+    finally:
+        text.detach()  # the version of the file is compared after its last row
 
 
 FORMAT = delimited(".csv", ",")
