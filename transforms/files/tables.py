@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from transforms.files.formats import Chunk, too_long
+from transforms.files.formats import too_long
 from transforms.model.examples import Record
 from transforms.model.outcomes import Reject
 
@@ -35,56 +35,37 @@ def check_schema(schema: pa.Schema) -> None:
     raise pa.ArrowInvalid(f"its columns are nested more than {_MOST_NESTED} deep")
 
 
-def chunks_of_batches(
-    batches: Iterable[pa.RecordBatch],
-    chunk_bytes: int,
-    max_record_bytes: int,
-    first_row: int = 0,
-    rows: int | None = None,
-) -> Iterator[Chunk]:
-    """Yield the rows of batches as records, in chunks.
+def sized_records(
+    batches: Iterable[tuple[int, pa.RecordBatch]], max_record_bytes: int
+) -> Iterator[tuple[Record | Reject, int]]:
+    """Yield the rows of batches as records, the last one of a batch with its size in Arrow's memory, for in_chunks.
 
     Args:
-        batches: consecutive rows of a table, ROWS_AT_ONCE at most in each batch.
-        chunk_bytes: the size, in Arrow's memory, from which on a chunk ends.
-        max_record_bytes: a row that takes more of it is rejected; none of it is kept.
-        first_row: the number in its file of the first row.
-        rows: how many rows there must be, if that is known.
-
-    Raises:
-        pa.ArrowInvalid: if there are not as many rows.
+        batches: of ROWS_AT_ONCE at most, each after the number in its file of its first row.
+        max_record_bytes: a row that takes more memory is rejected; none of it is kept.
     """
-    records: list[Record] = []
-    rejects: list[Reject] = []
-    size, position = 0, first_row
-    for batch in batches:
+    for first_row, batch in batches:
         features = _features(batch.schema)
-        check = batch.nbytes > max_record_bytes
+        size = batch.nbytes
         for row in range(len(batch)):
             single = batch.slice(row, 1)
-            if check and single.nbytes > max_record_bytes:
-                rejects.append(too_long(position + row, b"", max_record_bytes))
-                continue
-            try:
-                nulls: list[str] = []
-                raw = {
-                    name: _plain(value, features.get(name), nulls)
-                    for name, value in single.to_pylist()[0].items()
-                    if value is not None
-                }
-                records.append(Record(position + row, raw, *nulls[:1]))
-            except Exception as error:  # for a value that Python cannot represent, each type raises its own
-                reason = "invalid_unicode" if isinstance(error, UnicodeDecodeError) else "bad_value"
-                rejects.append(Reject(position + row, reason, str(error), _as_arrow_stream(single)))
-        position += len(batch)
-        size += batch.nbytes
-        if size >= chunk_bytes:
-            yield Chunk(records, rejects, size)
-            records, rejects, size = [], [], 0
-    if rows is not None and position != first_row + rows:
-        raise pa.ArrowInvalid(f"a row group has {position - first_row} rows, and the footer says {rows}")
-    if records or rejects:
-        yield Chunk(records, rejects, size)
+            is_long = size > max_record_bytes and single.nbytes > max_record_bytes
+            position = first_row + row
+            yield (
+                too_long(position, b"", max_record_bytes) if is_long else _record(position, single, features),
+                size if row + 1 == len(batch) else 0,
+            )
+
+
+def _record(position: int, row: pa.RecordBatch, features: dict[str, Any]) -> Record | Reject:
+    try:
+        nulls: list[str] = []
+        columns = row.to_pylist()[0].items()
+        raw = {name: _plain(value, features.get(name), nulls) for name, value in columns if value is not None}
+        return Record(position, raw, *nulls[:1])
+    except Exception as error:  # for a value that Python cannot represent, each type raises its own
+        reason = "invalid_unicode" if isinstance(error, UnicodeDecodeError) else "bad_value"
+        return Reject(position, reason, str(error), _as_arrow_stream(row))
 
 
 def _plain(value: Any, feature: Any, nulls: list[str]) -> Any:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain, takewhile
 from typing import BinaryIO
 
 import pyarrow as pa
 
-from transforms.files.formats import Chunk, InputFormat
-from transforms.files.tables import ROWS_AT_ONCE, check_schema, chunks_of_batches
+from transforms.files.formats import Chunk, InputFormat, in_chunks
+from transforms.files.tables import ROWS_AT_ONCE, check_schema, sized_records
 
 _FILE = b"ARROW1"
 _STREAM = b"\xff\xff\xff\xff"
@@ -25,16 +24,21 @@ def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_rec
     Raises:
         pa.ArrowInvalid: if the file is corrupt.
     """
-    batches, first_row = _batches(file), 0
-    for begin, batch in batches:
+    yield from in_chunks(sized_records(_pieces(file, start, stop), max_record_bytes), chunk_bytes)
+
+
+def _pieces(file: BinaryIO, start: int, stop: int | None) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the batches that begin there, in pieces, each after the number of its first row."""
+    row = 0
+    for begin, batch in _batches(file):
+        if stop is not None and begin >= stop:
+            return
         if begin >= start:
-            batches = chain([(begin, batch)], batches)
-            break
-        first_row += len(batch)
-    own = takewhile(lambda found: stop is None or found[0] < stop, batches)
-    validated = (_validated(batch) for _, batch in own)
-    smaller = (batch.slice(i, ROWS_AT_ONCE) for batch in validated for i in range(0, len(batch), ROWS_AT_ONCE))
-    yield from chunks_of_batches(smaller, chunk_bytes, max_record_bytes, first_row)
+            check_schema(batch.schema)
+            for column in batch.columns:  # lists must end within their values
+                column.view(_of_bytes(column.type)).validate(full=True)
+            yield from ((row + at, batch.slice(at, ROWS_AT_ONCE)) for at in range(0, len(batch), ROWS_AT_ONCE))
+        row += len(batch)
 
 
 def _batches(file: BinaryIO) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -56,30 +60,14 @@ def _batches(file: BinaryIO) -> Iterator[tuple[int, pa.RecordBatch]]:
         begin = file.tell()
 
 
-def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Check that lists end within their values. Text that is not UTF-8 costs its row later, not the file."""
-    check_schema(batch.schema)
-    try:
-        batch.validate(full=True)
-    except pa.ArrowInvalid as error:
-        if "UTF8" not in str(error):
-            raise
-        # The first error is the only one that is reported: what else is wrong is found without that check.
-        for column in batch.columns:
-            column.view(_of_bytes(column.type)).validate(full=True)
-    return batch
-
-
 def _of_bytes(type: pa.DataType) -> pa.DataType:
-    """The same type with bytes in place of text."""
+    """The same type with bytes in place of text: what is not UTF-8 costs its row later, not the file."""
     if pa.types.is_string(type):
         return pa.binary()
     if pa.types.is_large_string(type):
         return pa.large_binary()
-    if pa.types.is_list(type):
-        return pa.list_(_of_bytes(type.value_type))
-    if pa.types.is_large_list(type):
-        return pa.large_list(_of_bytes(type.value_type))
+    if pa.types.is_list(type) or pa.types.is_large_list(type):
+        return (pa.list_ if pa.types.is_list(type) else pa.large_list)(_of_bytes(type.value_type))
     if pa.types.is_struct(type):
         return pa.struct([field.with_type(_of_bytes(field.type)) for field in type])
     return type

@@ -13,8 +13,8 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from transforms.files.formats import Chunk, InputFormat
-from transforms.files.tables import ROWS_AT_ONCE, check_schema, chunks_of_batches
+from transforms.files.formats import Chunk, InputFormat, in_chunks
+from transforms.files.tables import ROWS_AT_ONCE, check_schema, sized_records
 
 
 def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_record_bytes: int) -> Iterator[Chunk]:
@@ -35,11 +35,20 @@ def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_rec
         if not 0 <= middle < size:  # the footer has no checksum
             raise pa.ArrowInvalid(f"row group {number} is outside of the file")
         if start <= middle and (stop is None or middle < stop):
-            batches = table.iter_batches(batch_size=ROWS_AT_ONCE, row_groups=[number])
-            yield from chunks_of_batches(batches, chunk_bytes, max_record_bytes, first_row, row_group.num_rows)
+            yield from in_chunks(sized_records(_batches(table, number, first_row), max_record_bytes), chunk_bytes)
         first_row += row_group.num_rows
     if first_row != table.metadata.num_rows:
         raise pa.ArrowInvalid(f"its row groups have {first_row} rows, and the footer says {table.metadata.num_rows}")
+
+
+def _batches(table: pq.ParquetFile, row_group: int, first_row: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the batches of a row group, each after the number of its first row."""
+    row = first_row
+    for batch in table.iter_batches(batch_size=ROWS_AT_ONCE, row_groups=[row_group]):
+        yield row, batch
+        row += len(batch)
+    if row - first_row != (expected := table.metadata.row_group(row_group).num_rows):
+        raise pa.ArrowInvalid(f"a row group has {row - first_row} rows, and the footer says {expected}")
 
 
 FORMAT = InputFormat(
