@@ -18,25 +18,13 @@ class RangeReader(io.RawIOBase):
         entry: what the store says of the file, as fsspec's `info` returns it.
         read_range: reads the bytes from a start to a stop.
         is_pinned: whether it reads no other version than that of the entry.
-        file: what it reads from, to be closed at the end.
-
-    Attributes:
-        entry, is_pinned: as given.
     """
 
-    def __init__(
-        self,
-        url: str,
-        entry: Mapping[str, Any],
-        read_range: Callable[[int, int], bytes],
-        is_pinned: bool,
-        file: Any = None,
-    ):
+    def __init__(self, url: str, entry: Mapping[str, Any], read_range: Callable[[int, int], bytes], is_pinned: bool):
         self.entry = entry
         self.is_pinned = is_pinned
         self._url = url
         self._read_range = read_range
-        self._file = file
         self._position = 0
 
     def readable(self) -> bool:
@@ -46,8 +34,7 @@ class RangeReader(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.entry["size"]}[whence]
-        self._position = start + offset
+        self._position = offset + (0, self._position, self.entry["size"])[whence]
         return self._position
 
     def readinto(self, buffer: Any) -> int:
@@ -59,15 +46,12 @@ class RangeReader(io.RawIOBase):
         return self._read(self.entry["size"])  # in one request; RawIOBase.readall makes one for each 8 KiB
 
     def _read(self, size: int) -> bytes:
-        stop = min(self._position + size, self.entry["size"])
-        content = _read_range(self._url, self._read_range, self._position, stop) if stop > self._position else b""
-        self._position += len(content)
+        start, stop = self._position, min(self._position + size, self.entry["size"])
+        if stop <= start:
+            return b""
+        content = _read_range(self._url, self._read_range, start, stop)
+        self._position = stop
         return content
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-        super().close()
 
 
 def range_reader(url: str, system: Any, path: str) -> RangeReader:
@@ -99,7 +83,7 @@ def range_reader(url: str, system: Any, path: str) -> RangeReader:
         file.seek(start)
         return file.read(stop - start)
 
-    return RangeReader(url, entry, read_range, is_pinned, file)
+    return RangeReader(url, entry, read_range, is_pinned)
 
 
 @with_retries("read")
