@@ -93,7 +93,7 @@ FILES = {
     "xz. Let its name end in .xz": lzma.compress(LINES),
     "zstd. Let its name end in .zst": zstandard.compress(LINES),
     "an HTML or XML page": b"\n<!DOCTYPE html><html><body>404</body></html>",
-    "such as the error page of a download": b'<?xml version="1.0"?><Error><Code>AccessDenied</Code></Error>',
+    "page, such as an error. Download": b'<?xml version="1.0"?><Error><Code>AccessDenied</Code></Error>',
     "text in UTF-16. Convert it to UTF-8": LINES.decode().encode("utf-16"),
     "UTF-16. Convert": LINES.decode().encode("utf-16-be"),
 }
@@ -128,7 +128,8 @@ def refused(path: Path, content: bytes, format: str = "auto") -> str:
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.ndjson", "a.parquet", "a.csv", "a"])
 def test_a_file_of_another_kind_is_refused_with_its_kind(tmp_path, name):
-    for kind, content in [*FILES.items(), *(("binary (it begins with b'", content) for content in BINARY.values())]:
+    binary = "binary data (it begins with b'"
+    for kind, content in [*FILES.items(), *((binary, content) for content in BINARY.values())]:
         problem = refused(tmp_path / name, content)
         assert kind in problem
         assert problem.endswith("formats are read: arrow, atif, claude_code, codex, csv, json, jsonl, parquet, tsv.")
@@ -142,18 +143,18 @@ def test_text_without_records_is_refused_with_its_kind(tmp_path, name):
 
 CUT = "it begins like parquet and does not end like it: it is cut short."
 REFUSED = [
-    ("a.csv", LINES, "it is not csv: it looks like JSON."),
-    ("a.tsv", b'\xef\xbb\xbf[\n {"text": "a, b"}]', "it is not tsv: it looks like JSON."),
-    ("a.csv", b"prompt;completion\n1;2\n", "it is not csv: the cells of its header are separated by ';'. Convert it"),
-    ("a.csv", b'"prompt"\tcompletion\r\n1\t2\n', "separated by '\\t'. Let its name end in .tsv."),
-    ("a.tsv", b"prompt,completion\n1,2\n", "separated by ','. Let its name end in .csv."),
+    ("a.csv", LINES, "it looks like JSON."),
+    ("a.tsv", b'\xef\xbb\xbf[\n {"text": "a, b"}]', "it looks like JSON."),
+    ("a.csv", b"prompt;completion\n1;2\n", "it looks like a table with ';' between its cells. Let its name"),
+    ("a.csv", b'"prompt"\tcompletion\r\n1\t2\n', "it looks like tsv. Let its name say so, or convert it to csv."),
+    ("a.tsv", b"prompt,completion\n1,2\n", "it looks like csv. Let its name say so"),
     *((name, PARQUET[:-20], CUT) for name in ("a.parquet", "a.json", "a")),
-    ("a.parquet", FEATHER, "it is not parquet: it looks like arrow. Give it"),
-    ("a.arrow", PARQUET, "it is not arrow: it looks like parquet. Give it"),
-    ("a.parquet", LINES, "it is not parquet: it looks like jsonl."),
-    ("a.jsonl.gz", LINES, "it is not compressed with gzip, as its name says; name it without"),
-    ("a.json.zst", gzip.compress(LINES), "it is not compressed with zstd, as its name says; it looks like gzip."),
-    ("a.jsonl.gz", POINTER, "; it looks like a Git LFS pointer"),
+    ("a.parquet", FEATHER, "it looks like arrow. Give it"),
+    ("a.arrow", PARQUET, "it looks like parquet. Give it"),
+    ("a.parquet", LINES, "it looks like jsonl."),
+    ("a.jsonl.gz", LINES, "it is not compressed with gzip, as its name says. Name it without"),
+    ("a.json.zst", gzip.compress(LINES), "it is not compressed with zstd, as its name says. It looks like gzip."),
+    ("a.jsonl.gz", POINTER, ". It looks like a Git LFS pointer"),
     ("a.jsonl.gz", gzip.compress(zipped("a")), "it looks like a zip archive"),
     ("a.jsonl.bz2", bz2.compress(b"Dear all,\n"), "it looks like plain text"),
     ("a.txt.gz", gzip.compress(PARQUET), "a parquet file that is compressed as a whole cannot be read"),
