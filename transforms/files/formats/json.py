@@ -8,11 +8,9 @@ a stream of values that the standard library reads; it says at which byte one is
 from __future__ import annotations
 
 import json
-import mmap
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Sequence
-from itertools import takewhile
+from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
 import msgspec
@@ -32,10 +30,13 @@ _decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 # Numbers are not converted; a control character in a string costs its record.
 _scan = json.JSONDecoder(strict=False, parse_int=str, parse_float=str).raw_decode
 _BETWEEN = re.compile(rb"[\s,]*")
-_SIGN = re.compile(r"[^ \t\n\r\f\v,]")
+_NEXT = re.compile(r"[^ \t\n\r\f\v,]|\Z")
+_NEXT_TEXT = re.compile(r"\S|\Z")
 _CONTAINER = re.compile(r"[\[{]")
 _NEXT_OBJECT = re.compile(r"\n(?=\{)")
 _KEY = re.compile(r'\s*("(?:[^"\\]|\\.)*")\s*:\s*', re.DOTALL)
+# An object that goes on after its line. In JSON lines, the next one is another object, or this one looks complete.
+_PRETTY = re.compile(r"[^\n]*[{\[,:]\s*\n\s*[^{\s]")
 
 
 def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_record_bytes: int) -> Iterator[Chunk]:
@@ -48,18 +49,22 @@ def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_rec
             has no end in max_record_bytes, or 64 MiB if they are more.
     """
     first, limit = file.read(SNIFFED_BYTES), max(max_record_bytes, MAX_RECORD_BYTES)
-    # Who reads the first records alone does not need the others, which may be in a store.
+    # Who reads the first records alone does not decode the others.
     elements = _elements(file, first) if start or stop is None else None
-    values = enumerate(_stream(file, first, limit) if elements is None else elements)
-    own = takewhile(lambda found: stop is None or found[1][0] < stop, values)
-    items = (_item(number, bytes(value), max_record_bytes) for number, (begin, value) in own if begin >= start)
-    yield from in_chunks(items, chunk_bytes)
+    values = _stream(file, first, limit) if elements is None else elements
+    yield from in_chunks(_items(values, start, stop, max_record_bytes), chunk_bytes)
 
 
-def _item(number: int, value: bytes, max_record_bytes: int) -> tuple[Record | Reject, int]:
-    if len(value) > max_record_bytes:
-        return too_long(number, value, max_record_bytes), len(value)
-    return Record(number, value), len(value)
+def _items(
+    values: Iterable[tuple[int, Any]], start: int, stop: int | None, max_record_bytes: int
+) -> Iterator[tuple[Record | Reject, int]]:
+    for number, (begin, value) in enumerate(values):
+        if stop is not None and begin >= stop:
+            return
+        if begin >= start:
+            is_long = len(value) > max_record_bytes
+            content = bytes(value)
+            yield too_long(number, content, max_record_bytes) if is_long else Record(number, content), len(content)
 
 
 def _elements(file: BinaryIO, start: bytes) -> Iterator[tuple[int, Any]] | None:
@@ -72,26 +77,19 @@ def _elements(file: BinaryIO, start: bytes) -> Iterator[tuple[int, Any]] | None:
         return None
     try:
         elements = _decode_array(memoryview(content)[len(start) - len(_text(start)) :])
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    begin = content.find(b"[")
-    if elements and _is_message(bytes(elements[0])):
-        return iter([(begin, content[begin:].rstrip())])
-    return _with_positions(content, begin + 1, elements)
-
-
-def _with_positions(content: mmap.mmap, end: int, elements: Sequence[msgspec.Raw]) -> Iterator[tuple[int, msgspec.Raw]]:
-    for element in elements:
-        begin = _BETWEEN.match(content, end).end()  # type: ignore[union-attr]
-        yield begin, element
-        end = begin + len(element)
-
-
-def _is_message(value: bytes) -> bool:
-    try:
-        return is_message(msgspec.json.decode(value))
+        if elements and is_message(msgspec.json.decode(elements[0])):
+            return None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
+        return None
+
+    def with_positions() -> Iterator[tuple[int, Any]]:
+        end = content.find(b"[") + 1
+        for element in elements:
+            begin = _BETWEEN.match(content, end).end()  # type: ignore[union-attr]
+            yield begin, element
+            end = begin + len(element)
+
+    return with_positions()
 
 
 class _More(Exception):
@@ -106,33 +104,33 @@ def _stream(file: BinaryIO, start: bytes, limit: int) -> Iterator[tuple[int, byt
         start: these.
         limit: how many bytes of it are in memory to find the end of a value.
     """
-    is_by_id = _has_records_by_id(_text(start))
-    piece, text, closing = _text(start), "", ""
-    offset, at = len(start) - len(piece), 0  # of the text in the file, and of what is next in the text
-    is_last = False
-    while not is_last:
-        text, offset, at = text[at:] + piece, offset + at, 0
-        is_last = not piece
+    text, closing, is_last = _text(start), "", False
+    offset, at = len(start) - len(text), 0  # of the text in the file, and of what is next in the text
+    is_by_id = _has_records_by_id(text.strip())
+    while True:
+        at = _NEXT.search(text, at).start()  # type: ignore[union-attr]
         try:
-            while found := _SIGN.search(text, at):
-                at = found.start()
-                if found[0] == closing:
-                    at, closing = at + 1, ""
-                elif not closing and found[0] == "[" and not _is_conversation(text, at, is_last):
-                    at, closing = at + 1, "]"
-                elif not closing and found[0] == "{" and is_by_id:
-                    at, closing, is_by_id = at + 1, "}", False
-                else:
-                    value, end = _value(text, at, closing, is_last)
-                    yield offset + at, value
-                    at = end
-            at = len(text)
+            if at == len(text):
+                if is_last:
+                    break
+                raise _More
+            if text[at] == closing:
+                at, closing = at + 1, ""
+            elif not closing and text[at] == "[" and not _is_conversation(text, at, is_last):
+                at, closing = at + 1, "]"
+            elif not closing and text[at] == "{" and is_by_id:
+                at, closing, is_by_id = at + 1, "}", False
+            else:
+                value, end = _value(text, at, closing, is_last)
+                yield offset + at, value
+                at = end
         except _More:
             if len(text) - at > limit:
                 raise ValueError(f"what begins at byte {offset + at:,} does not end in {limit:,} bytes") from None
+            piece = file.read(max(_AT_ONCE, len(text) - at)).decode(_LATIN_1)
+            text, offset, at, is_last = text[at:] + piece, offset + at, 0, not piece
         except json.JSONDecodeError as error:
             raise ValueError(f"{error.msg}, at byte {offset + error.pos:,}") from None
-        piece = file.read(max(_AT_ONCE, len(text) - at)).decode(_LATIN_1)
     if closing:
         raise ValueError(f"the file ends before the {closing} of its records")
 
@@ -176,14 +174,10 @@ def _scanned(text: str, at: int, is_last: bool) -> tuple[Any, int]:
 
 def _is_conversation(text: str, at: int, is_last: bool) -> bool:
     """Whether an array is one record: a list of messages, as its first element shows."""
-    if found := _SIGN.search(text, at + 1):
-        try:
-            return is_message(_scanned(text, found.start(), is_last)[0])
-        except json.JSONDecodeError:
-            return False
-    if not is_last:
-        raise _More
-    return False
+    try:
+        return is_message(_scanned(text, _NEXT.search(text, at + 1).start(), is_last)[0])  # type: ignore[union-attr]
+    except json.JSONDecodeError:
+        return False
 
 
 def _text(start: bytes) -> str:
@@ -193,44 +187,34 @@ def _text(start: bytes) -> str:
 def _recognizes(start: bytes) -> bool:
     """Return whether a file begins with an array, or with an object that is not alone on its line."""
     text = _text(start).strip()
-    if text.startswith("["):
-        return _is_array_of_records(text)
+    if text.startswith("["):  # if arrays are on lines, each line is a record, which is rejected
+        _, end = _first_value(text, 0)
+        rest = text[end or 1 :].lstrip()
+        return ("\n" in text[:end] or not rest.startswith("[")) if end else rest[:1] in ("{", "[", "")
     if _has_records_by_id(text):
         return True
     at = 0
     for _ in range(_LOOKED_AT):
-        if text[at : at + 1] != "{":
+        if not text.startswith("{", at):
             return False
-        if (end := _end(text, at)) is None:
-            return at == 0 and _spans_lines(text)
+        _, end = _first_value(text, at)
+        if not end:
+            return not at and bool(_PRETTY.match(text))
+        following = _NEXT_TEXT.search(text, end).start()  # type: ignore[union-attr]
         if "\n" in text[at:end]:
             return True
-        at = len(text) - len(text[end:].lstrip())
-        if text[at : at + 1] and "\n" not in text[end:at]:
-            return text[at] in "{[,"
+        if "\n" not in text[end:following]:
+            return text.startswith(("{", "[", ","), following)
+        at = following
     return False
 
 
-def _end(text: str, at: int) -> int | None:
-    """Find where a value ends; None if it does not, or is malformed."""
+def _first_value(text: str, at: int) -> tuple[Any, int]:
+    """Return a value and where it ends, which is 0 if it does not, or is malformed."""
     try:
-        return _scan(text, at)[1]
+        return _scan(text, at)
     except (ValueError, RecursionError):
-        return None
-
-
-def _spans_lines(text: str) -> bool:
-    """Return whether the first object, whose end is not known, goes on after its line."""
-    line, newline, further = text.partition("\n")
-    # In JSON lines, the next line is another object, or this one looks complete.
-    return bool(newline) and line.rstrip().endswith(("{", "[", ",", ":")) and not further.lstrip().startswith("{")
-
-
-def _is_array_of_records(text: str) -> bool:
-    """Return whether an array is one of records; if arrays are on lines, each line is a record, which is rejected."""
-    if (end := _end(text, 0)) is None:
-        return text[1:].lstrip()[:1] in ("{", "[", "")
-    return "\n" in text[:end] or not text[end:].lstrip().startswith("[")
+        return None, 0
 
 
 def _has_records_by_id(text: str) -> bool:
@@ -240,21 +224,16 @@ def _has_records_by_id(text: str) -> bool:
         text: the start of the file. All values that end there must look like records, and one must be followed by
             another.
     """
-    text = text.strip()
-    at, records = 1, 0
-    while text.startswith("{") and (key := _KEY.match(text, at)):
-        at = key.end()
-        if text[at : at + 1] not in ("{", ""):
+    at, records, rest = 1, 0, ","
+    while text.startswith("{") and rest.startswith(",") and (key := _KEY.match(text, at)):
+        value, end = _first_value(text, key.end())
+        if not end:
+            return records > 0 and text[key.end() :][:1] in ("{", "")
+        if not (isinstance(value, dict) and has_messages(value)):
             return False
-        if (end := _end(text, at)) is None:
-            return records > 0
-        if not has_messages(_scan(text, at)[0]):
-            return False
-        records += 1
-        at = len(text) - len(text[end:].lstrip()) + 1
-        if text[at - 1 : at] != ",":
-            return records > 1 and text[at - 1 :] in ("}", "")
-    return records > 1
+        rest = text[end:].lstrip()
+        at, records = len(text) - len(rest) + 1, records + 1
+    return records > 1 and (rest.startswith(",") or rest in ("}", ""))
 
 
 FORMAT = InputFormat(
