@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import pickle
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import chain, groupby
 from typing import Any, TypeAlias
 
@@ -18,61 +19,6 @@ from transforms.model.outcomes import Drop
 from transforms.steps.base import Step
 
 MapFunction: TypeAlias = Callable[[Example], Example | list[Example] | None]
-
-
-class _Filter:
-    def __init__(self, keep: Callable[[Example], bool], reason: str):
-        self._keep = keep
-        self._reason = reason
-
-    def __call__(self, batch: Examples) -> Examples:
-        judged, rejects = attempt(batch.examples, self._judged)
-        kept = [example for example, is_kept in judged if is_kept]
-        outcomes = batch.outcomes.reject(rejects)
-        outcomes = outcomes.drop(_drops([example for example, _ in judged], kept, self._reason))
-        return batch.succeeded_by(Examples, outcomes, examples=kept)
-
-    def _judged(self, example: Example) -> tuple[Example, bool]:
-        return example, call_user_function(lambda given: bool(self._keep(given)), _with_own_tools(example), "filter")
-
-
-class _Map:
-    def __init__(self, function: MapFunction):
-        self._function = function
-
-    def __call__(self, batch: Examples) -> Examples:
-        replaced, rejects = attempt(batch.examples, self._replacements)
-        examples = [
-            example if example.number == number else msgspec.structs.replace(example, number=number)
-            for _, of_record in groupby(chain.from_iterable(replaced), key=lambda example: example.position)
-            for number, example in enumerate(of_record)
-        ]
-        outcomes = batch.outcomes.reject(rejects)
-        rejected = {reject.position for reject in rejects}
-        mapped = [example for example in batch.examples if example.position not in rejected]
-        outcomes = outcomes.drop(_drops(mapped, examples, "filtered"))
-        return batch.succeeded_by(Examples, outcomes, examples=examples)
-
-    def _replacements(self, example: Example) -> list[Example]:
-        replaced = call_user_function(self._function, _with_own_tools(example), "map")
-        if replaced is None:
-            return []
-        return [self._checked(one, example) for one in (replaced if isinstance(replaced, list) else [replaced])]
-
-    def _checked(self, replaced: Any, example: Example) -> Example:
-        if not isinstance(replaced, Example):
-            raise RecordError("map", f"it returned {type(replaced).__name__}; expected an Example")
-        if replaced.position != example.position:
-            raise RecordError("map", "it returned an example with the position of another record")
-        if not isinstance(replaced.content, (Conversation, PromptCompletion, PlainText, TokenRow)):
-            raise RecordError(
-                "map", f"it returned the content {type(replaced.content).__name__}; expected a Conversation"
-            )
-        if replaced.columns.keys() != example.columns.keys():
-            raise RecordError("map", "it returned other columns than keep_columns names")
-        if not all(value is None or isinstance(value, str) for value in replaced.columns.values()):
-            raise RecordError("map", "it returned a column that is not a string")
-        return replaced
 
 
 class FilterExamples(Step):
@@ -94,7 +40,7 @@ class FilterExamples(Step):
         _check_callable("keep", keep)
         if not isinstance(reason, str) or not re.fullmatch("[a-z][a-z0-9_]*", reason):
             raise ParameterError("reason", reason, "expected a name in snake_case, such as too_short.")
-        super().__init__(_Filter, keep=keep, reason=reason)
+        super().__init__(_filter, keep=keep, reason=reason)
 
 
 class MapExamples(Step):
@@ -115,7 +61,59 @@ class MapExamples(Step):
 
     def __init__(self, function: MapFunction):
         _check_callable("function", function)
-        super().__init__(_Map, function=function)
+        super().__init__(_map, function=function)
+
+
+def _filter(keep: Callable[[Example], bool], reason: str) -> Callable[[Examples], Examples]:
+    def kept(example: Example) -> list[Example]:
+        is_kept = call_user_function(lambda given: bool(keep(given)), _with_own_tools(example), "filter")
+        return [example] if is_kept else []
+
+    return functools.partial(_replace, kept, reason)
+
+
+def _map(function: MapFunction) -> Callable[[Examples], Examples]:
+    def mapped(example: Example) -> list[Example]:
+        made = call_user_function(function, _with_own_tools(example), "map")
+        listed = made if isinstance(made, list) else [] if made is None else [made]
+        for one in listed:
+            _check_mapped(one, example)
+        return listed
+
+    return functools.partial(_replace, mapped, "filtered")
+
+
+def _replace(function: Callable[[Example], list[Example]], reason: str, batch: Examples) -> Examples:
+    """Replace each example by those that a function returns. A record of which none is left is dropped."""
+    replaced, rejects = attempt(batch.examples, lambda example: (example, function(example)))
+    examples: list[Example] = []
+    drops: list[Drop] = []
+    for _, of_record in groupby(replaced, key=lambda pair: pair[0].position):
+        before, after = zip(*of_record, strict=True)
+        made = [*chain.from_iterable(after)]
+        examples += [
+            one if one.number == number else msgspec.structs.replace(one, number=number)
+            for number, one in enumerate(made)
+        ]
+        if not made:
+            drops.append(before[0].dropped(reason))
+    return batch.succeeded_by(Examples, batch.outcomes.reject(rejects).drop(drops), examples=examples)
+
+
+def _check_mapped(made: Any, example: Example) -> None:
+    if not isinstance(made, Example):
+        problem = f"{type(made).__name__}; expected an Example"
+    elif made.position != example.position:
+        problem = "an example with the position of another record"
+    elif not isinstance(made.content, (Conversation, PromptCompletion, PlainText, TokenRow)):
+        problem = f"the content {type(made.content).__name__}; expected a Conversation"
+    elif made.columns.keys() != example.columns.keys():
+        problem = "other columns than keep_columns names"
+    elif not all(value is None or isinstance(value, str) for value in made.columns.values()):
+        problem = "a column that is not a string"
+    else:
+        return
+    raise RecordError("map", f"it returned {problem}")
 
 
 def _with_own_tools(example: Example) -> Example:
@@ -131,11 +129,3 @@ def _check_callable(parameter: str, value: object) -> None:
     is_lazy = inspect.iscoroutinefunction(value) or inspect.isgeneratorfunction(value)
     if not callable(value) or is_lazy:
         raise ParameterError(parameter, value, "expected a function of an Example, without async or yield.")
-
-
-def _drops(examples: list[Example], kept: list[Example], reason: str) -> Iterator[Drop]:
-    """Yield the drop of each record without an example that is kept."""
-    positions = {example.position for example in kept}
-    for position, of_record in groupby(examples, key=lambda example: example.position):
-        if position not in positions:
-            yield next(of_record).dropped(reason)
