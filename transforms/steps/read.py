@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import apache_beam as beam
 
@@ -46,31 +45,23 @@ def read_task(
         InputError: if a file cannot be read to its end.
         UserError: if a file is not of the version that was planned, before its first byte or after its last.
     """
-    chunk, pending = 0, Chunk([], [], 0)
-    for found in _chunks(task, chunk_bytes, max_record_bytes, is_look):
-        if pending.bytes and pending.bytes + found.bytes > chunk_bytes:
-            yield _batch(task, chunk, pending, last=False)
-            chunk, pending = chunk + 1, found
-        else:
-            pending = Chunk(
-                pending.records + found.records, pending.rejects + found.rejects, pending.bytes + found.bytes
-            )
+    chunk, pending, size = 0, Chunk([], []), 0
+    for number, piece in enumerate(task.slices):
+        base = task.position(number, 0)
+        for records, rejects, found in _chunks(piece, chunk_bytes, max_record_bytes, is_look):
+            if size and size + found > chunk_bytes:
+                yield _batch(task, chunk, pending, last=False)
+                chunk, pending, size = chunk + 1, Chunk([], []), 0
+            if base:
+                records = [Record(base + record.position, record.raw, record.nulls) for record in records]
+                rejects = [replace(reject, position=base + reject.position) for reject in rejects]
+            pending.records.extend(records)
+            pending.rejects.extend(rejects)
+            size += found
     yield _batch(task, chunk, pending, last=True)
 
 
-def _chunks(task: Task, chunk_bytes: int, max_record_bytes: int, is_look: bool) -> Iterator[Chunk]:
-    """Yield the records of all slices, with their positions in the task."""
-    for number, piece in enumerate(task.slices):
-        base = task.position(number, 0)
-        for chunk in _chunks_of_slice(piece, chunk_bytes, max_record_bytes, is_look):
-            if base:
-                records = [Record(base + record.position, record.raw, record.nulls) for record in chunk.records]
-                rejects = [replace(reject, position=base + reject.position) for reject in chunk.rejects]
-                chunk = Chunk(records, rejects, chunk.bytes)
-            yield chunk
-
-
-def _chunks_of_slice(piece: Slice, chunk_bytes: int, max_record_bytes: int, is_look: bool) -> Iterator[Chunk]:
+def _chunks(piece: Slice, chunk_bytes: int, max_record_bytes: int, is_look: bool) -> Iterator[Chunk]:
     format = input_format(piece.format)
     is_cut = format.can_be_cut and piece.compression is None
     start, stop = (piece.start, piece.stop) if is_cut else piece.content
@@ -78,9 +69,9 @@ def _chunks_of_slice(piece: Slice, chunk_bytes: int, max_record_bytes: int, is_l
     with open_input(piece.url, piece.compression, piece.version, reads) as file:
         try:
             yield from format.read(file, start, stop, chunk_bytes, max_record_bytes)
+        except (FileNotFoundError, StoreError):  # some formats have all of OSError
+            raise
         except format.errors as error:
-            if isinstance(error, (FileNotFoundError, StoreError)):
-                raise
             reason = (str(error) or type(error).__name__).splitlines()[0]
             raise InputError(
                 f"{piece.url}: it cannot be read as {piece.format} ({reason}). "
@@ -177,12 +168,12 @@ class ReadConversations(beam.PTransform):
         split_bytes: int | None = None,
     ):
         super().__init__()
-        self._sources = {
-            name: _list_of_patterns(of_source)
-            for name, of_source in (patterns if isinstance(patterns, Mapping) else {"input": patterns}).items()
-        }
-        if not self._sources:
-            raise ParameterError("patterns", patterns, "expected at least one source.")
+        sources = patterns if isinstance(patterns, Mapping) else {"input": patterns}
+        self._sources = {name: [listed] if isinstance(listed, str) else listed for name, listed in sources.items()}
+        if not self._sources or not all(isinstance(listed, (list, tuple)) for listed in self._sources.values()):
+            raise ParameterError("patterns", patterns, "expected a string, or a list of strings, for each source.")
+        for pattern in (pattern for listed in self._sources.values() for pattern in listed or [""]):
+            checked("patterns", pattern, String)
         checked("split_bytes", split_bytes, PositiveInt | None)
         self._input_format = input_format
         self._split = (split,) if isinstance(split, str) else tuple(split)
@@ -208,15 +199,6 @@ class ReadConversations(beam.PTransform):
             | beam.Reshuffle()
             | "read" >> ReadTasks()
         )
-
-
-def _list_of_patterns(patterns: Any) -> list[str]:
-    if not isinstance(patterns, (str, list, tuple)) or not patterns:
-        raise ParameterError("patterns", patterns, "expected a string, or a list of strings.")
-    listed = [patterns] if isinstance(patterns, str) else list(patterns)
-    for pattern in listed:
-        checked("patterns", pattern, String)
-    return listed
 
 
 def _tasks(_: None, files: Sequence[InputFile], split_bytes: int) -> list[Task]:
