@@ -98,13 +98,7 @@ def in_chunks(items: Iterable[tuple[Record | Reject, int]], chunk_bytes: int) ->
 
 
 def too_long(position: int, record: bytes, max_record_bytes: int) -> Reject:
-    """Reject a record that is longer than max_record_bytes. Its first 64 KiB are kept.
-
-    Args:
-        position: of the record.
-        record: its bytes, or the first of them.
-        max_record_bytes: the limit.
-    """
+    """Reject a record, of which at least the start is given, as longer than max_record_bytes. 64 KiB of it are kept."""
     detail = f"it is longer than {max_record_bytes:,} bytes (max_record_bytes), so only its start is kept"
     return Reject(position, "too_long", detail, record[:KEPT_BYTES])
 
@@ -123,15 +117,7 @@ def format_of_suffix() -> dict[str, str]:
 
 
 def recognized_format(start: bytes, among: Iterable[str] | None = None) -> str | None:
-    """Find the format that the first bytes of a file show.
-
-    Args:
-        start: the first bytes.
-        among: the names of the formats that it may have; None for all.
-
-    Returns:
-        Its name; None if none is recognized, as with JSON lines.
-    """
+    """Return which format, among some or all, the first bytes of a file show; None as with JSON lines."""
     for name in among or _NAMES:
         recognizes = input_format(name).recognizes
         if recognizes and recognizes(start):
