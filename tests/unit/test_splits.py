@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 import zlib
@@ -12,7 +13,8 @@ import fsspec
 import pytest
 
 from support.hub import Hub
-from support.layouts import LAYOUTS, NAMED, OF_CARD, files_of, taken_by_datasets, write_files, write_layout
+from support.layouts import LAYOUTS, NAMED, files_of, taken_by_datasets, write_files, write_layout
+from support.paths import ROOT
 from support.reading import listed, paths_of, urls_of
 from transforms import ParameterError
 
@@ -63,70 +65,35 @@ def test_splits_are_those_that_datasets_sees(hub, layout, tmp_path):
             in_folder(folder)
 
 
-@pytest.mark.parametrize("where", ["hub", "folder"])
-def test_choice_among_several_splits(hub, where, tmp_path):
-    hub.add("org/two", files_of("train.jsonl test.jsonl x.jsonl"))
-    folder = write_layout(tmp_path, "train.jsonl test.jsonl x.jsonl")
-    name, read = ("org/two", on_hub) if where == "hub" else (folder, in_folder)
-    problem = "it has several splits: train (12 bytes), test (11 bytes). Choose with split, such as train."
-    assert problem_of(name) == problem
-    assert read(name, "test", "train") == ["test.jsonl", "train.jsonl"]
-    with pytest.raises(ParameterError, match=rf"{name} has no split tests; it has .* Did you mean test\?"):
-        read(name, "train", "tests")
+CASES = [json.loads(line) for line in (ROOT / "tests" / "data" / "splits.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_what_is_read_is_what_a_case_says(hub, tmp_path, caplog, case):
+    """A case has the files of a layout, what is below them, if not all are read, and what is read if splits are chosen:
+    the files, or parts of the problem."""
+    on_the_hub, folder = f"cases/{CASES.index(case)}", write_layout(tmp_path, case["files"])
+    hub.add(on_the_hub, files_of(case["files"]))
+    for where in case["where"].split():
+        name = (on_the_hub if where == "hub" else str(folder)) + case.get("below", "")
+        for splits, found in case["reads"].items():
+            if isinstance(found, list):
+                problem = problem_of(name, *splits.split())
+                assert [part for part in found if part not in problem] == [], problem
+            else:
+                read = on_hub(name, *splits.split()) if where == "hub" else in_folder(Path(name), *splits.split())
+                assert read == found.split()
+        assert [log for log in case.get("logs", []) if f"{name}: {log}" not in caplog.text] == []
 
 
 # In a folder
 
 
-@pytest.mark.parametrize(
-    ("paths", "expected"),
-    [
-        ("a.jsonl b/c.parquet b/d.csv", "a.jsonl b/c.parquet b/d.csv"),
-        ("train.jsonl others.jsonl x/latest.json", "others.jsonl train.jsonl x/latest.json"),
-        ("data/train-00000-of-00001.jsonl more.jsonl", "data/train-00000-of-00001.jsonl more.jsonl"),
-        ("a.jsonl test.py tests/run.sh eval.md", "a.jsonl"),
-        ("a.jsonl .test.jsonl .cache/test/a.jsonl _old/test.jsonl", "a.jsonl"),
-        ("test/a.jsonl test/b.jsonl", "test/a.jsonl test/b.jsonl"),
-        ("---\nlicense: mit\n---\na.jsonl b.csv", "a.jsonl b.csv"),
-        ("---\nlicense: mit\n---\nIt was made with configs/.\na.jsonl b.csv", "a.jsonl b.csv"),
-    ],
-)
-def test_folder_of_plain_files_with_one_split_is_read_as_a_whole(paths, expected, tmp_path):
-    assert in_folder(write_layout(tmp_path, paths)) == expected.split()
-
-
-@pytest.mark.parametrize("test", ["test.jsonl", "dev/x.jsonl", "data/test-00000-of-00001.jsonl"])
-def test_evaluation_files_next_to_others_are_not_read_without_a_choice(test, tmp_path, caplog):
-    folder = write_layout(tmp_path, f"a.jsonl b.jsonl {test}")
-    split = "validation" if "dev" in test else "test"
-    assert problem_of(folder) == (
-        f"it has a split {split} ({len(test) + 1} bytes), and 2 files in none: a.jsonl, b.jsonl. Choose with split, "
-        f"such as {split}, or name the files."
-    )
-    assert in_folder(folder, split) == [test]
-    unread = f"{folder}: files in no split are not read (2): a.jsonl, b.jsonl. To read such a file, name it."
-    assert unread in caplog.messages
-    assert len(urls_of(folder / "**/*.jsonl", input_format="jsonl")) == 3  # the user named them
+def test_files_of_a_folder_that_are_named_have_no_splits(tmp_path):
+    folder = write_layout(tmp_path, "a.jsonl b.jsonl dev/x.jsonl")
+    assert len(urls_of(folder / "**/*.jsonl", input_format="jsonl")) == 3
     for named in (folder / "*.jsonl", folder / "a.jsonl"):
         assert "is not a dataset, and has no splits" in problem_of(named, "train")
-
-
-def test_several_configurations_of_a_folder_are_listed_and_files_named(tmp_path):
-    folder = write_layout(tmp_path, NAMED + OF_CARD)
-    assert problem_of(folder) == (
-        "it has several configurations: first, second, third. Name one on the Hub, as in ORG/NAME:first, or its files."
-    )
-    assert in_folder(folder / "third", "test") == ["test/b.jsonl"]
-
-
-def test_files_that_a_card_does_not_name_are_not_read_and_logged(tmp_path, caplog):
-    card = "---\nconfigs: [{config_name: default, data_files: [{split: all, path: '_x/[ab].jsonl'}]}]\n---\n"
-    folder = write_layout(tmp_path, card + "_x/a.jsonl _x/c.jsonl d.jsonl train.jsonl")
-    assert in_folder(folder) == in_folder(folder, "all") == ["_x/a.jsonl"]
-    assert "files in no split are not read (2): d.jsonl, train.jsonl." in caplog.text
-    (folder / "README.md").write_text("---\nconfigs: [\n---\n")
-    with pytest.raises(ParameterError, match=r"its splits cannot be found: while parsing.* Name its"):
-        in_folder(folder)
 
 
 def test_card_of_a_folder_names_no_file_outside_of_it(tmp_path):
@@ -239,23 +206,6 @@ def test_without_datasets_folders_without_a_card_are_read_and_others_say_what_is
 # On the Hub
 
 
-def test_several_configurations_are_listed(hub):
-    hub.add("org/many", files_of(NAMED + OF_CARD))
-    assert problem_of("org/many", "train_sft") == (
-        "it has several configurations: first, second, third. Name one on the Hub, as in ORG/NAME:first, or its files."
-    )
-    named = "no configuration secnd; it has first, second, third. Did you mean second?"
-    assert named in problem_of("org/many:secnd")
-    splits = "several splits: train_sft (72 bytes), test_sft (51 bytes). Choose"
-    assert splits in problem_of("org/many:first")
-    assert on_hub("org/many:second") == ["second/a.jsonl"]
-
-
-def test_only_split_needs_no_choice(hub):
-    hub.add("org/one", files_of("a.jsonl b.jsonl"))
-    assert on_hub("org/one") == on_hub("org/one:default") == on_hub("org/one", "train") == ["a.jsonl", "b.jsonl"]
-
-
 def test_folder_of_a_repository_has_splits_too(hub):
     hub.add("org/folder", files_of("en/train.jsonl en/test.jsonl fr/a.jsonl x.jsonl"))
     assert on_hub("hf://datasets/org/folder/fr") == ["fr/a.jsonl"]
@@ -302,47 +252,6 @@ def test_part_that_the_hub_converted_is_not_taken_for_the_whole(hub):
     assert "the Hub converted a part of it only: partial-train" in problem_of("org/large")
     assert len(urls_of("org/large", "partial-train")) == 1
     assert len(urls_of("hf://datasets/org/large@refs/convert/parquet/default/partial-train/0000.parquet")) == 1
-
-
-@pytest.mark.parametrize(
-    ("paths", "problem"),
-    [
-        ("a.png b.png c.jsonl", "its files end in .png, which is not a format that is read"),
-        ("---\nconfigs: [{config_name: a, data_files: 'a.*'}]\n---\na.jsonl a.txt", "its files end in .txt"),
-        ("a.eval b.jsonl", "its files end in .eval"),
-        ("task.toml instruction.md b.jsonl", "its files end in .toml"),
-        ("LICENSE", "it has no file of records ("),
-        ("data/a+b-00000-of-00001.jsonl", "Split name should match"),
-        ("dataset_infos.json a.jsonl", "its splits cannot be found: Expecting value: line 1"),
-        ("---\nconfigs: {a: b}\n---\na.jsonl", "Expected configs to be a list, but got"),
-        ("---\nconfigs: [\n---\na.jsonl", "while parsing a flow node"),
-        ("---\nconfigs: [{config_name: a, data_files: 3}]\n---\na.jsonl", "Expected data_files in YAML to be either"),
-        (
-            "---\nconfigs: [{config_name: a, data_files: [{split: train, path: a}, {split: train, path: b}]}]\n---\na",
-            "Some splits are duplicated",
-        ),
-        (
-            "---\nconfigs: [{config_name: a, default: true}, {config_name: default}]\n---\na.jsonl",
-            "Dataset has several default configs: 'a'",
-        ),
-    ],
-)
-def test_what_cannot_be_read_is_an_error(hub, paths, problem):
-    name = f"org/bad-{zlib.crc32(paths.encode())}"
-    hub.add(name, files_of(paths))
-    assert problem in problem_of(name)
-
-
-def test_files_of_other_formats_are_logged(hub, caplog):
-    hub.add("org/mixed", files_of("a.jsonl b.jsonl c.csv"))
-    assert on_hub("org/mixed") == ["a.jsonl", "b.jsonl"]
-    assert "org/mixed: files in no split are not read (1): c.csv." in caplog.text
-
-
-def test_a_card_may_have_windows_line_ends_and_a_mark(hub):
-    card = "\ufeff---\r\nconfigs:\r\n- config_name: of 2020\r\n  data_files: a.jsonl\r\n---\r\ntext"
-    hub.add("org/windows", {**files_of("a.jsonl b.jsonl"), "README.md": card.encode()})
-    assert on_hub("org/windows:of 2020") == ["a.jsonl"]
 
 
 def test_names_on_the_hub_have_a_configuration_and_a_revision_and_an_existing_path_wins(hub, tmp_path, monkeypatch):
