@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +18,34 @@ from support.reading import paths_of, urls_of
 from transforms import ParameterError, UserError
 
 RECORDS = b'{"text": "a"}\n'
-MANIFEST = {"format": 1, "records": {"read": 2}, "shards": [], "rejects": [], "job": {}}
+SHARD, VALIDATION = "data/train-00000-of-00001.parquet", "data/validation-00000-of-00001.parquet"
+TFRECORD = "tfrecord/train-00000-of-00001.tfrecord"
+SPLITS = {"train": [SHARD], "validation": [VALIDATION], "validation,train": [SHARD, VALIDATION]}
 
 
-def encoded(value: Any) -> bytes:
-    return json.dumps(value).encode()
-
-
-def manifest_of(folder: Path, *shards: str, **more: Any) -> bytes:
+def write_manifest(folder: Path, *shards: str, **more: Any) -> None:
     entries = [
-        {"path": shard, "bytes": (folder / shard).stat().st_size, "split": shard.split("/")[1].split("-")[0]}
+        {
+            "path": shard,
+            "bytes": (folder / shard).stat().st_size,
+            "split": shard.split("/")[1].split("-")[0],
+            "format": shard.rpartition(".")[2],
+        }
         for shard in shards
     ]
-    return encoded(MANIFEST | {"shards": entries} | more)
+    manifest = {"format": 1, "records": {"read": 2}, "shards": entries, "rejects": [], "job": {}, **more}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
-def write_dataset(folder: Path, parts: str = "job manifest") -> Path:
-    for path in (folder / "data" / "train-00000-of-00001.parquet", folder / "rejects" / "00000.parquet"):
-        path.parent.mkdir(parents=True)
-        pq.write_table(pa.table({"input_ids": [[1, 2]]}), path)
+def write_dataset(folder: Path, parts: str = "job manifest", *shards: str, **more: Any) -> Path:
+    for name in (SHARD, "rejects/00000.parquet", *shards):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"input_ids": [[1, 2]]}), folder / name)
     if "job" in parts:
         (folder / "_chatmill").mkdir()
         (folder / "_chatmill" / "job.json").write_text("{}")
     if "manifest" in parts:
-        (folder / "manifest.json").write_bytes(manifest_of(folder, "data/train-00000-of-00001.parquet"))
+        write_manifest(folder, SHARD, *shards, **more)
     (folder / "README.md").write_text("# A dataset")
     return folder
 
@@ -60,23 +67,19 @@ def listed(pattern: Path | str, folder: Path) -> list[str]:
 def test_a_dataset_below_a_folder_is_not_read_and_logged(corpus, caplog, place, parts):
     write_dataset(corpus / place, parts)
     assert listed(corpus, corpus) == ["a.jsonl", "more/b.jsonl"]
-    [line] = caplog.messages
-    assert (
-        line
-        == f"{corpus}: {place} is a dataset of an earlier build and is not read. To read its rows, name its folder."
-    )
+    line = f"{place} is a dataset of an earlier build and is not read. To read its rows, name its folder."
+    assert caplog.messages == [f"{corpus}: {line}"]
 
 
-def test_a_dataset_that_is_named_gives_its_rows_and_not_its_rejects(corpus):
+def test_of_a_dataset_that_is_named_the_rows_of_its_manifest_are_read_and_of_its_files_those_that_are_named(corpus):
     out = write_dataset(corpus / "out")
     write_dataset(out / "data" / "nested")
-    assert listed(out, out) == ["data/train-00000-of-00001.parquet"]
-
-
-def test_files_of_a_dataset_that_are_named_are_read(corpus):
-    out = write_dataset(corpus / "out")
-    for pattern in (out / "rejects" / "00000.parquet", out / "rejects" / "*.parquet", out / "rejects"):
-        assert listed(pattern, out) == ["rejects/00000.parquet"]
+    pq.write_table(pa.table({"input_ids": [[3]]}), out / VALIDATION)
+    assert listed(out, out) == [SHARD]
+    for pattern in ("rejects/00000.parquet", "rejects/*.parquet", "rejects"):
+        assert listed(out / pattern, out) == ["rejects/00000.parquet"]
+    write_manifest(out, VALIDATION, snapshot={"version": 2})  # as it grows, it has other shards
+    assert listed(out, out) == [VALIDATION]
 
 
 @pytest.mark.parametrize("pattern", ["**/*", "*/*.json*", "**/*.[jp]*", "*/*"])
@@ -87,10 +90,9 @@ def test_a_glob_does_not_read_a_dataset_that_only_its_signs_match(corpus, caplog
 
 
 def test_a_folder_that_has_only_the_names_of_a_dataset_is_read(corpus):
-    other = corpus / "other"
-    write_dataset(other, "")
-    (other / "manifest.json").write_text('{"files": 3}')
-    assert "other/data/train-00000-of-00001.parquet" in listed(corpus, corpus)
+    write_dataset(corpus / "other", "")
+    (corpus / "other" / "manifest.json").write_text('{"files": 3}')
+    assert f"other/{SHARD}" in listed(corpus, corpus)
 
 
 def test_a_folder_of_datasets_alone_has_no_file_of_records(tmp_path):
@@ -99,70 +101,57 @@ def test_a_folder_of_datasets_alone_has_no_file_of_records(tmp_path):
         urls_of(tmp_path)
 
 
-def test_a_dataset_in_a_bucket_is_not_read(caplog):
-    for name, content in (
-        ("a.jsonl", RECORDS),
-        ("out/_chatmill/versions/00000001.json", b"{}"),
-        ("out/data/b.jsonl", RECORDS),
-    ):
-        MemoryFileSystem().pipe_file(f"/earlier/{name}", content)
+def test_a_dataset_in_a_bucket_is_not_read():
+    for name in ("a.jsonl", "out/_chatmill/versions/00000001.json", "out/data/b.jsonl"):
+        MemoryFileSystem().pipe_file(f"/earlier/{name}", RECORDS)
     for pattern in ("memory://earlier", "memory://earlier/**/*.jsonl"):
         assert urls_of(pattern) == ["memory:///earlier/a.jsonl"]
     with pytest.raises(UserError, match=r"it is a dataset that is not finished, or its manifest\.json is damaged"):
         urls_of("memory://earlier/out")
 
 
-def test_a_dataset_that_grows_gives_the_rows_of_its_newest_version(corpus):
-    write_dataset(corpus / "out")
-    pq.write_table(pa.table({"input_ids": [[3]]}), corpus / "out" / "data" / "train-00001-of-00001.parquet")
-    manifest = manifest_of(corpus / "out", "data/train-00001-of-00001.parquet", snapshot={"version": 2})
-    (corpus / "out" / "manifest.json").write_bytes(manifest)
-    assert listed(corpus / "out", corpus) == ["out/data/train-00001-of-00001.parquet"]
+PACKED = "its rows are packed, so that one has several ex"
+# What is done to a dataset with two splits, and why it is not read.
+REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "cut": (lambda out: os.truncate(out / SHARD, 9), f"{SHARD} has 9 bytes; expected "),
+    "empty": (lambda out: os.truncate(out / SHARD, 0), f"{SHARD} has 0 bytes"),
+    "missing": (lambda out: (out / SHARD).unlink(), f"{SHARD} is in a split, and not there"),
+    "not finished": (
+        lambda out: (out / "manifest.json").unlink(),
+        "it is a dataset that is not finished, or its manifest.json is damaged",
+    ),
+    "packed": (lambda out: write_manifest(out, SHARD, layout={"packing": "bfd", "max_length": 8}), PACKED),
+    "shifted": (lambda out: write_manifest(out, SHARD, layout={"packing": "none", "shift_labels": True}), PACKED),
+    "in TFRecord": (
+        lambda out: write_manifest(out, TFRECORD),
+        "its rows are not in parquet, which is read. Build it again with",
+    ),
+}
 
 
-def test_a_dataset_with_a_shard_that_is_missing_or_cut_or_whose_shards_are_not_known_is_not_read(corpus):
-    out = write_dataset(corpus / "out")
-    shard = out / "data" / "train-00000-of-00001.parquet"
-    shard.write_bytes(content := shard.read_bytes()[:-1])
-    with pytest.raises(UserError, match=rf"out': data/{shard.name} has {len(content)} bytes; expected "):
-        listed(out, out)
-    shard.write_bytes(b"")
-    with pytest.raises(UserError, match=rf"data/{shard.name} has 0 bytes"):
-        listed(out, out)
-    shard.unlink()
-    with pytest.raises(UserError, match=rf"data/{shard.name} is in a split, and not there"):
-        listed(out, out)
-    (out / "_chatmill" / "versions").mkdir()
-    (out / "_chatmill" / "versions" / "00000001.json").touch()
-    (out / "manifest.json").unlink()
-    with pytest.raises(
-        UserError, match=r"out': it is a dataset that is not finished, or its manifest\.json is damaged"
-    ):
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_dataset_of_which_rows_are_missing_or_no_records_is_refused(corpus, case):
+    change, words = REFUSED[case]
+    out = write_dataset(corpus / "out", "job manifest", TFRECORD)
+    assert listed(out, out) == [SHARD]  # those in TFRecord are the same again
+    change(out)
+    with pytest.raises(UserError, match=f"out': {re.escape(words)}"):
         listed(out, out)
 
 
 def test_splits_of_a_dataset_are_chosen_as_on_the_hub(corpus):
-    out = write_dataset(corpus / "out")
-    train, validation = "data/train-00000-of-00001.parquet", "data/validation-00000-of-00001.parquet"
-    pq.write_table(pa.table({"input_ids": [[3]]}), out / validation)
-    (out / "manifest.json").write_bytes(manifest_of(out, train, validation))
-    for splits, expected in (
-        (("train",), [train]),
-        (("validation",), [validation]),
-        (("validation", "train"), [train, validation]),
-    ):
-        assert paths_of(out, *splits) == expected
-    sizes = rf"train \({(out / train).stat().st_size} bytes\), validation \({(out / validation).stat().st_size} bytes\)"
+    out = write_dataset(corpus / "out", "job manifest", VALIDATION)
+    for splits, expected in SPLITS.items():
+        assert paths_of(out, *splits.split(",")) == expected
+    sizes = rf"train \({(out / SHARD).stat().st_size} bytes\), validation \({(out / VALIDATION).stat().st_size} bytes\)"
     with pytest.raises(ParameterError, match=rf"it has several splits: {sizes}\. Choose with split, such as train"):
         urls_of(out)
     with pytest.raises(ParameterError, match=rf"split='test': {out} has no split test; it has {sizes}"):
         urls_of(out, "test")
-    (out / validation).write_bytes(b"")
-    with pytest.raises(UserError, match=rf"out': {validation} has 0 bytes"):
+    os.truncate(out / VALIDATION, 0)
+    with pytest.raises(UserError, match=rf"out': {VALIDATION} has 0 bytes"):
         urls_of(out, "validation")
     assert len(urls_of(out, "train")) == 1
-    (out / "manifest.json").write_bytes(manifest_of(out, train))
-    assert listed(out, out) == [train]
 
 
 @pytest.mark.parametrize("named", ["a.jsonl", "*.jsonl"])
@@ -172,46 +161,17 @@ def test_files_that_are_named_have_no_splits(corpus, named):
 
 
 @pytest.mark.parametrize(
-    "layout",
+    ("truncated", "dropped", "lost"),
     [
-        {"packing": "bfd", "max_length": 8},
-        {"packing": "none", "shift_labels": True},
+        (1, {}, "1 record cut or dropped"),
+        (0, {"too_long": 2, "filtered": 5}, "2 records cut or dropped"),
+        (3, {"too_long": 1}, "4 records cut or dropped"),
+        (0, {"filtered": 5}, ""),
     ],
 )
-def test_a_dataset_whose_rows_are_no_records_is_refused(corpus, layout):
-    out = write_dataset(corpus / "out")
-    (out / "manifest.json").write_bytes(manifest_of(out, "data/train-00000-of-00001.parquet", layout=layout))
-    with pytest.raises(UserError, match="out': its rows are packed, so that one has several ex"):
-        listed(out, out)
-
-
-def test_a_dataset_whose_rows_are_in_tfrecord_alone_is_refused_and_next_to_parquet_they_are_not_read(corpus):
-    out = write_dataset(corpus / "out")
-    (out / "tfrecord").mkdir()
-    (out / "tfrecord/train-00000-of-00001.tfrecord").write_bytes(b"x")
-    both = json.loads(manifest_of(out, "data/train-00000-of-00001.parquet", "tfrecord/train-00000-of-00001.tfrecord"))
-    for shard in both["shards"]:
-        shard["format"] = shard["path"].rpartition(".")[2]
-    (out / "manifest.json").write_bytes(encoded(both))
-    assert listed(out, out) == ["data/train-00000-of-00001.parquet"]
-    (out / "manifest.json").write_bytes(encoded(both | {"shards": both["shards"][1:]}))
-    with pytest.raises(UserError, match=r"out': its rows are not in parquet, which is read\. Build it again with"):
-        listed(out, out)
-
-
-@pytest.mark.parametrize(
-    ("records", "loss"),
-    [
-        ({"truncated": 1, "dropped": {}}, "1 record cut or dropped"),
-        ({"truncated": 0, "dropped": {"too_long": 2, "filtered": 5}}, "2 records cut or dropped"),
-        ({"truncated": 3, "dropped": {"too_long": 1}}, "4 records cut or dropped"),
-        ({"truncated": 0, "dropped": {"filtered": 5}}, ""),
-    ],
-)
-def test_what_a_dataset_lost_of_its_records_is_logged(corpus, caplog, records, loss):
-    out = write_dataset(corpus / "out")
-    content = manifest_of(out, "data/train-00000-of-00001.parquet", layout={"max_length": 1024}, records=records)
-    (out / "manifest.json").write_bytes(content)
-    assert len(listed(out, out)) == 1
-    line = f"{out}: what is read are its rows: {loss} at its max_length of 1,024 tokens."
-    assert caplog.messages == ([line] if loss else [])
+def test_what_a_dataset_lost_of_its_records_is_logged(corpus, caplog, truncated, dropped, lost):
+    records = {"truncated": truncated, "dropped": dropped}
+    out = write_dataset(corpus / "out", layout={"max_length": 1024}, records=records)
+    assert listed(out, out) == [SHARD]
+    line = f"{out}: what is read are its rows: {lost} at its max_length of 1,024 tokens."
+    assert caplog.messages == ([line] if lost else [])
