@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -268,23 +268,6 @@ def test_killed_push_is_finished_by_the_same_command(versions, hub, tmp_path):
     assert sum(sizes) <= sent <= sum(sizes) + 5 * max(sizes)
 
 
-@pytest.mark.slow
-def test_one_of_two_pushes_at_once_is_refused(versions, other, hub, tmp_path):
-    environment = os.environ | hub.environment(tmp_path / "home", hub.token_of("me"))
-    processes = {
-        output: subprocess.Popen(
-            [sys.executable, "-m", "pipeline", "push", str(output), "me/mine"], cwd=ROOT, env=environment
-        )
-        for output in (versions[0], other)
-    }
-    codes = {output: process.wait() for output, process in processes.items()}
-    assert sorted(codes.values()) == [0, 2]
-    (pushed,) = (output for output, code in codes.items() if code == 0)
-    repo = hub.repos["me/mine"]
-    assert repo.files()["manifest.json"] == (pushed / "manifest.json").read_bytes()
-    assert all(repo.files()[path] == (pushed / path).read_bytes() for path in shards_in(pushed))
-
-
 def test_rate_limits_and_failures_are_tried_again(versions, hub, push, waits):
     kinds = ("429", "500", "503", "reset", "lost", "truncated", "expired")
     hub.faults = each(5, *kinds)
@@ -293,14 +276,6 @@ def test_rate_limits_and_failures_are_tried_again(versions, hub, push, waits):
         assert code == 0, printed
         assert_has(hub, output)
     assert hub.injected.keys() == {*kinds}
-
-
-def test_push_waits_as_long_as_the_rate_limit_says(versions, hub, push, waits):
-    hub.limited = {"RateLimit": '"api";r=0;t=200'}
-    hub.faults = iter(["429"])
-    assert push(versions[0])[0] == 0
-    assert hub.injected == {"429": 1}
-    assert 200 <= sum(waits) < 205
 
 
 def test_hub_that_does_not_answer_ends_the_push_with_one_line(versions, hub, push, waits):
@@ -312,17 +287,22 @@ def test_hub_that_does_not_answer_ends_the_push_with_one_line(versions, hub, pus
     )
 
 
+def commit_before(hub: Hub, number: int, files: dict[str, bytes], deleted: Sequence[str] = ()) -> None:
+    """Let somebody commit before the n-th commit of a push."""
+
+    def commit(_: int, request: str) -> None:
+        if "/commit/main" in request and hub.count("/commit/main") == number:
+            hub.repos["me/mine"].commit(files, deleted)
+
+    hub.on_request = commit
+
+
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("edited", ["LICENSE", "README.md"])
 def test_commit_of_somebody_else_in_between_is_not_lost(versions, hub, push, edited, number):
     push(versions[0])
-
-    def edit(_: int, request: str) -> None:
-        if "/commit/main" in request and hub.count("/commit/main") == number:
-            hub.repos["me/mine"].commit({edited: b"mine"})
-
     hub.reset()
-    hub.on_request = edit
+    commit_before(hub, number, {edited: b"mine"})
     code, printed = push(versions[1])
     files = hub.repos["me/mine"].files()
     assert files[edited] == b"mine"
@@ -337,24 +317,14 @@ def test_commit_of_somebody_else_in_between_is_not_lost(versions, hub, push, edi
 @pytest.mark.parametrize("number", [2, 3])
 def test_push_that_comes_in_between_is_not_undone(versions, other, hub, push, number):
     comes = other if number == 2 else versions[1]
-
-    def push_it(_: int, request: str) -> None:
-        if "/commit/main" in request and hub.count("/commit/main") == number:
-            names = [*DERIVED, *shards_in(comes)]
-            hub.repos["me/mine"].commit({name: (comes / name).read_bytes() for name in names})
-
-    hub.on_request = push_it
+    commit_before(hub, number, {name: (comes / name).read_bytes() for name in [*DERIVED, *shards_in(comes)]})
     code, printed = push(f"{versions[1]}@1")
     assert (code, NOT_EARLIER in printed, len(printed.splitlines())) == (2, True, 1)
     assert_has(hub, comes)
 
 
 def test_file_that_somebody_deletes_in_between_is_sent_again(versions, hub, push):
-    def delete(_: int, request: str) -> None:
-        if "/commit/main" in request and hub.count("/commit/main") == 3:
-            hub.repos["me/mine"].commit({}, deleted=shards_in(versions[0])[:1])
-
-    hub.on_request = delete
+    commit_before(hub, 3, {}, deleted=shards_in(versions[0])[:1])
     assert push(versions[0])[0] == 0
     assert_has(hub, versions[0])
 
@@ -408,15 +378,6 @@ def test_what_somebody_else_has_put_there_is_not_replaced(versions, hub, push, p
     assert repo.files() == before
 
 
-def test_another_dataset_is_not_replaced(versions, other, hub, push):
-    push(other)
-    code, printed = push(versions[0])
-    assert (code, NOT_EARLIER in printed, len(printed.splitlines())) == (2, True, 1)
-    assert_has(hub, other)
-    assert push(versions[0], "--overwrite")[0] == 0
-    assert_has(hub, versions[0])
-
-
 def test_token_that_is_missing_wrong_or_may_not_write_is_one_line(versions, hub, push):
     hub.add("org/mine")
     asked = {
@@ -440,31 +401,21 @@ def test_private_dataset_is_not_pushed_to_a_public_repository(versions, hub, pus
     assert data_in(hub) == []
 
 
-def test_what_is_not_a_dataset_and_a_shard_that_is_missing_or_cut_are_refused_before_anything_is_sent(
-    versions, hub, push, tmp_path
-):
+def test_what_is_not_a_dataset_and_a_damaged_shard_are_refused_before_readers_see_it(versions, hub, push, tmp_path):
     assert push(tmp_path)[0] == 2
     output = tmp_path / "out"
     shutil.copytree(versions[0], output)
     shard = output / shards_in(output)[-1]
-    shard.write_bytes(shard.read_bytes()[:-9])
-    code, printed = push(output)
-    assert (code, f"{shard}: the file is damaged (it has" in printed, len(printed.splitlines())) == (1, True, 1)
-    shard.unlink()
-    code, printed = push(output)
-    assert (code, f"{shard}: the file is missing" in printed, len(printed.splitlines())) == (1, True, 1)
-    assert data_in(hub) == []
-
-
-def test_damaged_shard_is_found_before_readers_see_it(versions, hub, push, tmp_path):
-    output = tmp_path / "out"
-    shutil.copytree(versions[0], output)
-    shard = output / shards_in(output)[-1]
     content = shard.read_bytes()
-    shard.write_bytes(content[:-9] + bytes(9))
-    code, printed = push(output)
-    assert (code, f"{shard}: the file is damaged (its sha256" in printed, len(printed.splitlines())) == (1, True, 1)
+    for damaged, says in ((content[:-9], "damaged (it has"), (content[:-9] + bytes(9), "damaged (its sha256")):
+        shard.write_bytes(damaged)
+        code, printed = push(output)
+        assert (code, f"{shard}: the file is {says}" in printed, len(printed.splitlines())) == (1, True, 1)
     assert b"chatmill-push-is-not-finished/*" in hub.repos["me/mine"].files()["README.md"]
+    shard.unlink()
+    code, printed = push(output, name="me/other")
+    assert (code, f"{shard}: the file is missing" in printed, len(printed.splitlines())) == (1, True, 1)
+    assert data_in(hub, "me/other") == []
     shard.write_bytes(content)
     assert push(output)[0] == 0
     assert_has(hub, versions[0])
