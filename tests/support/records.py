@@ -13,6 +13,9 @@ CASES: dict[str, list[dict[str, Any]]] = {
     path.stem: [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     for path in sorted((ROOT / "tests" / "data" / "records").glob("*.jsonl"))
 }
+SAMPLES: list[dict[str, Any]] = [
+    json.loads(line) for line in (ROOT / "tests" / "data" / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+]
 # What a value of a record is replaced by.
 OTHERS = (None, 7, "x", True, [], {}, [{"a": [None, {"type": {}}]}], {"content": [1]})
 

@@ -22,9 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from support.paths import ROOT
 from support.reading import batches_of
-from support.records import CASES, content_of, lines_of, malformed, outcome, plain_records_of
+from support.records import CASES, SAMPLES, content_of, lines_of, malformed, outcome, plain_records_of
 from transforms import ParseConversations, parse
 
 
@@ -79,13 +78,6 @@ def check_forms(forms: list[Any], options: dict[str, Any], case: dict[str, Any],
     check(found, case, becomes)
     for form in forms:
         assert as_json(outcome(form, **options)) == as_json(found)
-
-
-def lines(name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (ROOT / "tests" / "data" / name).read_text(encoding="utf-8").splitlines()]
-
-
-SAMPLES = lines("samples.jsonl")
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample["dataset"])

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoTokenizer
 
 from support.command_line import chatmill
 from support.datasets import manifest_of
@@ -17,7 +16,7 @@ from support.paths import TOKENIZER
 from support.reading import listed, read_content
 from support.records import malformed
 from support.traces import TRACES, parsed
-from transforms import ParameterError, RecordDropped, RecordError, parse, render
+from transforms import ParameterError, RecordDropped, RecordError, parse
 
 TOOL = {"type": "function", "function": {"name": "Read", "parameters": {"type": "object", "properties": {}}}}
 
@@ -26,14 +25,6 @@ EXPECTED: dict[str, list[list[dict[str, Any]]]] = {}
 for line in (TRACES / "expected.jsonl").read_text().splitlines():
     EXPECTED.setdefault(json.loads(line)["file"], []).append(json.loads(line)["messages"])
 SESSIONS = [json.loads(line) for line in (TRACES / "sessions.jsonl").read_text().splitlines()]
-
-
-# How many events a file has, counted without the code that reads them.
-EVENTS: dict[str, Callable[[str], int]] = {
-    "claude_code.jsonl": lambda text: len(text.splitlines()),
-    "codex.jsonl": lambda text: len(text.splitlines()),
-    "atif.json": lambda text: text.count('"step_id"'),
-}
 
 
 def events_of(batch: Any) -> dict[str, tuple[int, int]]:
@@ -49,7 +40,7 @@ def test_each_file_is_read_and_each_format_has_one():
     assert (
         {path.name for path in TRACES.iterdir()} - {"SOURCES.md", "expected.jsonl", "sessions.jsonl"}
         == EXPECTED.keys()
-        == EVENTS.keys()
+        == {"atif.json", "claude_code.jsonl", "codex.jsonl"}
     )
 
 
@@ -59,10 +50,10 @@ def test_conversations_of_a_trace_are_whole(name):
 
 
 @pytest.mark.parametrize("branches", ["examples", "main"])
-@pytest.mark.parametrize("name", EVENTS)
+@pytest.mark.parametrize("name", EXPECTED)
 def test_events_are_read_or_counted(name, branches):
-    events = events_of(parsed(TRACES / name, trace_branches=branches))
-    assert sum(map(sum, events.values())) == EVENTS[name]((TRACES / name).read_text())
+    events, text = events_of(parsed(TRACES / name, trace_branches=branches)), (TRACES / name).read_text()
+    assert sum(map(sum, events.values())) == (text.count('"step_id"') or len(text.splitlines()))
 
 
 def test_kinds_of_events_that_are_not_read_are_named():
@@ -182,29 +173,11 @@ def test_events_in_another_order_or_number_are_read_or_counted(tmp_path, change,
     assert events.items() <= events_of(batch).items()
 
 
-def test_a_session_of_a_subagent_alone_is_its_main_conversation(tmp_path):
-    def change(events):
-        events[:] = [event for event in events if event.get("isSidechain")]
-
-    batch = parsed(changed(tmp_path, "claude_code.jsonl", change), trace_branches="reject")
-    assert [example.content.messages for example in batch.examples] == CLAUDE[2:3]
-
-
-def test_an_image_rejects_its_session(tmp_path):
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
-
-    def change(events):
-        events[1]["message"]["content"] = [image]
-
-    (reject,) = parsed(changed(tmp_path, "claude_code.jsonl", change)).outcomes.rejects
-    assert (reject.reason, reject.detail.partition(":")[0]) == ("image", "conversation 1 of the trace")
-
-
 @pytest.mark.parametrize("case", SESSIONS, ids=lambda case: case["name"])
 def test_what_becomes_of_a_session(tmp_path, case):
     lines = case["lines"] if "lines" in case else "".join(json.dumps(event) + "\n" for event in case["events"])
     (tmp_path / "session.jsonl").write_text(lines)
-    batch = parsed(tmp_path / "session.jsonl", case["format"])
+    batch = parsed(tmp_path / "session.jsonl", case["format"], **case.get("options", {}))
     rejects = [(reject.reason, reject.detail) for reject in batch.outcomes.rejects]
     if "rejected" in case:
         reason, words = case["rejected"]
@@ -273,23 +246,3 @@ def test_a_formatter_takes_each_conversation_and_columns_of_the_session_are_kept
     batch = parsed(TRACES / "claude_code.jsonl", keep_columns=("session_id", "trace"))
     assert {example.columns["session_id"] for example in batch.examples} == {"5e55"}
     assert batch.examples[0].columns["trace"] == "claude_code"
-
-
-def trained_text(messages: list[dict[str, Any]]) -> str:
-    """The text that is trained on, under the template of the small tokenizer."""
-    rendered = render(messages, tokenizer=str(TOKENIZER), unprinted="report")
-    return AutoTokenizer.from_pretrained(TOKENIZER).decode([label for label in rendered.labels if label >= 0])
-
-
-def test_of_a_session_of_claude_code_what_the_model_wrote_is_trained_on_once():
-    main, branch, _, _ = [example.content.messages for example in parsed(TRACES / "claude_code.jsonl").examples]
-    reads, task = (
-        [f'<tool_call>\n{{"name": "{name}", "arguments": {json.dumps(given)}}}\n</tool_call>' for given in arguments]
-        for name, arguments in {
-            "Read": [{"file_path": "build.log"}, {"file_path": "Makefile"}],
-            "Task": [{"prompt": "Rename the target."}],
-        }.items()
-    )
-    first, last = "\n".join(["I look at both.", *reads]), "The target is called build, not all."
-    assert trained_text(main) == "".join(f"{text}<|im_end|>\n" for text in (first, last, *task))
-    assert trained_text(branch) == "I would rename it to all.<|im_end|>\n"
