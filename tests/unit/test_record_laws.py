@@ -16,7 +16,7 @@ from support.records import CASES, SAMPLES, changed, outcome, paths_of, plain_re
 from transforms import RecordError, parse
 
 # Any values, most of which are malformed where they stand, in columns and keys that mean something.
-WORDS = ["", " ", "[]", "{}", "[1]", "false", "null", "gpt", "user", "image", "é📦"]
+WORDS = ["", " ", "x", "[]", "{}", "[1]", "false", "null", "gpt", "user", "image", "é📦"]
 TEXTS = st.text(max_size=4) | st.sampled_from(WORDS)
 SCALARS = st.none() | st.booleans() | st.sampled_from([0, 1, -3, 2**31, 2**63, -(2**63), 2**70, 0.5, 1e300]) | TEXTS
 KEYS = st.sampled_from(
@@ -25,24 +25,6 @@ KEYS = st.sampled_from(
 VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=8
 )
-
-# Records of all layouts and forms, and their columns.
-RECORDS = [record for cases in CASES.values() for case in cases for record in plain_records_of(case)]
-RECORDS = [record for record in [*RECORDS, *(sample["record"] for sample in SAMPLES)] if isinstance(record, dict)]
-COLUMNS = [column for record in RECORDS for column in record.items()]
-
-
-@st.composite
-def columns_of_a_record(draw: st.DrawFn) -> list[tuple[str, Any]]:
-    """The columns of a record, some of others, and malformed values in any of them. One column may be there twice."""
-    columns = [*draw(st.sampled_from([{}, *RECORDS])).items()]
-    others = st.sampled_from(COLUMNS)
-    columns += draw(st.lists(others | others.flatmap(lambda column: st.tuples(st.just(column[0]), VALUES)), max_size=2))
-    for at, (name, value) in enumerate(columns):
-        if (paths := [*paths_of(value)]) and draw(st.integers(0, 3)) == 0:
-            columns[at] = (name, changed(value, draw(st.sampled_from(paths)), draw(VALUES)))
-    return columns
-
 
 OPTIONS: list[dict[str, Any]] = [
     {"validation_fraction": 0.5},
@@ -53,16 +35,31 @@ OPTIONS: list[dict[str, Any]] = [
     {"columns": {"answer": "output"}, "train_field": "weight"},
     *({"schema": schema} for schema in ("sharegpt", "alpaca", "text", "question_answer", "tokenized", "chosen")),
 ]
+# Records of all layouts and forms with the options that read them; and their columns.
+KNOWN = [
+    (record, case.get("options", {})) for cases in CASES.values() for case in cases for record in plain_records_of(case)
+]
+KNOWN = [({}, {}), *(one for one in KNOWN if isinstance(one[0], dict)), *((each["record"], {}) for each in SAMPLES)]
+COLUMNS = [column for record, _ in KNOWN for column in record.items()]
+
+
+@st.composite
+def records_and_options(draw: st.DrawFn) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
+    """The columns of a record, some of others, and malformed values in any of them. One column may be there twice."""
+    record, options = draw(st.sampled_from(KNOWN))
+    others = st.sampled_from(COLUMNS)
+    more = st.lists(others | others.flatmap(lambda column: st.tuples(st.just(column[0]), VALUES)), max_size=2)
+    columns = [*record.items(), *draw(more)]
+    for at, (name, value) in enumerate(columns):
+        if (paths := [*paths_of(value)]) and draw(st.integers(0, 3)) == 0:
+            columns[at] = (name, changed(value, draw(st.sampled_from(paths)), draw(VALUES)))
+    return columns, draw(st.sampled_from([options, *OPTIONS]))
 
 
 @examples(300)
-@given(
-    columns=columns_of_a_record(),
-    options=st.sampled_from(OPTIONS),
-    is_ascii=st.booleans(),
-    layout=st.sampled_from([None, 1]),
-)
-def test_any_record_becomes_an_example_or_a_reject_the_same_in_all_forms(columns, options, is_ascii, layout):
+@given(drawn=records_and_options(), is_ascii=st.booleans(), layout=st.sampled_from([None, 1]))
+def test_any_record_becomes_an_example_or_a_reject_the_same_in_all_forms(drawn, is_ascii, layout):
+    columns, options = drawn
     how: dict[str, Any] = {"ensure_ascii": is_ascii, "indent": layout}
     line = f"{{{', '.join(f'{json.dumps(name)}: {json.dumps(value, **how)}' for name, value in columns)}}}".encode()
     found = outcome(line, **options)  # any other exception fails
