@@ -83,9 +83,10 @@ class _Candidate(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """How records with some columns are read. notes: of each."""
+    """How records with some columns are read. first: the layout that they have if all values fit; notes: of each."""
 
     candidates: Sequence[_Candidate]
+    first: _Candidate | None
     labels: Mapping[str, str]
     media: Mapping[str, str]
     notes: Mapping[str, None]
@@ -160,7 +161,9 @@ class RecordReader:
         if plan.notes:
             notes |= plan.notes
         reading = Reading(self._options, notes, is_json and not beyond)
-        bound = self._bind(plan, record, reading)
+        bound = self._take(plan.first, record, reading) if plan.first else None
+        if type(bound) is not _Bound:
+            bound = self._bind(plan, record, reading)
         layout, unused = bound.layout, bound.unused
         reading.columns, reading.further = bound.columns, bound.further
         if plan.media or not is_json:
@@ -200,12 +203,17 @@ class RecordReader:
         candidates.sort(key=lambda candidate: -len(candidate.decided))
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
+        first = candidates[0] if candidates else None
+        hint = hint_of_columns(key, CERTAIN) if self._schema == "auto" and not renamed else ""
+        if first and (hint or not first.columns or first.layout.fits or self._is_refused(first.layout)):
+            first = None
         plan = self._plans[key] = _Plan(
             candidates,
+            first,
             {name: by_name[name][0] for name in LABELS if name in by_name},
             {name: by_name[name][0] for name in (*MEDIA_COLUMNS, *FILE_COLUMNS) if name in by_name},
             {f"records_without_{theirs}": None for theirs in self._renamed.values() if theirs not in key},
-            hint_of_columns(key, CERTAIN) if self._schema == "auto" and not renamed else "",
+            hint,
         )
         return plan
 
@@ -241,7 +249,7 @@ class RecordReader:
             layout = bound.layout
             if layout.fits and not layout.fits(reading, bound.values):
                 continue
-            if layout.name == CHOSEN and self._schema == "auto":
+            if self._is_refused(layout):
                 raise RecordError("preference_data", _NO_PAIRS)
             for one in unfit:  # it may be what was meant, and malformed
                 if one.is_own and one.column in bound.unused and not isinstance(record[one.column], (bool, int, float)):
@@ -252,6 +260,9 @@ class RecordReader:
                 raise RecordError("ambiguous", f"{found}; choose one: {choices}")
             return bound
         raise self._refused(record, unfit, reading)
+
+    def _is_refused(self, layout: Layout) -> bool:
+        return layout.name == CHOSEN and self._schema == "auto"
 
     def _take(self, candidate: _Candidate, record: Mapping[str, Any], reading: Reading) -> _Bound | _Unfit:
         """Take for each field the first column that fits, and that no field before it has."""

@@ -86,7 +86,7 @@ class Parser:
         notes: dict[str, str | None] = {"null_arguments_left_out": f"{record.nulls} of a call"} if record.nulls else {}
         fields, beyond = _decoded(record.raw)
         options, trace = self._options, None
-        if is_trace(fields):
+        if "trace" in fields and is_trace(fields):
             trace = read_trace(fields, options.trace_branches, options.trace_tools)
         kept = _kept(options.keep_columns, trace.columns if trace else fields, notes) if options.keep_columns else {}
         try:
@@ -111,7 +111,8 @@ class Parser:
         below = self._validation_below
         validation = below > 0 and _hash(reads[0].contents[0], options.seed) < below
         examples: list[Example] = []
-        noted, events = tuple(notes.items()), trace.events if trace else _NOTHING
+        noted = tuple(notes.items()) if notes else ()
+        events = trace.events if trace else _NOTHING
         for read in reads:
             schema = trace.name if trace and not self._format else read.schema
             unread = read.unread
