@@ -323,7 +323,8 @@ def validation_limit(fraction: float) -> int:
     return int(fraction * 2**64)
 
 
-_NOT_OF_A_RECORD = (UserError, InputError, Unavailable, StoreError, MemoryError)
+# Errors that no record causes.
+NOT_OF_A_RECORD = (UserError, InputError, Unavailable, StoreError, MemoryError)
 
 
 def attempt(items: list[Any], function: Callable[[Any], Any]) -> tuple[list[Any], list[Reject]]:
@@ -351,7 +352,7 @@ def attempt(items: list[Any], function: Callable[[Any], Any]) -> tuple[list[Any]
             reject = item.rejected(error)
         except RecursionError as error:
             reject = item.rejected(RecordError("nested_too_deeply", f"{error}"))
-        except _NOT_OF_A_RECORD:
+        except NOT_OF_A_RECORD:
             raise
         except Exception as error:  # whatever a record causes, it is that record's
             at = traceback.extract_tb(error.__traceback__)[-1]

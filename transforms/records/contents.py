@@ -279,34 +279,31 @@ def one_message(reading: Reading, **fields: Any) -> PlainText:
     )
 
 
-def sampled(
-    reading: Reading, completion: list[Any], prompt: list[Any] | None = None, mask: Any = None
-) -> TokenRow | list[TokenRow]:
+def sampled(reading: Reading, completion: list[Any], prompt: Any = None, mask: Any = None) -> list[TokenRow]:
     """Make the row of the literal ids of a call of a model, or those of several calls."""
     if prompt is None:
         raise RecordError(
             "unknown_schema", "the record has token ids of a completion; expected those of its prompt, too"
         )
     if type(completion[0]) is not list:
-        return _sampled_call(reading, prompt, completion, mask)
+        completion, prompt, mask = [completion], [prompt], [mask]
     prompts = prompt if type(prompt[0]) is list else [prompt]
     masks = mask or [None] * len(prompts)
-    if len({len(completion), len(prompts), len(masks)}) > 1 or (mask and type(mask[0]) is not list):
+    if len({len(completion), len(prompts), len(masks)}) > 1 or (mask and type(mask[0]) not in (list, type(None))):
         found = f"there are {len(completion):,} completions for {len(prompts):,} prompts"
         raise RecordError("bad_tokens", f"{found}; expected a prompt, and a mask if there are any, for each completion")
-    return [_sampled_call(reading, *call) for call in zip(prompts, completion, masks, strict=True)]
-
-
-def _sampled_call(reading: Reading, prompt: list[int], completion: list[int], mask: list[int] | None) -> TokenRow:
-    mask = [1] * len(completion) if mask is None else mask
-    if len(mask) == len(completion):
-        mask = [*[0] * len(prompt), *mask]
-    elif len(mask) != len(prompt) + len(completion):
-        found = f"the mask has {len(mask):,} values for {len(prompt):,} tokens of the prompt and {len(completion):,} of"
-        raise RecordError(
-            "bad_tokens", f"{found} the completion; expected one for each token of the completion, or of both"
-        )
-    return token_row(reading, input_ids=[*prompt, *completion], completion_mask=mask)
+    rows = []
+    for before, ids, trained in zip(prompts, completion, masks, strict=True):
+        of_all = [1] * len(ids) if trained is None else trained
+        if len(of_all) == len(ids):
+            of_all = [*[0] * len(before), *of_all]
+        elif len(of_all) != len(before) + len(ids):
+            found = f"the mask has {len(of_all):,} values for {len(before):,} tokens of the prompt and {len(ids):,} of"
+            raise RecordError(
+                "bad_tokens", f"{found} the completion; expected one for each token of the completion, or of both"
+            )
+        rows.append(token_row(reading, input_ids=[*before, *ids], completion_mask=of_all))
+    return rows
 
 
 def pair(

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
 
-from transforms.base.errors import InputError, RecordDropped, RecordError, StoreError, Unavailable, UserError
-from transforms.model.examples import Content
+from transforms.base.errors import RecordDropped, RecordError
+from transforms.model.examples import NOT_OF_A_RECORD, Content
 from transforms.records.hints import CERTAIN, hint_of_columns, hint_of_record
 from transforms.records.json_text import kind_of, strings_in
 from transforms.records.kinds import QUESTION, SWITCH, TOOLS, TURNS, UNFIT, Kind
@@ -38,9 +39,6 @@ _NO_PAIRS = (
     "chosen, the chosen answer is trained on. For DPO and reward models, trainers tokenize pairs themselves"
 )
 _NONE: dict[str, Any] = {}
-_NOT_OF_A_LAYOUT = (
-    *(RecordError, RecordDropped, RecursionError, MemoryError, UserError, InputError, Unavailable, StoreError),
-)
 
 
 class Read(msgspec.Struct, gc=False):
@@ -76,11 +74,6 @@ class _Candidate(NamedTuple):
     columns: dict[str, tuple[str, str]]
     others: Collection[str]
 
-    @property
-    def decided(self) -> set[str]:
-        """The names that --columns or --schema gives to columns that it reads."""
-        return {slot.columns[0][0] for slot in self.slots if slot.is_decided}
-
 
 class _Plan(NamedTuple):
     """How records with some columns are read. first: the layout that they have if all values fit; notes: of each."""
@@ -90,7 +83,6 @@ class _Plan(NamedTuple):
     labels: Mapping[str, str]
     media: Mapping[str, str]
     notes: Mapping[str, None]
-    hint: str
 
 
 class _Bound(msgspec.Struct, gc=False):
@@ -176,7 +168,7 @@ class RecordReader:
             raise not_json(read, "expected a number or null")
         try:
             made = layout.make(reading, **bound.values)
-        except _NOT_OF_A_LAYOUT:
+        except (RecordError, RecordDropped, RecursionError, *NOT_OF_A_RECORD):
             raise
         except Exception as error:  # whatever a record does to its layout is that record's
             raise RecordError("malformed", f"as {layout.name}: {type(error).__name__}: {error}") from error
@@ -200,20 +192,18 @@ class RecordReader:
             and not any(by_name.keys().isdisjoint(field.names) for field in layout.required.values())
         ]
         # What --columns or --schema names is read, if there is a layout that reads it.
-        candidates.sort(key=lambda candidate: -len(candidate.decided))
+        candidates.sort(key=lambda one: -len({slot.columns[0][0] for slot in one.slots if slot.is_decided}))
+        if self._schema == "auto" and not renamed and hint_of_columns(key, CERTAIN):
+            candidates = []
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
-        first = candidates[0] if candidates else None
-        hint = hint_of_columns(key, CERTAIN) if self._schema == "auto" and not renamed else ""
-        if first and (hint or not first.columns or first.layout.fits or self._is_refused(first.layout)):
-            first = None
+        firsts = [one for one in candidates[:1] if one.columns and not one.layout.fits and one.layout.name != CHOSEN]
         plan = self._plans[key] = _Plan(
             candidates,
-            first,
+            firsts[0] if firsts else None,
             {name: by_name[name][0] for name in LABELS if name in by_name},
             {name: by_name[name][0] for name in (*MEDIA_COLUMNS, *FILE_COLUMNS) if name in by_name},
             {f"records_without_{theirs}": None for theirs in self._renamed.values() if theirs not in key},
-            hint,
         )
         return plan
 
@@ -238,8 +228,6 @@ class RecordReader:
 
     def _bind(self, plan: _Plan, record: Mapping[str, Any], reading: Reading) -> _Bound:
         """Find the layout of a record. Raises RecordError."""
-        if plan.hint:
-            raise RecordError("unknown_schema", plan.hint)
         unfit: list[_Unfit] = []
         for candidate in plan.candidates:
             bound = self._take(candidate, record, reading)
@@ -249,7 +237,7 @@ class RecordReader:
             layout = bound.layout
             if layout.fits and not layout.fits(reading, bound.values):
                 continue
-            if self._is_refused(layout):
+            if layout.name == CHOSEN and self._schema == "auto":
                 raise RecordError("preference_data", _NO_PAIRS)
             for one in unfit:  # it may be what was meant, and malformed
                 if one.is_own and one.column in bound.unused and not isinstance(record[one.column], (bool, int, float)):
@@ -260,9 +248,6 @@ class RecordReader:
                 raise RecordError("ambiguous", f"{found}; choose one: {choices}")
             return bound
         raise self._refused(record, unfit, reading)
-
-    def _is_refused(self, layout: Layout) -> bool:
-        return layout.name == CHOSEN and self._schema == "auto"
 
     def _take(self, candidate: _Candidate, record: Mapping[str, Any], reading: Reading) -> _Bound | _Unfit:
         """Take for each field the first column that fits, and that no field before it has."""
@@ -400,18 +385,18 @@ def _wrong(layout: Layout, slot: _Slot, record: Mapping[str, Any], taken: Collec
 
 def _say_the_same(value: Any, other: Any, kind: Kind, reading: Reading) -> bool:
     """Whether two values of a field say the same: dialogs may do so in two forms."""
+
+    def said(turns: Any) -> Any:
+        its = Reading(reading.options, {})
+        messages = messages_of(turns, "", its)
+        # Arrow gives each message the keys of all.
+        return [{key: each for key, each in one.items() if each is not None} for one in messages], its.tools
+
     if value == other or kind is not TURNS:
         return bool(value == other)
-    said = []
-    for turns in (value, other):
-        its = Reading(reading.options, {})
-        try:
-            messages = messages_of(turns, "", its)
-        except (RecordError, msgspec.ValidationError):
-            return False
-        # Arrow gives each message the keys of all.
-        said.append(([{key: each for key, each in one.items() if each is not None} for one in messages], its.tools))
-    return bool(said[0] == said[1])
+    with suppress(RecordError, msgspec.ValidationError):
+        return bool(said(value) == said(other))
+    return False
 
 
 def _is_empty(value: Any) -> bool:
