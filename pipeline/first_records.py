@@ -78,7 +78,7 @@ def render(renderer: Renderer, example: Example, omitted: Omitted | None = None)
     """
 
     def rendered(one: Example) -> Text:
-        return renderer.check_special_tokens(renderer.render(one, omitted))
+        return renderer.finished(renderer.render(one, omitted))
 
     texts, rejects = attempt([example], rendered)
     return rejects[0] if rejects else texts[0]

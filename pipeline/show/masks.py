@@ -52,7 +52,10 @@ def print_template(renderer: Renderer, tokenizer: Any, conversation: Conversatio
     console.print(f"stop tokens that are trained on if they follow an answer: {found}")
     for ending, what in _ENDS.items():
         closing = facts.closings[ending]
-        console.print(f"end of {what}: {'unknown' if closing is None else repr(closing)}")
+        shown = "unknown" if closing is None else repr(closing)
+        console.print(
+            f"end of {what}: {shown}{', which is appended' * bool(not ending[1] and facts.appended.get(ending[0]))}"
+        )
         if ending in facts.open_endings:
             console.print(f"warning: nothing closes {what}, so a model does not learn to stop there", style="yellow")
     if finder.trains_on_headers(conversation):

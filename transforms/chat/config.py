@@ -56,7 +56,7 @@ class RenderOptions(Configuration):
     eot_tokens: Names = option(
         "Rows",
         "texts with which the model ends its turn, such as <|user|>,<|observation|>; one that follows an answer is "
-        "trained on",
+        "trained on, and one is appended to a last answer that the template does not close",
         (),
         metavar="TEXT,..",
         default_help="the eos_token_id of generation_config.json next to the tokenizer, if there is one",

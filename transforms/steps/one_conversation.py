@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from transforms.base.errors import RecordError
@@ -17,7 +18,7 @@ from transforms.chat.rendering.omissions import omissions_of
 from transforms.chat.rendering.probes import adapted
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.template import ChatTemplate
-from transforms.chat.spans.loss import assistant_turns
+from transforms.chat.spans.loss import assistant_turns, trained_turns
 from transforms.chat.spans.message_segments import Segment, segments_of
 from transforms.chat.spans.stop_tokens import load_turn_rules, turn_rules
 from transforms.chat.spans.turns import TurnFinder
@@ -132,7 +133,15 @@ class _Renderer:
         example = Example(0, conversation, {}, False, b"")
         text, rendering = self._turns.trained_text(example, conversation, self._config.loss_on)
         checked = self._checked(encodable(text), rendering)
-        return RenderedExample(text.text, self._segments(rendering), *self._encoded(checked))
+        turns = trained_turns(conversation, self._config.loss_on)
+        ended = self._turns.with_end(checked, conversation, turns)
+        segments = self._segments(rendering)
+        if ended is not checked:
+            segments.append(Segment(len(text.text), len(ended.text), len(conversation.messages) - 1, "end"))
+            if checked.with_stand_ins is not None and self._typed_tokens:
+                added = self._typed_tokens.with_stand_ins(ended.text[len(text.text) :])
+                ended = msgspec.structs.replace(ended, with_stand_ins=checked.with_stand_ins + added)
+        return RenderedExample(ended.text, segments, *self._encoded(ended))
 
     def _checked(self, text: Text, rendering: Rendering) -> Text:
         """The text after the checks of a build. Raises RecordError."""

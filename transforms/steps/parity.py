@@ -35,6 +35,7 @@ from transforms.chat.parity.contexts import (
 from transforms.chat.rendering.template import load_template
 from transforms.chat.spans.loss import loss_of, trained_turns
 from transforms.chat.spans.stop_tokens import TurnRules, load_turn_rules
+from transforms.chat.spans.turn_parts import PartedSpans
 from transforms.chat.spans.turn_search import merged
 from transforms.chat.spans.turns import TurnFinder
 from transforms.model.batches import Texts
@@ -84,10 +85,14 @@ class ParityChecker:
         plain, as_trained = (TurnFinder(template, these) for these in (TurnRules(), rules))
         self._as_trained = as_trained
         self._has_parts = config.trained_parts is not None
-        self._rendered = functools.partial(RenderedBeginnings, template, plain, as_trained)
+        self._rendered = functools.partial(
+            RenderedBeginnings, template, plain, as_trained, is_as_printed=not rules.named
+        )
         fast = FastTemplate(template)
         fast_turns = TurnFinder(fast, plain.rules, plain)
-        self._rendered_fast = functools.partial(RenderedBeginnings, fast, fast_turns, as_trained)
+        self._rendered_fast = functools.partial(
+            RenderedBeginnings, fast, fast_turns, as_trained, is_as_printed=not rules.named
+        )
         self._comparisons = ComparisonCache(template, rules, plain, as_trained)
         self._loss_on = config.loss_on
         self._engine = config.engine
@@ -216,12 +221,13 @@ class ParityChecker:
 
     def _text_of(self, text: Text, row: Expanded) -> Text:
         """One of the texts that replace another one. Raises RecordError."""
-        if not self._has_parts:
-            return msgspec.structs.replace(text, text=row.text, spans=row.spans)
         content = _conversation(text)
-        rendering = self._template.rendering(content.with_messages(content.messages[: row.length]))
-        found = self._as_trained.parted_spans(rendering, row.turns)
-        return msgspec.structs.replace(text, text=row.text, **found._asdict())
+        content = content.with_messages(content.messages[: row.length])
+        found = PartedSpans(row.spans, None)
+        if self._has_parts:
+            found = self._as_trained.parted_spans(self._template.rendering(content), row.turns)
+        text = msgspec.structs.replace(text, text=row.text, **found._asdict())
+        return self._as_trained.with_end(text, content, row.turns)
 
     def _trained_turns(self, content: Conversation) -> list[int]:
         """The numbers of the assistant's messages that are trained on; a part of them if they are very many."""

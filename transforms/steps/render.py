@@ -91,6 +91,8 @@ class Renderer:
         texts = self._rendered(self._adapted(batch), omitted)
         if self._typed_tokens is not None:
             texts = _checked(texts, self._typed_tokens)
+        if self.rules.named:
+            texts = replace(texts, texts=[self._with_end(text) for text in texts.texts])
         texts = replace(texts, outcomes=self._with_unread(texts, omitted))
         outcomes = self._with_notes(texts)
         outcomes = outcomes.plus(statistics=of_contents([text.example.content for text in texts.texts]))
@@ -258,9 +260,23 @@ class Renderer:
             self._check_omissions(example, omissions, {} if omitted is None else omitted)
         return text
 
-    def check_special_tokens(self, text: Text) -> Text:
-        """Return a text after the check of its contents for special tokens. Raises RecordError, see TypedTokens."""
-        return text if self._typed_tokens is None else self._typed_tokens.check(text)[0]
+    def finished(self, text: Text) -> Text:
+        """Return a text as a batch has it: checked for special tokens in contents, with the end that is appended.
+
+        Raises:
+            RecordError: see TypedTokens.
+        """
+        return self._with_end(text if self._typed_tokens is None else self._typed_tokens.check(text)[0])
+
+    def _with_end(self, text: Text) -> Text:
+        content = text.example.content
+        if not self.rules.named or not isinstance(content, Conversation):
+            return text
+        ended = self.turns.with_end(text, content, trained_turns(content, loss_of(content, self._loss_on)))
+        if ended is text or text.with_stand_ins is None or self._typed_tokens is None:
+            return ended
+        stand_ins = text.with_stand_ins + self._typed_tokens.with_stand_ins(ended.text[len(text.text) :])
+        return msgspec.structs.replace(ended, with_stand_ins=stand_ins)
 
     def _check_omissions(self, example: Example, omissions: Omissions, omitted: Omitted) -> None:
         """Raise RecordError, or report what the template does not print."""

@@ -106,15 +106,22 @@ class RenderedBeginnings:
             template prints none after the last turn.
         as_trained: finds the spans that are trained on.
         conversation: the conversation.
-        text: all of it, as the template prints it.
+        text: all of it.
+        is_as_printed: whether the text is certain to have nothing that is appended to what the template prints.
     """
 
     def __init__(
-        self, template: Template, turns: TurnFinder, as_trained: TurnFinder, conversation: Conversation, text: str
+        self,
+        template: Template,
+        turns: TurnFinder,
+        as_trained: TurnFinder,
+        conversation: Conversation,
+        text: str,
+        is_as_printed: bool = True,
     ):
         self.conversation = conversation
         self._template, self._turns, self._as_trained = template, turns, as_trained
-        self._text = text
+        self._text = text if is_as_printed else None
         self._rendering = functools.cache(lambda length: template.rendering(self._beginning(length)))
 
     def context(self, turn: int) -> str | None:
@@ -127,7 +134,7 @@ class RenderedBeginnings:
                 text, blocks = self._template.generation_blocks(part)
                 return text, merged(blocks)
             is_all = turn + 1 == len(self.conversation.messages)
-            text = self._text if is_all else self._template.render(part)
+            text = self._text if is_all and self._text is not None else self._template.render(part)
         except RecordError:
             return None
         return text, [(0, len(text))]

@@ -26,6 +26,7 @@ from transforms.chat.rendering.probes import (
 )
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.spans.loss import trained_turns
+from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.model.examples import Conversation, Span
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class TemplateFacts:
         conversation: it gives the template arguments, and whether there are tools, by which some tokenizers choose
             between templates. Its messages do not matter.
         turns: finds turns in a rendering; it may read all facts but `closings`.
+        rules: what else is known about turns.
     """
 
     def __init__(
@@ -69,8 +71,10 @@ class TemplateFacts:
         template: Template,
         conversation: Conversation,
         turns: Callable[[Rendering, Sequence[int]], Mapping[int, Turn]],
+        rules: TurnRules,
     ):
         self._template = template
+        self._rules = rules
         self._tools = [TOOL] if conversation.tools else None
         self._arguments = conversation.template_kwargs
         self._turns = turns
@@ -126,7 +130,37 @@ class TemplateFacts:
 
     @functools.cached_property
     def closings(self) -> Mapping[Ending, str | None]:
-        """What closes each kind of turn, with the stop token; None if that is unknown."""
+        """What closes each kind of turn, with the stop token, also an appended one; None if that is unknown."""
+        printed, appended = self._printed_closings, self.appended
+        return {
+            (calls, follower): closing + appended.get(calls, "")
+            if closing is not None and follower is None
+            else closing
+            for (calls, follower), closing in printed.items()
+        }
+
+    @functools.cached_property
+    def appended(self) -> Mapping[bool, str]:
+        """What is appended to a last turn without calls, and to one with calls, that the template does not close there.
+
+        It is the stop token, of those that the user named, which the template prints after such a turn for the next
+        message; the first one if it prints none of them after any turn.
+        """
+        if not self._rules.named:
+            return {}
+        tokens, printed = self._rules.stop_tokens, dict[bool, str]()
+        for calls, follower in ((False, "user"), (True, "tool")):
+            closing = (self._printed_closings[calls, follower] or "").rstrip()
+            if closing.endswith(tokens):
+                printed[calls] = closing
+        ends = printed or dict.fromkeys((False, True), tokens[0])
+        at_end = {calls: self._printed_closings[calls, None] for calls in ends}
+        return {
+            calls: ends[calls].removeprefix(own) for calls, own in at_end.items() if own is not None and not own.strip()
+        }
+
+    @functools.cached_property
+    def _printed_closings(self) -> Mapping[Ending, str | None]:
         return {
             (calls, follower): self._closing([QUESTION, turn, *following[: 1 + calls]], calls)
             for calls, turn in ((False, ANSWER), (True, TWO_CALLS))

@@ -22,11 +22,11 @@ class PartedSpans(NamedTuple):
 
     Attributes:
         spans: those of all parts, ascending and disjoint.
-        parts: the code of each, see `rows.parts`.
+        parts: the code of each, see `rows.parts`; None if that is not asked for.
     """
 
     spans: list[Span]
-    parts: list[int]
+    parts: list[int] | None
 
 
 def parted(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from transforms.base.errors import RecordError
 from transforms.chat.rendering.arguments import with_any_texts, with_read_arguments
 from transforms.chat.rendering.renderings import Rendering
@@ -15,6 +17,7 @@ from transforms.chat.spans.turn_parts import PartedSpans, parted
 from transforms.chat.spans.turn_search import Turn, TurnSearch, merged, not_established
 from transforms.chat.spans.untrained_parts import spans_of_untrained_parts, subtracted
 from transforms.model.examples import Conversation, Example, Span, Text
+from transforms.rows.parts import code_of
 
 # Of the arguments of templates those for which it is kept what a template does: each record may have its own.
 _MOST_FACTS = 64
@@ -163,6 +166,26 @@ class TurnFinder:
         search, found = self._search(rendering), self._turns(rendering, turns)
         return {turn: one._replace(end=search.end(turn, one.spans[-1])) for turn, one in found.items()}
 
+    def with_end(self, text: Text, conversation: Conversation, turns: Sequence[int]) -> Text:
+        """Return a text with the end of its last turn, if that is to be appended, see `TemplateFacts.appended`.
+
+        Args:
+            text: the text.
+            conversation: of which it is.
+            turns: the numbers of the messages that are trained on.
+        """
+        last, length = conversation.count - 1, len(text.text)
+        if not self.rules.named or last not in turns or not text.spans or text.spans[-1][1] != length:
+            return text
+        calls = bool(conversation.messages[last].get("tool_calls"))
+        whole = text.text + self.facts(conversation).appended.get(calls, "")
+        if len(whole) == length:
+            return text
+        spans = [*text.spans, (length, len(whole))]
+        if text.parts is None:
+            return msgspec.structs.replace(text, text=whole, spans=merged(spans))
+        return msgspec.structs.replace(text, text=whole, spans=spans, parts=[*text.parts, code_of("end", last)])
+
     def facts(self, conversation: Conversation) -> TemplateFacts:
         """Return what the template that renders a conversation does for any, found with dialogues of our own."""
         if self._reference is not None:
@@ -180,7 +203,7 @@ class TurnFinder:
         if key not in self._facts:
             if len(self._facts) == _MOST_FACTS:
                 del self._facts[next(iter(self._facts))]
-            self._facts[key] = TemplateFacts(self._template, conversation, self._turns)
+            self._facts[key] = TemplateFacts(self._template, conversation, self._turns, self.rules)
         return self._facts[key]
 
     def _turns(self, rendering: Rendering, turns: Sequence[int]) -> dict[int, Turn]:

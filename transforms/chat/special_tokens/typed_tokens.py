@@ -110,6 +110,10 @@ class TypedTokens:
             text = self._with_stand_ins(text, bool(typed))
         return text, typed
 
+    def with_stand_ins(self, printed: str) -> str:
+        """Return what is printed, and no text of a record, with stand-ins for its added tokens."""
+        return self._any_added.sub(lambda match: self._stand_ins[match[0]], printed)
+
     def _check_answers(self, typed: Sequence[Typed]) -> None:
         """Raise RecordError if a message of the assistant ends or begins a turn."""
         for content, tokens in typed:
