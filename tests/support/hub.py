@@ -14,7 +14,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
-import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -80,7 +79,7 @@ class Commit(NamedTuple):
 
     sha: str
     files: Mapping[str, Blob]
-    parent: str | None
+    parent: Commit | None
     changed: set[str]
 
 
@@ -107,7 +106,6 @@ class Repo:
     stored: dict[str, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._numbers = itertools.count()
         self.commit({_START[0]: _START[1].encode()})
 
     def commit(self, files: Mapping[str, bytes | Blob], deleted: Iterable[str] = (), revision: str = "main") -> str:
@@ -119,9 +117,9 @@ class Repo:
             self.stored[blobs[path].sha256] = blobs[path].content
         kept = {path: blob for path, blob in (before.files if before else {}).items() if path not in gone}
         tree = dict(sorted({**kept, **blobs}.items()))
-        text = f"{self.name} {ref} {next(self._numbers)} {[(path, blob.oid) for path, blob in tree.items()]}"
+        text = f"{self.name} {len(self.commits)} {[(path, blob.oid) for path, blob in tree.items()]}"
         sha = self.refs[ref] = hashlib.sha1(text.encode()).hexdigest()
-        self.commits[sha] = Commit(sha, tree, before.sha if before else None, {*blobs} | gone)
+        self.commits[sha] = Commit(sha, tree, before, {*blobs} | gone)
         return sha
 
     def find(self, revision: str) -> Commit | None:
@@ -134,13 +132,12 @@ class Repo:
         found, commit = list[Commit](), self.find(revision)
         while commit is not None:
             found.append(commit)
-            commit = self.find(commit.parent or "")
+            commit = commit.parent
         return found
 
     def files(self, revision: str = "main") -> dict[str, bytes]:
         """The content of each file of a branch."""
-        commit = self.commits[self.refs[f"refs/heads/{revision}"]]
-        return {path: blob.content for path, blob in commit.files.items()}
+        return {path: blob.content for path, blob in self.history(revision)[0].files.items()}
 
 
 def is_lfs(path: str, size: int) -> bool:
@@ -231,14 +228,8 @@ class Hub(FaultyServer):
             "HF_STORED_TOKENS_PATH": str(home / "stored_tokens"),
             "HUGGINGFACE_CO_URL_TEMPLATE": self.endpoint + "/{repo_id}/resolve/{revision}/{filename}",
         }
-        with contextlib.ExitStack() as stack:
-            for name, value in changed.items():
-                stack.enter_context(mock.patch.object(constants, name, value))
-            for name, value in of_datasets.items():
-                stack.enter_context(mock.patch.object(datasets.config, name, value))
-            stack.enter_context(mock.patch.dict(os.environ, self.environment(home, token)))
-            if token is None:
-                os.environ.pop("HF_TOKEN", None)
+        client, other = mock.patch.multiple(constants, **changed), mock.patch.multiple(datasets.config, **of_datasets)
+        with client, other, mock.patch.dict(os.environ, {"HF_TOKEN": "", **self.environment(home, token)}):
             try:
                 yield
             finally:
@@ -311,21 +302,16 @@ class Hub(FaultyServer):
         raise Refused(404, f"Invalid rev id: {revision}", "RevisionNotFound")
 
     def _create(self, user: User | None, wanted: dict[str, Any]) -> Answer:
-        if (
-            user is None
-            or not user.may_write
-            or (wanted.get("organization") or user.name) not in (user.name, *user.orgs)
-        ):
+        name = f"{wanted.get('organization') or (user and user.name)}/{wanted['name']}"
+        if user is None or not (user.owns(name) and user.may_write):
             raise Refused(403 if user else 401, "You don't have the rights to create a dataset under the namespace")
-        name = f"{wanted.get('organization') or user.name}/{wanted['name']}"
         self.add(name, is_private=wanted.get("visibility") == "private" or wanted.get("private") is True)
         return as_json({"url": f"{self.endpoint}/datasets/{name}", "name": name})
 
     def _info(self, repo: Repo, revision: str) -> Answer:
         commit = self._commit_of(repo, revision)
-        about = {"id": repo.name, "private": repo.is_private, "gated": repo.gated or False, "tags": []}
-        siblings = [{"rfilename": path} for path in commit.files]
-        return as_json({**about, "sha": commit.sha, "siblings": siblings, "lastModified": "2026-01-02T03:04:05.000Z"})
+        about = {"id": repo.name, "sha": commit.sha, "private": repo.is_private, "gated": repo.gated or False}
+        return as_json({**about, "siblings": [{"rfilename": path} for path in commit.files]})
 
     def _tree(self, request: web.Request, repo: Repo, revision: str, folder: str) -> Answer:
         commit, prefix, entries = self._commit_of(repo, revision), f"{folder}/" if folder else "", dict[str, Any]()
@@ -354,8 +340,6 @@ class Hub(FaultyServer):
                 last = next(each.sha for each in repo.history(commit.sha) if path in each.changed)
                 dated = {"id": last, "title": "a push", "date": "2026-01-02T03:04:05.000Z"}
                 found.append({**commit.files[path].described(path), "lastCommit": dated})
-            elif any(name.startswith(f"{path}/") for name in commit.files):
-                found.append({"type": "directory", "oid": "0" * 40, "size": 0, "path": path})
         return as_json(found)
 
     def _resolve(self, request: web.Request, repo: Repo, revision: str, path: str) -> Answer:
@@ -381,8 +365,6 @@ class Hub(FaultyServer):
         if token := request.headers.get("Authorization"):
             self.authorizations.append(token)
         if request.method == "PUT":
-            if hashlib.sha256(body).hexdigest() != sha256:
-                raise Refused(400, "The content has another sha256 than its name")
             repo.stored[sha256] = body
             self.upload_bytes += len(body)
             return Answer()
