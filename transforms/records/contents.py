@@ -40,12 +40,18 @@ _USER_ASSISTANT = ("user", "assistant")
 
 def _conversation(reading: Reading, messages: _Messages, answers: int | None = None) -> Conversation:
     """Make the conversation of messages, of which some may be the completion, and of what the record has further."""
-    further = reading.further
-    if system := further.get("system"):
-        messages = _with_system(messages, system)
+    further, known = reading.further, None
+    arguments: dict[str, Any] = {}
+    if "system" in further:
+        messages = _with_system(messages, further["system"])
     if not messages:
         raise RecordError("empty", "there are no messages")
-    known = _tools(further["tools"], reading) if "tools" in further else None
+    if further:
+        arguments = {name: further[name] for name in ("enable_thinking", "reasoning_effort") if name in further}
+        if "switch" in further:
+            arguments = {"enable_thinking": further["switch"], **arguments}
+        if "tools" in further:
+            known = _tools(further["tools"], reading)
     if reading.tools:
         in_turns = tools_of(reading.tools, reading)
         if known not in (None, in_turns):
@@ -53,13 +59,8 @@ def _conversation(reading: Reading, messages: _Messages, answers: int | None = N
         known = in_turns
     if known:
         messages = _beside_tools(messages, known, reading)
-    arguments: dict[str, Any] = {}
-    if further:
-        arguments = {name: further[name] for name in ("enable_thinking", "reasoning_effort") if name in further}
-        if "switch" in further:
-            arguments = {"enable_thinking": further["switch"], **arguments}
-        if "template_kwargs" in further:
-            arguments |= _template_kwargs(further["template_kwargs"], reading)
+    if "template_kwargs" in further:
+        arguments |= _template_kwargs(further["template_kwargs"], reading)
     start = None if answers is None else len(messages[0] if isinstance(messages, tuple) else messages) - answers
     return Conversation(messages if isinstance(messages, tuple) else _lazy(messages), known, arguments, start)
 
