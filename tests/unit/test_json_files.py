@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from support.reading import File, listed, read_each
+from support.reading import File, read_each
 from support.records import outcome
 
 FIRST_PIECE = 1 << 16
@@ -332,47 +332,3 @@ def test_other_objects_are_records_themselves(tmp_path):
     }
     lines = f"{TWO}\n{TWO}\n".encode()
     assert len(read_all(tmp_path / "lines", {"a.jsonl": lines})["a.jsonl"].records) == 2
-
-
-# Which files have this form
-
-LONG = b'{"text": "' + b"x" * 100_000
-FORM_OF_START = {
-    "a record on each line": (b'{"a": 1}\n{"b": 2}\n', "jsonl"),
-    "one record on one line": (b'{"a": {"b": "}{"}}', "jsonl"),
-    "blank lines": (b'\n\n{"a": 1}\r\n\r\n{"b": 2}', "jsonl"),
-    "byte order mark": (BOM + b'{"a": 1}\n', "jsonl"),
-    "first line malformed": (b'{"a": tru}\n{"b": 2}\n', "jsonl"),
-    "first line cut in a string": (b'{"a": "Hel\n{"b": 2}\n', "jsonl"),
-    "first line cut after a bracket": (b'{"a": [\n{"b": 2}\n{"c": 3}\n', "jsonl"),
-    "first line longer than what is looked at": (LONG + b'"}\n{"b": 2}', "jsonl"),
-    "a record on each line, of which the second is long": (b'{"a": 1}\n' + LONG + b'"}', "jsonl"),
-    "lines of arrays and objects": (b'[1]\n[2]\n{"a": 1}\n', "jsonl"),
-    "pretty": (b'{\n  "a": 1\n}\n', "json"),
-    "pretty with CRLF": (b'{\r\n  "a": 1\r\n}\r\n', "json"),
-    "pretty without indentation": (b'{\n"a": [\n{"b": 1}\n]\n}\n{"c": 2}', "json"),
-    "pretty after a byte order mark": (BOM + b'{\n "a": 1}', "json"),
-    "pretty and longer than what is looked at": (b"{\n" + LONG[1:] + b'"}', "json"),
-    "pretty and malformed": (b'{\n  "a": tru\n}\n{\n  "a": 2\n}', "json"),
-    "objects on one line": (b'{"a": 1}{"b": 2}\n', "json"),
-    "objects with a blank between them": (b'{"a": 1} {"b": 2}\n{"c": 3}', "json"),
-    "lines that end with commas": (b'{"a": 1},\n{"b": 2},\n', "json"),
-    "array": (b'[{"a": 1},\n{"b": 2}]', "json"),
-    "array of a long record": (b'[\n{"c": 1}, ' + LONG + b'"}]', "json"),
-    "array that is malformed": (b'[{"a": tru}, {"b": 2}]', "json"),
-    "array on one line": (b'[{"a": 1}]\n', "json"),
-    "two arrays below each other, the first on several lines": (b'[{"a": 1},\n{"b": 2}]\n[{"c": 3}]', "json"),
-    "records by their ids": (TWO.encode(), "json"),
-}
-
-
-@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.ndjson", "a"])
-def test_the_form_of_a_file_is_found_from_its_start(tmp_path, name):
-    found = {}
-    for form, (content, _) in FORM_OF_START.items():
-        (tmp_path / name).write_bytes(content)
-        [file] = listed(str(tmp_path / name))
-        found[form] = file.format
-    assert found == {form: format for form, (_, format) in FORM_OF_START.items()}
-    (tmp_path / "a.jsonl").write_bytes(b'{\n"a": 1}')
-    assert listed(str(tmp_path / "a.jsonl"), input_format="jsonl")[0].format == "jsonl"  # which is not looked at
