@@ -213,24 +213,20 @@ def test_failed_requests_change_neither_small_nor_large_files(build, store, prox
         ("(GET|HEAD) .*corpus", "AccessDenied", "--input {corpus}"),
         (".*", "ExpiredToken", "it cannot be reached ("),
         ("(PUT|POST) .*out", "AccessDenied", "--output {output}: it cannot be written ("),
+        ("(PUT|POST) .*(/data/|data%2F)", "AccessDenied", "/data/"),
     ],
-    ids=["input", "expired", "output"],
+    ids=["input", "expired", "output", "during the run"],
 )
-def test_denied_access_is_reported_without_retries(build, store, proxy, output, refused, code, message):
+def test_denied_access_is_reported_in_one_line_without_retries(build, store, proxy, output, refused, code, message):
     proxy.refused = {refused: code}
     ended = build(*options_of(store, output))
-    assert ended.code == 2
     assert message.format(corpus=store.url("corpus/chats"), output=store.url(output)) in ended.err
     assert len(ended.err.splitlines()) == 1
-    assert proxy.requests["PUT"] + proxy.requests["POST"] <= 1 and sum(proxy.requests.values()) < 120
-
-
-def test_denied_access_during_the_run_is_reported_in_one_line(build, store, proxy, output):
-    proxy.refused = {"(PUT|POST) .*/data/|(PUT|POST) .*data%2F": "AccessDenied"}
-    ended = build(*options_of(store, output))
-    assert ended.code == 1
-    assert f"{output}/data/" in ended.err and "it cannot be written (" in ended.err and "AccessDenied" in ended.err
-    assert len(ended.err.splitlines()) == 1
+    if message == "/data/":
+        assert ended.code == 1 and "it cannot be written (" in ended.err and code in ended.err
+    else:
+        assert ended.code == 2
+        assert proxy.requests["PUT"] + proxy.requests["POST"] <= 1 and sum(proxy.requests.values()) < 120
 
 
 CHANGES = """
