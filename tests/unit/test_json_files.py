@@ -133,8 +133,8 @@ FILES: dict[str, tuple[bytes, list[bytes]]] = {
     ),
 }
 MALFORMED_OBJECTS = [
-    b'{"a": tru}', b'{"a": 1,}', b'{"a" 1}', b"{a: 1}", b'{"a": NaN}', b'{"a": "\xff"}', b'{"a": "new\nline"}', b'{"a": [2}',
-    b'{"a": 1', b'{"a": "Hel', b'{"a": {\n "b": "c\n', b'{"a": "b, "c": 1}', b'{"a": "\0"}', b'{"a": "b\\',
+    b'{"a": tru}', b'{"a": 1,}', b'{"a" 1}', b"{a: 1}", b'{"a": NaN}', b'{"a": "\xff"}', b'{"a": "new\nline"}',
+    b'{"a": [2}', b'{"a": 1', b'{"a": "Hel', b'{"a": {\n "b": "c\n', b'{"a": "b, "c": 1}', b'{"a": "\0"}', b'{"a": "b\\',
     b'{"messages": [\n {"role": "user",\n  "content": "x" "y"\n },\n {\n  "role": "assistant"\n }\n]\n}',
 ]  # fmt: skip
 for number, malformed in enumerate(MALFORMED_OBJECTS):
@@ -160,8 +160,8 @@ def test_a_malformed_record_costs_only_itself_wherever_a_piece_of_the_file_ends(
 ELEMENTS = [
     b'{"a": tru}', b'{"a": 1,}', b'{"a" 1}', b"{a: 1}", b"nul", b"'x'", b"-", b'{"a": NaN}', b"-Infinity", b'{"a": 1}}',
     b'{"a": "\xff"}', b'{"a": "new\nline"}', b'{"a": "\\x"}', b'{"a": "\\ud800"}', b'{"a": [2}', b'{"a": {"b": 1]}',
-    b'{"a": "escaped new\\\nline, ]"}', b'{"a": 1]}', b'{"a": "b, "c": 1}', b'{"a": 1', b'{"a": "zero \0"}', b'{"a": "b',
-    b'{"a": "He said "hi", and left"}', b'{"a": [{"b": 1, {"c": 2}]}', b'{"a": 1e999}', b"[" * 5_000,
+    b'{"a": "escaped new\\\nline, ]"}', b'{"a": 1]}', b'{"a": "b, "c": 1}', b'{"a": 1', b'{"a": "zero \0"}',
+    b'{"a": "b', b'{"a": "He said "hi", and left"}', b'{"a": [{"b": 1, {"c": 2}]}', b'{"a": 1e999}', b"[" * 5_000,
 ]  # fmt: skip
 
 
