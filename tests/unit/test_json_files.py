@@ -134,8 +134,8 @@ FILES: dict[str, tuple[bytes, list[bytes]]] = {
 }
 MALFORMED_OBJECTS = [
     b'{"a": tru}', b'{"a": 1,}', b'{"a" 1}', b"{a: 1}", b'{"a": NaN}', b'{"a": "\xff"}', b'{"a": "new\nline"}',
-    b'{"a": [2}', b'{"a": 1', b'{"a": "Hel', b'{"a": {\n "b": "c\n', b'{"a": "b, "c": 1}', b'{"a": "\0"}', b'{"a": "b\\',
-    b'{"messages": [\n {"role": "user",\n  "content": "x" "y"\n },\n {\n  "role": "assistant"\n }\n]\n}',
+    b'{"a": [2}', b'{"a": 1', b'{"a": "Hel', b'{"a": {\n "b": "c\n', b'{"a": "b, "c": 1}', b'{"a": "\0"}',
+    b'{"a": "b\\', b'{"messages": [\n {"role": "user",\n  "content": "x" "y"\n },\n {\n  "role": "assistant"\n }\n]\n}',
 ]  # fmt: skip
 for number, malformed in enumerate(MALFORMED_OBJECTS):
     for indent in (None, 0, 2):
