@@ -6,7 +6,6 @@ The APIs of Anthropic and Google, OpenAI's Responses, and sessions of agents hav
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import Any
 
 from transforms.base.errors import RecordError
@@ -16,9 +15,8 @@ from transforms.records.tool_calls import function_call
 _ORDER = ("reasoning", "text", "calls")
 # The types of parts that have text: of OpenAI's APIs.
 _TEXTS = ("text", "input_text", "output_text", "reasoning_text", "summary_text")
-_NO_TEXT = {"type": "text", "text": ""}
-# What an API says about a part, and is not a part of what is said.
-_OF_API = ("cache_control", "signature")
+# The keys of such a part that are not to be kept: those that are read, and what an API says about it.
+_OF_TEXTS = ("type", "text", "cache_control", "signature")
 
 
 class TurnBuilder:
@@ -50,19 +48,19 @@ class TurnBuilder:
         self.read.add(self.at)
         self.messages.append(message)
 
-    def begin(self, turn: Any = True, **keys: Any) -> dict[str, Any]:
+    def begin(self, turn: Any = None, **keys: Any) -> dict[str, Any]:
         """Begin a turn of the model, unless it is the one that is open.
 
         Args:
-            turn: what distinguishes it from a turn that follows it with no message between.
+            turn: what distinguishes it from a turn that follows it with no message between; None is the open one.
             keys: those that its message begins with.
 
         Returns:
             The message.
         """
         self.read.add(self.at)
-        if self._turn is None or self._turn != turn:
-            self._turn, self._stage = turn, 0
+        if self._turn is None or turn not in (None, self._turn):
+            self._turn, self._stage = True if turn is None else turn, 0
             self.messages.append({"role": "assistant", "content": "", **keys})
         return self.messages[-1]
 
@@ -111,7 +109,7 @@ class TurnBuilder:
             value: nothing if it is empty.
         """
         if value:
-            message = self._open()
+            message = self.begin()
             message[name] = [message[name], value] if name in message else value
 
     def keep(self, **keys: Any) -> None:
@@ -120,57 +118,42 @@ class TurnBuilder:
             for key, value in keys.items():
                 self.messages[-1].setdefault(key, value)
 
-    def _open(self) -> dict[str, Any]:
-        """The message of the turn that is open, or of one that begins."""
-        return self.begin(True if self._turn is None else self._turn)
-
     def _with_piece(self, kind: str) -> dict[str, Any]:
         """The message of the model that takes a piece."""
-        message, stage = self._open(), _ORDER.index(kind)
-        if stage < self._stage:
-            if self._column is not None:
-                found = f"an answer in {self._column}[{self.at}] has {kind} after {_ORDER[self._stage]}"
-                expected = "expected reasoning, then text, then calls and their results"
-                raise RecordError("bad_content", f"{found}; {expected}")
-            self.is_reordered = True
+        message, stage = self.begin(), _ORDER.index(kind)
+        if stage < self._stage and self._column is not None:
+            found = f"an answer in {self._column}[{self.at}] has {kind} after {_ORDER[self._stage]}"
+            raise RecordError("bad_content", f"{found}; expected reasoning, then text, then calls and their results")
+        self.is_reordered |= stage < self._stage
         self._stage = max(stage, self._stage)
         return message
 
 
 def parts_in(content: Any) -> list[Any]:
-    """Return a content as a list of parts; none if it is empty."""
-    parts = content if isinstance(content, list) else [content]
-    return [made for part in parts if part is not None and (made := _part(part)) != _NO_TEXT]
+    """Return a content as a list of parts in the one form; without those that are empty, or null."""
+    parts: list[Any] = []
+    for part in content if isinstance(content, list) else [content]:
+        if isinstance(part, str):
+            part = {"type": "text", "text": part}
+        elif isinstance(part, dict) and part.get("type") in _TEXTS:
+            rest = {key: value for key, value in part.items() if key not in _OF_TEXTS and value}
+            part = {"type": "text", "text": part.get("text"), **rest}
+        if part not in (None, {"type": "text", "text": ""}):
+            parts.append(part)
+    return parts
 
 
-def joined(parts: Iterable[Any]) -> Any:
+def joined(parts: list[Any]) -> Any:
     """Return parts as the content of a message: a text if they are one text alone."""
-    parts = [*parts]
-    if len(parts) != 1:
-        return parts or ""
-    part = parts[0]
-    return part["text"] if isinstance(part, dict) and part == {"type": "text", "text": part.get("text")} else parts
+    is_text = len(parts) == 1 and isinstance(parts[0], dict) and parts[0].keys() == {"type", "text"}
+    return parts[0]["text"] if is_text and parts[0]["type"] == "text" else parts or ""
 
 
 def result_content(content: Any) -> Any:
     """Return the content of a message of a tool: a text, or parts; JSON of what is neither."""
-    is_content = isinstance(content, list) and all(_is_part(part) for part in content)
-    return joined(parts_in(content)) if is_content or isinstance(content, (str, type(None))) else _json(content)
-
-
-def _is_part(part: Any) -> bool:
-    return isinstance(part, str) or (isinstance(part, dict) and "type" in part)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _part(part: Any) -> Any:
-    """A part in the one form: a text without what is said about it for an API; others as they are."""
-    if isinstance(part, str):
-        return {"type": "text", "text": part}
-    if not isinstance(part, dict) or part.get("type") not in _TEXTS:
-        return part
-    rest = {key: value for key, value in part.items() if key not in (*_NO_TEXT, *_OF_API) and value}
-    return {"type": "text", "text": part.get("text"), **rest}
+    is_parts = isinstance(content, list) and all(
+        isinstance(part, str) or (isinstance(part, dict) and "type" in part) for part in content
+    )
+    if is_parts or isinstance(content, (str, type(None))):
+        return joined(parts_in(content))
+    return json.dumps(content, ensure_ascii=False)

@@ -30,7 +30,7 @@ from transforms.records.reading import ROLE_NAMES, Reading
 from transforms.records.token_rows import token_row
 from transforms.records.tool_calls import known_tools, tools_of, without_padding
 from transforms.records.turns import read_turns
-from transforms.records.turns.marked import CHATML, GUANACO, LINES, beginning_of, messages_in, speaker_of
+from transforms.records.turns.marked import CHATML, LINES, marks_in, messages_in, speaker_of
 
 # Messages that are plain, or in parts: their roles and texts, the messages if they are made, and the lengths of parts.
 _Lazy: TypeAlias = tuple[tuple[str, ...], list[str], list[dict[str, Any]] | None, tuple[int, ...] | None]
@@ -257,7 +257,7 @@ def alternating_texts(reading: Reading, turns: list[Any]) -> Conversation:
 
 
 def transcript(reading: Reading, text: str) -> Conversation:
-    marks = {"Human:": LINES, "### Human:": GUANACO, "<|im_start|>": CHATML}[str(beginning_of(text))]
+    marks = marks_in(text) or LINES
     if marks is CHATML:
         reading.notes["rendered_text_as_messages"] = (
             "its text was rendered by a template of ChatML; its turns are rendered again, --schema text keeps the text"

@@ -11,7 +11,7 @@ from transforms.base.errors import RecordError
 from transforms.records.json_text import decode_json
 from transforms.records.reading import LEVELS, SWITCHES, Reading
 from transforms.records.turns import has_form, is_conversation, is_message
-from transforms.records.turns.marked import beginning_of
+from transforms.records.turns.marked import marks_in
 
 UNFIT: Any = object()
 
@@ -184,7 +184,7 @@ def _any(value: Any, column: str, reading: Reading) -> Any:
 
 
 def _transcript(value: Any, column: str, reading: Reading) -> Any:
-    return value if type(value) is str and beginning_of(value) else UNFIT
+    return value if type(value) is str and marks_in(value) else UNFIT
 
 
 TEXT = Kind("a text", _text)

@@ -14,46 +14,44 @@ class Marks(NamedTuple):
 
     Attributes:
         name: of the kind.
+        beginning: what a text of it begins with.
+        answer: what follows somewhere in it.
         pattern: of a mark, with the speaker as its group.
-        roles: of the speakers.
-        end: of each turn, which is not a part of what is said; None if there is none.
+        end: of each turn, which is not a part of what is said; empty if there is none.
     """
 
     name: str
+    beginning: str
+    answer: str
     pattern: re.Pattern[str]
-    roles: dict[str, str]
-    end: str | None = None
+    end: str = ""
 
 
 # hh-rlhf and BELLE; a mark is at the start of a line.
 LINES = Marks(
-    "lines of Human and Assistant",
+    *("lines of Human and Assistant", "Human:", "\nAssistant:"),
     re.compile(r"(?:\A\s*|\n)(Human|Assistant):[ \t]?"),
-    {"Human": "user", "Assistant": "assistant"},
 )
 # openassistant-guanaco.
 GUANACO = Marks(
-    "### Human and ### Assistant",
+    *("### Human and ### Assistant", "### Human:", "### Assistant:"),
     re.compile(r"(?:\A|\s*)### (Human|Assistant): ?"),
-    {"Human": "user", "Assistant": "assistant"},
 )
 CHATML = Marks(
-    "ChatML",
+    *("ChatML", "<|im_start|>", "<|im_start|>assistant\n"),
     re.compile(r"\s*<\|im_start\|>(system|user|assistant|tool)\n"),
-    {role: role for role in ("system", "user", "assistant", "tool")},
     "<|im_end|>",
 )
-# What texts that may be dialogs begin with, and what follows somewhere in them.
-BEGINNINGS = {"Human:": "\nAssistant:", "### Human:": "### Assistant:", "<|im_start|>": "<|im_start|>assistant\n"}
 _SPEAKER = re.compile(r"\s*(?:###\s*)?(human|user|assistant|gpt|ai|bot|system)\s*[:：]", re.IGNORECASE)
 
 
-def beginning_of(text: str) -> str | None:
-    """Return which one of BEGINNINGS a text has, if it has what follows it, too; None if it is not a dialog."""
+def marks_in(text: str) -> Marks | None:
+    """Return the marks that a text begins with, if an answer has one, too; None if it is not a dialogue."""
     start = text[:16].lstrip()
-    if not start.startswith(("Human:", "### Human:", "<|im_start|>")):
-        return None
-    return next((begin for begin, then in BEGINNINGS.items() if start.startswith(begin[:9]) and then in text), None)
+    for marks in (LINES, GUANACO, CHATML):
+        if start.startswith(marks.beginning) and marks.answer in text:
+            return marks
+    return None
 
 
 def speaker_of(text: str) -> str | None:
@@ -79,28 +77,23 @@ def messages_in(text: str, marks: Marks, where: str) -> list[dict[str, Any]]:
     found = [*marks.pattern.finditer(text)]
     if not found or found[0].start():
         raise RecordError("bad_message", f"{where} does not begin with a mark of {marks.name}")
-    ends = [mark.start() for mark in found[1:]] + [len(text)]
-    messages = [
-        {"role": marks.roles[mark[1]], "content": _said(text[mark.end() : end], marks, where)}
-        for mark, end in zip(found, ends, strict=True)
-    ]
-    if messages[-1]["role"] == "assistant" and not messages[-1]["content"]:
+    messages: list[dict[str, Any]] = []
+    for mark, next_one in itertools.zip_longest(found, found[1:]):
+        said = text[mark.end() : next_one.start() if next_one else None]
+        if marks.end:
+            said, end, rest = said.partition(marks.end)
+            if rest.strip():
+                raise RecordError("bad_message", f"{where} has text after {marks.end}")
+            said = said if end else said.rstrip("\n")
+        role = {"Human": "user", "Assistant": "assistant"}.get(mark[1], mark[1])
+        messages.append({"role": role, "content": said if marks.end else said.strip()})
+    if messages[-1] == {"role": "assistant", "content": ""}:
         messages.pop()
-    roles = [message["role"] for message in messages if message["role"] != "system"]
-    for i, (one, next_one) in enumerate(itertools.pairwise(roles)):
-        if one == next_one != "tool":
-            raise RecordError(
-                "bad_message", f"{where} has two turns of the {one} in a row (turn {i + 2} of {marks.name})"
-            )
-    if not messages or any(not message["content"] for message in messages if message["role"] != "system"):
+    turns = [message for message in messages if message["role"] != "system"]
+    for i, (one, next_turn) in enumerate(itertools.pairwise(turns)):
+        if one["role"] == next_turn["role"] != "tool":
+            found_twice = f"two turns of the {one['role']} in a row (turn {i + 2} of {marks.name})"
+            raise RecordError("bad_message", f"{where} has {found_twice}")
+    if not messages or not all(turn["content"] for turn in turns):
         raise RecordError("bad_message", f"{where} has an empty turn of {marks.name}")
     return messages
-
-
-def _said(text: str, marks: Marks, where: str) -> str:
-    if marks.end is None:
-        return text.strip()
-    said, end, rest = text.partition(marks.end)
-    if rest.strip():
-        raise RecordError("bad_message", f"{where} has text after {marks.end}")
-    return said if end else said.rstrip("\n")
