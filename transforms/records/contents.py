@@ -9,8 +9,6 @@ from __future__ import annotations
 import functools
 from typing import Any, TypeAlias
 
-import msgspec
-
 from transforms.base.errors import RecordError
 from transforms.model.examples import (
     REASONING_KEYS,
@@ -28,7 +26,7 @@ from transforms.records.messages import messages_of
 from transforms.records.preference import split_chosen
 from transforms.records.reading import ROLE_NAMES, Reading
 from transforms.records.token_rows import token_row
-from transforms.records.tool_calls import known_tools, tools_of, without_padding
+from transforms.records.tool_calls import tools_of, without_padding
 from transforms.records.turns import read_turns
 from transforms.records.turns.marked import CHATML, LINES, marks_in, messages_in, speaker_of
 
@@ -51,7 +49,7 @@ def _conversation(reading: Reading, messages: _Messages, answers: int | None = N
         if "switch" in further:
             arguments = {"enable_thinking": further["switch"], **arguments}
         if "tools" in further:
-            known = _tools(further["tools"], reading)
+            known = tools_of(further["tools"], reading)
     if reading.tools:
         in_turns = tools_of(reading.tools, reading)
         if known not in (None, in_turns):
@@ -132,16 +130,6 @@ def _plain_turns(turns: list[Any], reading: Reading) -> _Lazy | None:
 def _shared(roles: tuple[str, ...]) -> tuple[str, ...]:
     """Return the same tuple for the same roles, which many conversations have."""
     return roles
-
-
-def _tools(tools: Any, reading: Reading) -> list[dict[str, Any]] | None:
-    """Read the tools; the same list for all records of JSON that have the same, since it is shared."""
-    if reading.is_json:
-        try:
-            return known_tools(tools.encode() if isinstance(tools, str) else msgspec.json.encode(tools))
-        except (ValueError, RecordError):  # read again, for its error, or its note
-            pass
-    return tools_of(tools, reading)
 
 
 def _template_kwargs(arguments: Any, reading: Reading) -> dict[str, Any]:

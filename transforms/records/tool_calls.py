@@ -30,41 +30,38 @@ _BY_NAME = ("properties", "patternProperties", "$defs", "definitions")
 
 
 def tools_of(tools: Any, reading: Reading) -> list[dict[str, Any]] | None:
-    """Read tools: a list of objects, or of their JSON, or the JSON of either.
+    """Read tools: a list of objects, or of their JSON, or the JSON of either. Raises RecordError.
 
     Returns:
         Each as `{"type": "function", "function": {...}}`; those of another type as they are. None if there are none.
-
-    Raises:
-        RecordError: if they are malformed.
+        Records of JSON that have the same tools share them, so they are not to be changed.
     """
+    if not reading.is_json:
+        return _read_tools(tools, reading)
+    found, notes = _known_tools(tools if isinstance(tools, str) else msgspec.json.encode(tools))
+    for name, note in notes.items():
+        reading.notes.setdefault(name, note)
+    return found
+
+
+@functools.lru_cache(256)
+def _known_tools(json: str | bytes) -> tuple[list[dict[str, Any]] | None, dict[str, str | None]]:
+    """The tools in JSON, and what is to be noted of them."""
+    reading = Reading(ReadOptions(ROLE_NAMES), {})
+    return _read_tools(json if isinstance(json, str) else msgspec.json.decode(json), reading), reading.notes
+
+
+def _read_tools(tools: Any, reading: Reading) -> list[dict[str, Any]] | None:
     if isinstance(tools, str):
         tools = decode_json(tools, "bad_tools", "tools", reading) if tools.strip() else None
     if not tools:
         return None
     if not isinstance(tools, list):
         raise RecordError("bad_tools", f"tools is {kind_of(tools)}; expected a list of objects, or its JSON")
+    # Arrow gives each object the keys of all, with nulls.
     given = [_given(tool) if isinstance(tool, dict) else tool for tool in tools]
     declared = [declaration for tool in given for declaration in _declarations(tool)]
     return [_tool(tool, f"tools[{i}]", reading) for i, tool in enumerate(declared)]
-
-
-@functools.lru_cache(256)
-def known_tools(json: bytes) -> list[dict[str, Any]] | None:
-    """Read tools from their JSON as tools_of does, but once for all records that have the same.
-
-    Returns:
-        The same list each time, which is not to be changed.
-
-    Raises:
-        ValueError: if the JSON is not valid, or there is something to note.
-        RecordError: if they are malformed.
-    """
-    reading = Reading(ReadOptions(ROLE_NAMES), {})
-    tools = tools_of(msgspec.json.decode(json), reading)
-    if reading.notes:
-        raise ValueError("there is something to note")
-    return tools
 
 
 def _declarations(tool: Any) -> list[Any]:
@@ -95,7 +92,6 @@ def _tool(tool: Any, where: str, reading: Reading) -> dict[str, Any]:
 
 
 def _given(item: dict[str, Any]) -> dict[str, Any]:
-    """An object without the keys that are null: Arrow gives each the keys of all."""
     return {key: value for key, value in item.items() if value is not None}
 
 
@@ -116,10 +112,6 @@ def without_padding(
     messages: list[dict[str, Any]], tools: list[dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], str | None]:
     """Leave out arguments of calls that are null and that their tool does not have: Arrow gives them to all calls.
-
-    Args:
-        messages: with calls in the OpenAI form.
-        tools: of tools_of.
 
     Returns:
         The messages, the same list if nothing is left out; the name of the first argument that is.
@@ -169,24 +161,13 @@ def _without_unknown(value: Any, schema: Any, left_out: list[str]) -> Any:
 
 
 def function_call(id: Any, name: Any, arguments: Any) -> dict[str, Any]:
-    """Return a call in the OpenAI form.
-
-    Args:
-        id: of the call; None if it has none.
-        name: of the function.
-        arguments: an object, or its JSON.
-    """
+    """Return a call in the OpenAI form. Its arguments are an object, or JSON; an id that is None is left out."""
     function = {"name": name, "arguments": {} if arguments is None else arguments}
     return {**({} if id is None else {"id": id}), "type": "function", "function": function}
 
 
 def with_tool_calls(message: dict[str, Any], where: str, reading: Reading) -> dict[str, Any]:
-    """Bring the tool calls of a message into the OpenAI form, with arguments that are parsed.
-
-    Args:
-        message: the message. OpenAI's older `function_call` becomes a call, too.
-        where: its position, for errors.
-        reading: the reading of the record; by its option tool_arguments, arguments that are strings are parsed or kept.
+    """Bring the tool calls of a message into the OpenAI form; OpenAI's older `function_call` becomes one, too.
 
     Returns:
         The message; without tool_calls if there are none.
@@ -285,13 +266,8 @@ def _object(value: Any, reason: str, where: str, reading: Reading) -> dict[str, 
 def read_function_call(value: Any, where: str, reading: Reading) -> tuple[str, list[dict[str, Any]]]:
     """Read ShareGPT's function_call turn: one call or several, as JSON, or in <tool_call> tags as Hermes has them.
 
-    Args:
-        value: the turn's value. Reasoning in <think> tags, or text before tags, may precede the calls.
-        where: its position, for errors.
-        reading: the reading of the record.
-
     Returns:
-        The text that precedes the calls, and the calls in the OpenAI form.
+        The text that precedes the calls, such as reasoning in <think> tags, and the calls in the OpenAI form.
 
     Raises:
         RecordError: if it has no call, has a malformed one, or has text between or after calls.
@@ -318,14 +294,8 @@ def with_paired_ids(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Give calls and their answers the same ids, if none of them has one and a turn has several calls.
 
     Without ids, a template prints the name of another call in an answer. A call that has one answer needs no id. The
-    ids have 9 letters and digits, since Mistral's templates accept no others.
-
-    Args:
-        messages: of a conversation, with calls in the OpenAI form.
-
-    Returns:
-        The messages. Those of a turn stay as they are if its calls are not as many as the answers that follow, or if
-        the names of the answers are not those of the calls, in order.
+    ids have 9 letters and digits, since Mistral's templates accept no others. A turn stays as it is if its calls are
+    not as many as the answers that follow, or if the names of the answers are not those of the calls, in order.
     """
     for message in messages:
         if "tool_call_id" in message or any("id" in call for call in _calls(message)):
