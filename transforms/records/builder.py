@@ -30,6 +30,7 @@ class TurnBuilder:
         messages: those that are complete, and the turn of the model that may go on.
         at: the number of the turn or event that is read.
         read: the numbers of those of which something was read.
+        tools: definitions of tools; None if there are none.
         is_reordered: whether a piece was put before others that the model wrote before it.
     """
 
@@ -37,10 +38,16 @@ class TurnBuilder:
         self.messages: list[dict[str, Any]] = []
         self.at = 0
         self.read: set[int] = set()
+        self.tools: list[Any] | None = None
         self.is_reordered = False
         self._column = column
         self._turn: Any = None  # what distinguishes the turn of the model that is open; None if none is
         self._stage = 0  # of its last piece, in _ORDER
+
+    @property
+    def where(self) -> str:
+        """The turn that is read, for errors."""
+        return f"{self._column}[{self.at}]"
 
     def say(self, message: dict[str, Any]) -> None:
         """Add a message that is complete: of another role, or a whole one of the assistant."""
@@ -49,14 +56,11 @@ class TurnBuilder:
         self.messages.append(message)
 
     def begin(self, turn: Any = None, **keys: Any) -> dict[str, Any]:
-        """Begin a turn of the model, unless it is the one that is open.
+        """Begin a turn of the model, unless it is the one that is open, and return its message.
 
         Args:
             turn: what distinguishes it from a turn that follows it with no message between; None is the open one.
             keys: those that its message begins with.
-
-        Returns:
-            The message.
         """
         self.read.add(self.at)
         if self._turn is None or turn not in (None, self._turn):
@@ -87,12 +91,7 @@ class TurnBuilder:
         return message
 
     def answer(self, id: Any, content: Any, **keys: Any) -> bool:
-        """Add the result of a call.
-
-        Args:
-            id: of the call.
-            content: a text, text parts, or any other value, which becomes JSON.
-            keys: further keys of the message, if they are not null.
+        """Add the result of a call: a text, text parts, or any other value, which becomes JSON. keys: of its message.
 
         Returns:
             Whether it was added.
@@ -102,12 +101,7 @@ class TurnBuilder:
         return True
 
     def leave(self, name: str, value: Any) -> None:
-        """Take note of what the model did not write, or not so, such as a summary of its reasoning: a key of the turn.
-
-        Args:
-            name: of the key, by which it is counted.
-            value: nothing if it is empty.
-        """
+        """Keep what the model did not write, or not so, such as a summary of its reasoning, as a key of the turn."""
         if value:
             message = self.begin()
             message[name] = [message[name], value] if name in message else value
@@ -122,7 +116,7 @@ class TurnBuilder:
         """The message of the model that takes a piece."""
         message, stage = self.begin(), _ORDER.index(kind)
         if stage < self._stage and self._column is not None:
-            found = f"an answer in {self._column}[{self.at}] has {kind} after {_ORDER[self._stage]}"
+            found = f"an answer in {self.where} has {kind} after {_ORDER[self._stage]}"
             raise RecordError("bad_content", f"{found}; expected reasoning, then text, then calls and their results")
         self.is_reordered |= stage < self._stage
         self._stage = max(stage, self._stage)
@@ -130,7 +124,7 @@ class TurnBuilder:
 
 
 def parts_in(content: Any) -> list[Any]:
-    """Return a content as a list of parts in the one form; without those that are empty, or null."""
+    """Return a content as a list of parts in the one form, without those that are empty or null."""
     parts: list[Any] = []
     for part in content if isinstance(content, list) else [content]:
         if isinstance(part, str):

@@ -24,14 +24,8 @@ _PLACES = ("text", "value", "content")
 def with_text_parts(message: dict[str, Any], where: str, reading: Reading) -> dict[str, Any]:
     """Check the content of a message, and bring its parts into the form `{"type": "text", "text": ...}`.
 
-    LLaMA-Factory's parts have their text in `value`. Its parts of the types `reasoning` and `tool_call` become fields
-    of the message.
-
-    Returns:
-        The message; the same if nothing is to be changed.
-
-    Raises:
-        RecordError: if content is missing or is not text.
+    LLaMA-Factory's parts of the types `reasoning` and `tool_call` become fields of the message. Raises RecordError if
+    content is missing or is not text.
     """
     content = message.get("content")
     if isinstance(content, str) or are_text_parts(content):

@@ -30,14 +30,14 @@ def kind_of(value: Any) -> str:
     return names.get(type(value), "a number" if isinstance(value, (int, float)) else type(value).__name__)
 
 
-def decode_json(text: str, reason: str, where: str, reading: Reading) -> Any:
-    """Decode JSON in a string. Numbers and the order of keys stay as they are.
+def decode_json(text: str, reason: str, where: str, reading: Reading | None = None) -> Any:
+    """Decode JSON in a string. Numbers and the order of keys stay as they are; a key that occurs twice is noted.
 
     Args:
         text: the JSON.
         reason: why the record is rejected if it is not valid.
         where: what has it, for errors.
-        reading: the reading of the record; it is noted if a key occurs twice in an object.
+        reading: the reading of the record.
 
     Raises:
         RecordError: if it is not valid JSON (NaN is not), or has a number that is out of range.
@@ -47,7 +47,12 @@ def decode_json(text: str, reason: str, where: str, reading: Reading) -> Any:
     except _NOT_JSON as error:
         why = _OF_PYTHON if _PYTHON.match(text) else f"a string that is not valid JSON: {error}"
         raise RecordError(reason, f"{where} is {why}") from None
-    if not _is_whole(text, value) and "duplicate_json_keys" not in reading.notes and (key := duplicate_key(text)):
+    if (
+        reading
+        and not _is_whole(text, value)
+        and "duplicate_json_keys" not in reading.notes
+        and (key := duplicate_key(text))
+    ):
         reading.notes["duplicate_json_keys"] = f"{where} has {key!r} twice; the last one counts"
     return value
 
@@ -66,14 +71,7 @@ def decode_several(text: str, reason: str, where: str, reading: Reading) -> list
 
 
 def duplicate_key(text: str | bytes) -> str | None:
-    """Find a key that an object has twice.
-
-    Args:
-        text: valid JSON.
-
-    Returns:
-        The first such key, None if there is none.
-    """
+    """Return the first key that an object in valid JSON has twice, None if there is none."""
     with suppress(*_NOT_JSON):  # a number may be out of range in what is not read
         if _is_whole(text if isinstance(text, str) else text.decode(), msgspec.json.decode(text)):
             return None
@@ -112,12 +110,8 @@ def _colons(value: Any) -> int:
 def decode_beyond_range(raw: bytes, error: Exception) -> tuple[Any, list[str]] | None:
     """Decode JSON with NaN, Infinity or numbers beyond 64 bits, which Python's json writes and reads.
 
-    Args:
-        raw: what cannot be decoded.
-        error: why not.
-
     Returns:
-        The value, and the keys of it whose values have one of these; None if this is not what is wrong.
+        The value, and the keys of it whose values have one of these; None if this is not why it cannot be decoded.
     """
     if b"NaN" not in raw and b"Infinity" not in raw and "out of range" not in str(error):
         return None
@@ -136,12 +130,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def strings_in(value: Any, with_names: bool = False) -> Iterator[str]:
-    """Give all texts in a value in their order, whatever their names.
-
-    Args:
-        value: of a key.
-        with_names: whether these are texts, too.
-    """
+    """Give all texts in a value in their order, whatever their names. with_names: whether these are texts, too."""
     left = [value]  # no recursion: a record may be nested more deeply than Python calls functions
     while left:
         value = left.pop()

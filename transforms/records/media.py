@@ -19,10 +19,7 @@ FILE_COLUMNS = {
 
 
 def check_no_media(record: Mapping[str, Any]) -> None:
-    """Check that no column of a record has an image, audio or video.
-
-    Args:
-        record: its columns. `image`, `images` and so on may be null, empty, or a list or object of nothing else.
+    """Check that no column of a record has an image, audio or video: it may be empty, or have nothing in its lists.
 
     Raises:
         RecordError: if one has, or if a column names a file of which the text of the record has the placeholder, or has

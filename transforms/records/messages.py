@@ -26,18 +26,11 @@ _USUAL = {"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_co
 
 
 def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any]]:
-    """Check messages, and bring them into one form.
-
-    Args:
-        turns: the messages, as the record has them.
-        column: the column that has them, for errors.
-        reading: the reading of the record.
+    """Check the messages of a column, and bring them into one form.
 
     Returns:
-        The messages; the same list if nothing is to be changed. Turns of another form are made into messages, see
-        `transforms.records.turns`; the reading has the name of the form, and the tools in them. Roles have the names
-        that templates know, calls the OpenAI form, and `weight` is there only if it is not 1. Keys that are not known
-        stay.
+        The messages. Turns of another form are made into messages, see `transforms.records.turns`. Roles have the names
+        that templates know, calls the OpenAI form, and `weight` is there only if it is not 1. Other keys stay.
 
     Raises:
         RecordError: if a message is malformed, or has content that is not text.

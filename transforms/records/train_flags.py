@@ -30,11 +30,13 @@ def take_weight(
 ) -> tuple[dict[str, Any], Any]:
     """Take the flags that say whether a message, or a part of one, is trained on.
 
+    Keys that look like flags and are not known, known ones whose value is not understood, and those that say to train
+    on what the model does not write are noted.
+
     Args:
         item: the message or the part.
         where: its position, for errors and notes.
-        reading: the reading of the record. Notes are made of keys that look like flags and are not known, of known
-            flags whose value is not understood, and of flags that say to train on what the model does not write.
+        reading: the reading of the record.
         trainable: whether it is the model that writes it.
 
     Returns:

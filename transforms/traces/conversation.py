@@ -19,7 +19,6 @@ class TraceConversation(TurnBuilder):
 
     Attributes:
         shared: the number of its first messages that an earlier conversation of the trace has, too.
-        tools: definitions of tools; None if the trace has none.
         left: the characters of what was left of each event, by its number and the name.
     """
 
@@ -27,7 +26,6 @@ class TraceConversation(TurnBuilder):
         super().__init__()
         self.kind = kind
         self.shared = 0
-        self.tools: list[Any] | None = None
         self.left: Counter[tuple[int, str]] = Counter()
         self._open_calls: dict[str, dict[str, Any]] = {}  # the messages of calls without an answer, by their ids
         self._repeated: list[str] = []  # the ids of calls whose answer can no longer come: a later call has the same id

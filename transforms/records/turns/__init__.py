@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from transforms.base.errors import RecordError
+from transforms.records.builder import TurnBuilder
 from transforms.records.hints import hint_of_turns
 from transforms.records.names import OF_TREES
 from transforms.records.reading import Reading
@@ -26,53 +27,53 @@ class TurnForm(NamedTuple):
     Attributes:
         name: of the form, for counts and errors.
         recognizes: whether a list of objects has this form.
-        messages: makes messages of them. Takes the turns, the column that has them, for errors, and the reading, which
-            gets the tool definitions that are in them. Raises RecordError if a turn is malformed.
+        add: adds what a turn says. Raises RecordError if it is malformed.
     """
 
     name: str
     recognizes: Callable[[list[Any]], bool]
-    messages: Callable[[list[Any], str, Reading], list[Any]]
+    add: Callable[[TurnBuilder, dict[str, Any]], Any]
 
 
 _FORMS = (
-    TurnForm("anthropic", anthropic.recognizes, anthropic.messages),
-    TurnForm("exchanges", named.are_exchanges, named.messages_of_exchanges),
-    TurnForm("fields", named.are_fields, named.messages_of_fields),
-    TurnForm("gemini", gemini.recognizes, gemini.messages),
-    TurnForm("olmo", olmo.recognizes, olmo.messages),
-    TurnForm("responses", responses.recognizes, responses.messages),
+    TurnForm("anthropic", anthropic.recognizes, anthropic.add),
+    TurnForm("exchanges", named.are_exchanges, named.add_exchange),
+    TurnForm("fields", named.are_fields, named.add_fields),
+    TurnForm("gemini", gemini.recognizes, gemini.add),
+    TurnForm("olmo", olmo.recognizes, olmo.add),
+    TurnForm("responses", responses.recognizes, responses.add_item),
 )
 
 
 def has_form(turns: list[Any]) -> bool:
     """Return whether turns have a form other than that of messages."""
-    return next(_forms(without_nulls(turns)), None) is not None
+    return next(_forms([*map(_without_nulls, turns)]), None) is not None
 
 
 def read_turns(turns: list[Any], column: str, reading: Reading) -> list[Any]:
     """Return the messages of turns of any form; turns without a form as they are, as messages in the OpenAI form.
 
-    Args:
-        turns: the turns of a record.
-        column: that has them, for errors.
-        reading: of the record; it gets the name of the form, and the tools in them.
+    The reading gets the name of the form, and the tools in them.
 
     Raises:
         RecordError: if they have two forms, so that it is not certain what they say; if a turn is malformed; or if a
             formatter reads them.
     """
-    given = without_nulls(turns)
+    given = [*map(_without_nulls, turns)]
     forms = [*_forms(given)]
     if len(forms) > 1:
         names = " and ".join(form.name for form in forms)
         raise RecordError("ambiguous", f"{column} has turns of {names}; expected one form. Give a formatter")
-    if forms:
-        reading.forms.append(forms[0].name)
-        return forms[0].messages(given, column, reading)
-    if hint := hint_of_turns(given):
-        raise RecordError("bad_message", f"{column}: {hint}")
-    return turns
+    if not forms:
+        if hint := hint_of_turns(given):
+            raise RecordError("bad_message", f"{column}: {hint}")
+        return turns
+    made = TurnBuilder(column)
+    for made.at, turn in enumerate(given):
+        forms[0].add(made, turn)
+    reading.forms.append(forms[0].name)
+    reading.tools += made.tools or ()
+    return made.messages
 
 
 def _forms(turns: list[Any]) -> Iterator[TurnForm]:
@@ -80,22 +81,18 @@ def _forms(turns: list[Any]) -> Iterator[TurnForm]:
         yield from (form for form in _FORMS if form.recognizes(turns))
 
 
-def without_nulls(turns: list[Any]) -> list[Any]:
-    """Return turns without the keys of theirs, and of their parts, that are null: Arrow gives each the keys of all.
+def _without_nulls(item: Any) -> Any:
+    """A turn without its keys, and those of its parts, that are null: Arrow gives each the keys of all.
 
     A content that is null stays. What calls are given is not looked at.
     """
-
-    def given(item: Any) -> Any:
-        if not isinstance(item, dict):
-            return item
-        return {
-            key: [*map(given, value)] if key in ("content", "parts") and isinstance(value, list) else value
-            for key, value in item.items()
-            if value is not None or key == "content"
-        }
-
-    return [*map(given, turns)]
+    if not isinstance(item, dict):
+        return item
+    given = {key: value for key, value in item.items() if value is not None or key == "content"}
+    for key in ("content", "parts"):
+        if isinstance(given.get(key), list):
+            given[key] = [*map(_without_nulls, given[key])]
+    return given
 
 
 def is_conversation(values: list[Any]) -> bool:

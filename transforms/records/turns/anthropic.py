@@ -7,7 +7,6 @@ from itertools import groupby
 from typing import Any
 
 from transforms.records.builder import TurnBuilder, joined, parts_in
-from transforms.records.reading import Reading
 
 CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 RESULTS = ("tool_result", "mcp_tool_result", "web_search_tool_result")
@@ -20,19 +19,16 @@ def recognizes(turns: list[Any]) -> bool:
     return any(map(_has_blocks, turns)) and all("role" in turn for turn in turns)
 
 
-def messages(turns: list[Any], column: str, reading: Reading) -> list[Any]:
-    """Return the messages of such messages, with calls and results of their own. Raises RecordError."""
-    made = TurnBuilder(column)
-    for made.at, turn in enumerate(turns):
-        if not _has_blocks(turn):
-            made.say(turn)
-        elif turn["role"] == "assistant":
-            made.begin(made.at)
-            add_answer(made, turn["content"])
-            made.keep(**{key: value for key, value in turn.items() if key not in ("role", "content")})
-        else:
-            add_results(made, turn)
-    return made.messages
+def add(made: TurnBuilder, turn: dict[str, Any]) -> None:
+    """Add a message. Raises RecordError."""
+    if not _has_blocks(turn):
+        made.say(turn)
+    elif turn["role"] == "assistant":
+        made.begin(made.at)
+        add_answer(made, turn["content"])
+        made.keep(**{key: value for key, value in turn.items() if key not in ("role", "content")})
+    else:
+        add_results(made, turn)
 
 
 def add_answer(made: TurnBuilder, blocks: Sequence[Any]) -> None:
@@ -54,10 +50,6 @@ def add_answer(made: TurnBuilder, blocks: Sequence[Any]) -> None:
 
 def add_results(made: TurnBuilder, turn: Mapping[str, Any]) -> bool:
     """Add a message of another role: the results of calls, each as a message of the tool, and what is said around them.
-
-    Args:
-        made: gets the messages.
-        turn: its content is a list of blocks.
 
     Returns:
         Whether each result was added.

@@ -7,7 +7,6 @@ from typing import Any
 from transforms.base.errors import RecordError
 from transforms.records.builder import TurnBuilder, joined, parts_in
 from transforms.records.media import MEDIA
-from transforms.records.reading import Reading
 
 _ROLES = ("user", "model", "function", "system", None)
 _MEDIA = ("inlineData", "inline_data", "fileData", "file_data")
@@ -32,35 +31,32 @@ def recognizes(turns: list[Any]) -> bool:
     )
 
 
-def messages(turns: list[Any], column: str, reading: Reading) -> list[Any]:
-    """Return the messages of such turns. Raises RecordError."""
-    made = TurnBuilder(column)
-    for made.at, turn in enumerate(turns):
-        parts = [turn["parts"]] if isinstance(turn["parts"], str) else turn["parts"]
-        role, rest = turn.get("role"), {key: turn[key] for key in turn if key not in ("role", "parts", "content")}
-        said: list[str] = []
-        made.end()
-        for part in parts:
-            kind, value = _kind_and_value(part, f"{column}[{made.at}]")
-            if kind == "result":
-                made.answer(value.get("id"), value.get("response"), name=value.get("name"))
-            elif role != "model" and kind == "text":
-                said.append(value)
-            elif role != "model":
-                found = f"{column}[{made.at}] of the role {role!r} has a {kind}; expected it of the model"
-                raise RecordError("bad_content", found)
-            elif kind == "call":
-                made.call(value.get("id"), value.get("name"), value.get("args"))
-            elif kind == "thought":
-                made.think(value)
-            else:
-                made.write(value)
-        if said:
-            role = "user" if role in (None, "function") else role
-            made.say({"role": role, "content": joined(parts_in(said)), **rest})
+def add(made: TurnBuilder, turn: dict[str, Any]) -> None:
+    """Add such a turn. Raises RecordError."""
+    parts = [turn["parts"]] if isinstance(turn["parts"], str) else turn["parts"]
+    role, rest = turn.get("role"), {key: turn[key] for key in turn if key not in ("role", "parts", "content")}
+    said: list[str] = []
+    made.end()
+    for part in parts:
+        kind, value = _kind_and_value(part, made.where)
+        if kind == "result":
+            made.answer(value.get("id"), value.get("response"), name=value.get("name"))
+        elif role != "model" and kind == "text":
+            said.append(value)
+        elif role != "model":
+            found = f"{made.where} of the role {role!r} has a {kind}; expected it of the model"
+            raise RecordError("bad_content", found)
+        elif kind == "call":
+            made.call(value.get("id"), value.get("name"), value.get("args"))
+        elif kind == "thought":
+            made.think(value)
         else:
-            made.keep(**rest)
-    return made.messages
+            made.write(value)
+    if said:
+        role = "user" if role in (None, "function") else role
+        made.say({"role": role, "content": joined(parts_in(said)), **rest})
+    else:
+        made.keep(**rest)
 
 
 def _kind_and_value(part: Any, where: str) -> tuple[str, Any]:

@@ -14,8 +14,7 @@ class Marks(NamedTuple):
 
     Attributes:
         name: of the kind.
-        beginning: what a text of it begins with.
-        answer: what follows somewhere in it.
+        beginning, answer: what a text of it begins with, and what follows somewhere in it.
         pattern: of a mark, with the speaker as its group.
         end: of each turn, which is not a part of what is said; empty if there is none.
     """
@@ -61,12 +60,7 @@ def speaker_of(text: str) -> str | None:
 
 
 def messages_in(text: str, marks: Marks, where: str) -> list[dict[str, Any]]:
-    """Take a dialogue in one text apart.
-
-    Args:
-        text: begins with a mark.
-        marks: of its turns.
-        where: what has it, for errors.
+    """Take a dialogue in one text apart. where: what has it, for errors.
 
     Returns:
         The messages. Users and the assistant speak in turn; an answer that is empty at the end is left out.

@@ -6,9 +6,10 @@ from collections.abc import Collection
 from typing import Any
 
 from transforms.base.errors import RecordError
+from transforms.records.builder import TurnBuilder
 from transforms.records.json_text import kind_of
 from transforms.records.names import ANSWERS, OF_TREES, QUESTIONS, REASONINGS, SYSTEMS, plain_name
-from transforms.records.reading import ROLE_NAMES, Reading
+from transforms.records.reading import ROLE_NAMES
 
 _ROLES = ("role", "from", "speaker", "author", "sender")
 _TEXTS = ("content", "value", "text", "utterance", "message", "body")
@@ -33,14 +34,11 @@ def are_fields(turns: list[Any]) -> bool:
     return names.isdisjoint(_NOT_FIELDS) and len(roles) == 1 >= len(texts - {_OF_SYSTEM})
 
 
-def messages_of_fields(turns: list[Any], column: str, reading: Reading) -> list[Any]:
-    """Return the messages of such turns."""
-    messages = []
-    for turn in turns:
-        role, text = _names(turn) or ("role", "content")
-        rest = {key: value for key, value in turn.items() if key not in (role, text) and value not in (None, "")}
-        messages.append({"role": turn[role], "content": turn[text], **rest})
-    return messages
+def add_fields(made: TurnBuilder, turn: dict[str, Any]) -> None:
+    """Add such a turn."""
+    role, text = _names(turn) or ("role", "content")
+    rest = {key: value for key, value in turn.items() if key not in (role, text) and value not in (None, "")}
+    made.say({"role": turn[role], "content": turn[text], **rest})
 
 
 def _names(turn: dict[str, Any]) -> tuple[str, str] | None:
@@ -62,35 +60,32 @@ def are_exchanges(turns: list[Any]) -> bool:
     return answers[0] == 1 and {*answers[:-1]} <= {1} and answers[-1] <= 1
 
 
-def messages_of_exchanges(turns: list[Any], column: str, reading: Reading) -> list[Any]:
-    """Return the messages of such turns. Raises RecordError if one has two of a kind, or an empty question."""
-    messages: list[Any] = []
-    for i, turn in enumerate(turns):
-        where, keys = f"{column}[{i}]", dict[str, str]()
-        for role, names in _OF_EXCHANGES.items():
-            found = _named(turn, names)
-            if len(found) > 1:
-                raise RecordError("bad_message", f"{where} has {' and '.join(found)}; expected one of them")
-            if found:
-                keys[role] = found[0]
-        said = {role: turn[key] for role, key in keys.items()}
-        rest = {key: value for key, value in turn.items() if key not in keys.values() and value is not None}
-        system = {"role": "system", "content": said.get("system")}
-        if system["content"] and system not in messages[:1]:
-            if messages:
-                raise RecordError("bad_message", f"{where} has another system message than the turns before it")
-            messages.append(system)
-        if not said["user"].strip():
-            raise RecordError("bad_message", f"{where} has an empty {keys['user']}; expected what the user says")
-        user = {"role": "user", "content": said["user"]}
-        if "assistant" in said:
-            reasoning = {"reasoning_content": said["reasoning"]} if said.get("reasoning") else {}
-            messages += [user, {"role": "assistant", "content": said["assistant"], **rest, **reasoning}]
-        elif other := next((key for key in rest if plain_name(key) in _ANSWERS), None):
-            raise RecordError("bad_content", f"the {other} of {where} is {kind_of(rest[other])}, not a string")
-        else:
-            messages.append({**user, **rest})
-    return messages
+def add_exchange(made: TurnBuilder, turn: dict[str, Any]) -> None:
+    """Add such a turn. Raises RecordError if it has two of a kind, or an empty question."""
+    keys: dict[str, str] = {}
+    for role, names in _OF_EXCHANGES.items():
+        found = _named(turn, names)
+        if len(found) > 1:
+            raise RecordError("bad_message", f"{made.where} has {' and '.join(found)}; expected one of them")
+        if found:
+            keys[role] = found[0]
+    said = {role: turn[key] for role, key in keys.items()}
+    rest = {key: value for key, value in turn.items() if key not in keys.values() and value is not None}
+    system = {"role": "system", "content": said.get("system")}
+    if system["content"] and system not in made.messages[:1]:
+        if made.messages:
+            raise RecordError("bad_message", f"{made.where} has another system message than the turns before it")
+        made.say(system)
+    if not said["user"].strip():
+        raise RecordError("bad_message", f"{made.where} has an empty {keys['user']}; expected what the user says")
+    if "assistant" in said:
+        made.say({"role": "user", "content": said["user"]})
+        made.begin(**{"content": said["assistant"], **rest})
+        made.think(said.get("reasoning", ""))
+    elif other := next((key for key in rest if plain_name(key) in _ANSWERS), None):
+        raise RecordError("bad_content", f"the {other} of {made.where} is {kind_of(rest[other])}, not a string")
+    else:
+        made.say({"role": "user", "content": said["user"], **rest})
 
 
 def _named(turn: dict[str, Any], names: Collection[str]) -> list[str]:

@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from transforms.base.errors import RecordError
+from transforms.records.builder import TurnBuilder
 from transforms.records.json_text import decode_json, kind_of
-from transforms.records.reading import Reading
 from transforms.records.tool_calls import function_call
 
 _TOOLS, _CALLS = ("functions",), "function_calls"
@@ -21,22 +21,19 @@ def recognizes(turns: list[Any]) -> bool:
     return have_keys and all("role" in turn for turn in turns)
 
 
-def messages(turns: list[Any], column: str, reading: Reading) -> list[Any]:
-    """Return such messages with calls in the OpenAI form; the reading gets the tools. Raises RecordError."""
-    made = []
-    for i, turn in enumerate(turns):
-        where, keys = f"of {column}[{i}]", _keys(turn)
-        message = {key: value for key, value in turn.items() if key not in (*keys, _CALLS)}
-        for name in keys:
-            given = _json_list(turn.get(name), "bad_tools", f"the {name} {where}", reading)
-            reading.tools += [tool for tool in given if tool not in reading.tools]
-        if calls := _calls(turn.get(_CALLS), f"the {_CALLS} {where}", reading):
-            if message.get("tool_calls"):
-                found = f"{column}[{i}] has tool_calls and {_CALLS}; expected one of them"
-                raise RecordError("bad_tool_calls", found)
-            message["tool_calls"] = calls
-        made.append(message)
-    return made
+def add(made: TurnBuilder, turn: dict[str, Any]) -> None:
+    """Add such a message, with calls in the OpenAI form, and its tools. Raises RecordError."""
+    keys = _keys(turn)
+    message = {key: value for key, value in turn.items() if key not in (*keys, _CALLS)}
+    for name in keys:
+        known = made.tools or []
+        given = _json_list(turn.get(name), "bad_tools", f"the {name} of {made.where}")
+        made.tools = known + [tool for tool in given if tool not in known]
+    if calls := _calls(turn.get(_CALLS), f"the {_CALLS} of {made.where}"):
+        if message.get("tool_calls"):
+            raise RecordError("bad_tool_calls", f"{made.where} has tool_calls and {_CALLS}; expected one of them")
+        message["tool_calls"] = calls
+    made.say(message)
 
 
 def _keys(turn: dict[str, Any]) -> tuple[str, ...]:
@@ -44,10 +41,10 @@ def _keys(turn: dict[str, Any]) -> tuple[str, ...]:
     return (*_TOOLS, "tools") if turn.get("role") in ("system", "developer") else _TOOLS
 
 
-def _json_list(value: Any, reason: str, where: str, reading: Reading) -> list[Any]:
+def _json_list(value: Any, reason: str, where: str) -> list[Any]:
     """A list, or its JSON; nothing if it is empty."""
     if isinstance(value, str) and value.strip():
-        value = decode_json(value, reason, where, reading)
+        value = decode_json(value, reason, where)
     if isinstance(value, dict):
         value = [value]
     if value and not isinstance(value, list):
@@ -55,10 +52,10 @@ def _json_list(value: Any, reason: str, where: str, reading: Reading) -> list[An
     return value or []
 
 
-def _calls(value: Any, where: str, reading: Reading) -> list[Any]:
+def _calls(value: Any, where: str) -> list[Any]:
     """Calls in Python's notation, one on each line or in a list; or as JSON."""
     if not isinstance(value, str) or value.lstrip().startswith(("[{", "{")):
-        return _json_list(value, "bad_tool_calls", where, reading)
+        return _json_list(value, "bad_tool_calls", where)
     try:
         body = ast.parse(value.strip()).body
         expressions = [statement.value for statement in body if isinstance(statement, ast.Expr)]

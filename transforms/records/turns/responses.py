@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from transforms.records.builder import TurnBuilder, joined, parts_in
-from transforms.records.reading import Reading
 
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call")
 _RESULTS = tuple(f"{kind}_output" for kind in _CALLS)
@@ -33,14 +32,6 @@ def recognizes(turns: list[Any]) -> bool:
         and all(turn.get("type") in _ITEMS or ("type" not in turn and "role" in turn) for turn in turns)
         and not all("text" in turn for turn in turns)
     )
-
-
-def messages(turns: list[Any], column: str, reading: Reading) -> list[Any]:
-    """Return the messages of such items. Raises RecordError."""
-    made = TurnBuilder(column)
-    for made.at, item in enumerate(turns):
-        add_item(made, item)
-    return made.messages
 
 
 def add_item(made: TurnBuilder, item: Mapping[str, Any]) -> bool:
