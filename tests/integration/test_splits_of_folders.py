@@ -111,7 +111,7 @@ def test_evaluation_sets_in_a_folder_are_read_unless_there_is_train(snapshot, tm
     assert "11 records with a run of words of an evaluation set" in capfd.readouterr().err
     write(sets / "gsm8k" / "train.jsonl", "train", 1)
     assert chatmill(*command, f"--output={tmp_path / 'none'}") == 2
-    assert f"Name files, such as those of test: {sets}/gsm8k/test.jsonl." in one_line(capfd)
+    assert f"{sets}: it has several splits: train (" in (error := one_line(capfd)) and "Name the files of one." in error
 
 
 def test_files_that_arrive_are_those_of_the_chosen_split(tmp_path):

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from transforms.base.errors import ParameterError
 from transforms.base.phrases import counted
 from transforms.files.formats import format_of_suffix
 from transforms.files.splits import (
@@ -66,8 +65,7 @@ def records_below(system: Any, folder: str, splits: Sequence[str] | None, format
     log_skipped(folder, [each for each in earlier if each])
     skipped = tuple(f"{each}/" for each in earlier if each)
     files = {below: entries[path] for below, path in paths.items() if not below.startswith(skipped)}
-    url = full_url(system.unstrip_protocol(folder))
-    dataset = Dataset(url, url, files)
+    dataset = Dataset(full_url(system.unstrip_protocol(folder)), files)
 
     def read(below: str) -> bytes:
         return system.cat_file(paths[below]) if below in files else b""
@@ -84,7 +82,7 @@ def records_below(system: Any, folder: str, splits: Sequence[str] | None, format
     if arriving and (missing := [split for split in splits or () if split not in by_split]):
         if by_split:
             described = dataset.describe(by_split)
-            _LOGGER.warning("%s: it has no split %s yet; it has %s", url, ",".join(missing), described)
+            _LOGGER.warning("%s: it has no split %s yet; it has %s", dataset.name, ",".join(missing), described)
         splits = [split for split in splits or () if split in by_split]
         by_split = by_split if splits else {}
     chosen = dataset.choose(by_split, splits)
@@ -96,7 +94,6 @@ def records_below(system: Any, folder: str, splits: Sequence[str] | None, format
 def _rows(dataset: Dataset, read: _Read, splits: Sequence[str] | None) -> list[str]:
     """The shards of the newest version of a dataset of this project, whose folder has those of others, too."""
     shards: dict[str, dict[str, int]] = {}
-    problem = ""
     try:
         manifest = json.loads(read(_MANIFEST))
         records, layout = manifest["records"], manifest.get("layout", {})
@@ -106,22 +103,16 @@ def _rows(dataset: Dataset, read: _Read, splits: Sequence[str] | None) -> list[s
                 shards.setdefault(shard["split"], {})[shard["path"]] = shard["bytes"]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         problem = f"it is a dataset that is not finished, or its {_MANIFEST} is damaged"
-        advice = "Finish it with the command that began it, or append to it."
-        raise ParameterError("patterns", dataset.name, f"{problem}. {advice}") from None
+        raise dataset.error(f"{problem}. Finish it with the command that began it, or append to it.") from None
     if layout.get("packing", "none") != "none" or layout.get("shift_labels"):
-        problem = (
-            "its rows are packed, so that one has several examples, or their labels are shifted. Build from its inputs "
-            "again, or from a dataset without packing and shift_labels."
-        )
-    elif manifest["shards"] and not shards:
-        problem = "its rows are not in parquet, which is read. Build it again with parquet in output_format."
-    if problem:
-        raise ParameterError("patterns", dataset.name, problem)
+        problem = "its rows are packed, so that one has several examples, or their labels are shifted"
+        raise dataset.error(f"{problem}. Build from its inputs again, without packing and shift_labels.")
+    if manifest["shards"] and not shards:
+        raise dataset.error("its rows are not in parquet, which is read. Build it again with parquet in output_format.")
     chosen = dataset.choose(shards, splits)
     for path, expected in (shard for of_split in shards.values() for shard in of_split.items()):
         if path in chosen and (size := dataset.files[path]["size"]) != expected:
-            problem = f"{path} has {size:,} bytes; expected {expected:,}. Copy it again."
-            raise ParameterError("patterns", dataset.name, problem)
+            raise dataset.error(f"{path} has {size:,} bytes; expected {expected:,}. Copy it again.")
     if lost:
         loss = f"{counted(lost, 'record')} cut or dropped at its max_length of {layout.get('max_length') or 0:,} tokens"
         _LOGGER.warning("%s: what is read are its rows: %s.", dataset.name, loss)
@@ -145,8 +136,8 @@ def _saved_splits(dataset: Dataset, read: _Read) -> tuple[Splits, bool] | None:
         if _SAVED_SPLITS in dataset.files:
             return {split: state(split)[1] for split in json.loads(read(_SAVED_SPLITS))["splits"]}, True
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        problem = f"its splits cannot be found: what save_to_disk wrote is incomplete or damaged ({error!r})."
-        raise ParameterError("patterns", dataset.name, f"{problem} Name its files.") from None
+        problem = f"what save_to_disk wrote is incomplete or damaged ({error!r}). Name its files."
+        raise dataset.error(f"its splits cannot be found: {problem}") from None
     return None
 
 
@@ -169,7 +160,7 @@ def _splits_of_card(dataset: Dataset, read: _Read) -> tuple[Splits, bool] | None
                     path.write_bytes(cards.get(name, b""))
                 except OSError as error:  # as a key may be, too: too long, or below another key
                     problem = f"its splits cannot be found, since {name} cannot be a file ({reason_of(error)})."
-                    raise ParameterError("patterns", dataset.name, f"{problem} Name its files.") from None
+                    raise dataset.error(f"{problem} Name its files.") from None
         splits, is_only = load_configuration(place, dataset.name)
         before = f"{os.path.realpath(place)}/"
     return {split: [path.removeprefix(before) for path in paths] for split, paths in splits.items()}, is_only
@@ -184,11 +175,9 @@ def _splits_by_name(dataset: Dataset, records: Sequence[str], splits: Sequence[s
         return by_split
     if has_no_splits or not rest:
         return {_TRAIN: records} if records else {}
-    problem = (
-        f"it has a split {dataset.describe(by_split)}, and {counted(len(rest), 'file')} in none: {listed(rest, 3)}. "
-        f"Choose with split, such as {next(iter(by_split))}, or name the files."
-    )
-    raise ParameterError("patterns", dataset.name, problem)
+    problem = f"it has a split {dataset.describe(by_split)}, and {counted(len(rest), 'file')} in none"
+    choice = f"Choose with split, such as {next(iter(by_split))}, or name the files."
+    raise dataset.error(f"{problem}: {listed(rest, 3)}. {choice}")
 
 
 def sort_files(files: Entries) -> tuple[list[str], list[str], list[str]]:

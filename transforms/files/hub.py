@@ -112,7 +112,7 @@ def find_dataset(name: HubName, splits: Sequence[str] | None, commits: Commits) 
         except StoreError as error:
             if error.is_transient:
                 raise
-    dataset = Dataset(name.url.removeprefix(_PREFIX), name._replace(config=None).url, files)
+    dataset = Dataset(name.url.removeprefix(_PREFIX), files)
     if by_config := _converted(files):
         check_configuration(name.config, [*by_config], dataset.name)
         by_split: Splits = by_config[name.config or next(iter(by_config))]

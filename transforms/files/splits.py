@@ -49,14 +49,14 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Dataset(NamedTuple):
-    """The files of a dataset on the Hub, or of a folder.
-
-    name: what errors and messages call it. url: where it is. files: by their paths below the url.
-    """
+    """A dataset on the Hub, or a folder, by its name for people; and what its store says of each file, by its path."""
 
     name: str
-    url: str
     files: Entries
+
+    def error(self, problem: str) -> ParameterError:
+        """Return the error that it cannot be read."""
+        return ParameterError("patterns", self.name, problem)
 
     def choose(self, by_split: Splits, splits: Sequence[str] | None) -> list[str]:
         """Return the files of the splits that are chosen, each once. splits: as of list_inputs.
@@ -70,12 +70,8 @@ class Dataset(NamedTuple):
         first = next(iter(by_split))
         if not splits and (several or first.startswith(PARTIAL)):
             problem = "it has several splits" if several else "the Hub converted a part of it only"
-            choice = f"Choose with split, such as {first}."
-            if splits is None:
-                split = "test" if "test" in by_split else first
-                files = listed([f"{self.url}/{path}" for path in by_split[split]], 3)
-                choice = f"Name files, such as those of {split}: {files}."
-            raise ParameterError("patterns", self.name, f"{problem}: {described}. {choice}")
+            choice = "Name the files of one." if splits is None else f"Choose with split, such as {first}."
+            raise self.error(f"{problem}: {described}. {choice}")
         if unknown := next((split for split in splits or () if split not in by_split), None):
             problem = f"{self.name} has no split {unknown}; it has {described}.{did_you_mean(unknown, by_split)}"
             raise ParameterError("split", ",".join(splits or ()), problem)
@@ -83,11 +79,10 @@ class Dataset(NamedTuple):
         chosen = [*dict.fromkeys(path for split in splits or by_split for path in by_split[split])]
         for path in chosen:
             if path not in self.files:
-                problem = f"{path} is in a split, and not there. Copy it again, or name the files to read."
-                raise ParameterError("patterns", self.name, problem)
+                raise self.error(f"{path} is in a split, and not there. Copy it again, or name the files to read.")
             if not {*_suffixes_in(path)} & known:
-                problem = f"its files end in {posixpath.splitext(path)[1]}, which is not a format that is read."
-                raise ParameterError("patterns", self.name, problem)
+                suffix = posixpath.splitext(path)[1]
+                raise self.error(f"its files end in {suffix}, which is not a format that is read.")
         return chosen
 
     def describe(self, by_split: Splits) -> str:

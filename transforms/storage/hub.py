@@ -108,15 +108,14 @@ def ask_hub(request: Callable[[Any], _T], url: str, action: str) -> _T:
         StoreError: if the Hub refuses, cannot be reached or fails.
     """
     try:
-        return RETRYING(request, hub())
+        return _RETRYING(request, hub())
     except Exception as error:  # of the Hub's client, of its HTTP library, or of the system
-        from huggingface_hub.errors import RemoteEntryNotFoundError
-
-        if http_status(cause_of(error)) == 412:
+        cause = _cause_of(error)
+        if http_status(cause) == 412:
             raise RemoteChanged from None
-        if isinstance(error, RemoteEntryNotFoundError):
+        if type(cause).__name__ == "RemoteEntryNotFoundError":
             raise FileNotFoundError(url) from None
-        raise StoreError(url, action, _reason(cause_of(error), url), may_pass(error)) from None
+        raise StoreError(url, action, _reason(cause, url), _may_pass(error)) from None
 
 
 def hub() -> Any:
@@ -145,21 +144,17 @@ def _set_up() -> None:
     set_client_factory(client)
 
 
-def cause_of(error: Any) -> Any:
-    """Return why a download or an upload failed, whatever huggingface_hub made of it.
-
-    Of a download it says that the file is not on this machine, and of an upload it raises a RuntimeError.
-    """
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    return error.__cause__ if isinstance(error, (LocalEntryNotFoundError, RuntimeError)) and error.__cause__ else error
+def _cause_of(error: BaseException) -> Any:
+    """Why a request failed: of a download, huggingface_hub says only that the file is not on this machine."""
+    is_wrapped = type(error).__name__ in ("LocalEntryNotFoundError", "RuntimeError")
+    return error.__cause__ if is_wrapped and error.__cause__ else error
 
 
-def may_pass(error: Any) -> bool:
-    """Return whether the Hub, or the storage that it redirects to, may answer later what it did not answer now."""
+def _may_pass(error: BaseException) -> bool:
+    """Whether the Hub, or the storage that it redirects to, may answer later what it did not answer now."""
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
-    error = cause_of(error)
+    error = _cause_of(error)
     if isinstance(error, OfflineModeIsEnabled):
         return False
     if isinstance(error, HfHubHTTPError) and http_status(error) in (400, 401, 403):
@@ -203,5 +198,4 @@ def _reason(error: Any, url: str) -> str:
     return reason_of(error)
 
 
-# The rules of retries, for more errors.
-RETRYING = retries.RETRYING.copy(retry=tenacity.retry_if_exception(may_pass))
+_RETRYING = retries.RETRYING.copy(retry=tenacity.retry_if_exception(_may_pass))
