@@ -31,7 +31,7 @@ LAYERS = [
     {"transforms.chat.config"},
     {"transforms.chat.rendering"},
     {"transforms.chat.spans"},
-    {"transforms.chat.special_tokens", "transforms.chat.traced", "transforms.chat.fast"},
+    {"transforms.chat.special_tokens", "transforms.chat.traced"},
     {"transforms.chat.parity"},
     {"transforms.chat"},
     {"transforms.steps"},

@@ -10,18 +10,11 @@ from hypothesis import strategies as st
 
 from support.drawn import examples
 from transforms import Conversation
-from transforms.chat.rendering.environment import compile_template, compile_tree, new_environment, render
-from transforms.chat.rendering.marks import read_marked, unused_marks
+from transforms.chat.rendering.environment import compile_template, render
+from transforms.chat.rendering.instrument import instrumented, print_parts, read_parts
 from transforms.chat.rendering.omissions import lost_of_content
-from transforms.chat.rendering.provenance import (
-    SourcedText,
-    is_copy,
-    parse_with_sources,
-    runs_of,
-    sourced,
-    track_sources,
-)
 from transforms.chat.rendering.renderings import Rendering
+from transforms.chat.rendering.tracked_text import SourcedText, is_copy, joined, runs_of, sourced
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "replace": ("a", "-"), "maketrans": ({},), "translate": ({97: "b"},), "join": (["x", "y"],), "center": (40,),
@@ -224,14 +217,11 @@ KEY = (0, "content", "content", None)
 
 
 def rendered_with_sources(template: str, values: dict[str, Any]) -> str:
-    environment: Any = new_environment(template)
-    track_sources(environment)
-    return render(compile_tree(parse_with_sources(template, environment), environment), values)
+    return joined(print_parts(instrumented(template), values))
 
 
 def is_whole(found: str, content: str) -> bool:
-    text, pieces, texts = read_marked(found, unused_marks(content))
-    printed = Rendering(Conversation([]), [], text, pieces, texts).printed
+    printed = Rendering(Conversation([]), [], *read_parts([found])[:3]).printed
     return lost_of_content(content, printed.get(KEY, ()), False) is None
 
 

@@ -113,7 +113,7 @@ class _Renderer:
     def __init__(self, tokenizer: Any, config: RenderConfig, rules: Any):
         moment = datetime.fromisoformat(config.now) if config.now else None
         self._config, self._tokenizer = config, with_white_space(tokenizer)
-        self._template = ChatTemplate(tokenizer, config.chat_template, None, moment)
+        self._template = ChatTemplate(tokenizer, config.chat_template, None, moment, is_reference=True)
         self._turns = TurnFinder(self._template, rules)
         mode = config.special_tokens_in_content
         self._typed_tokens = None if mode == "allow" else TypedTokens(mode, tokenizer, self._template, rules)

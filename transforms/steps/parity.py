@@ -18,8 +18,6 @@ import msgspec
 from transforms.base.errors import RecordError
 from transforms.base.options import check_choice
 from transforms.chat.config import PARITIES, ParityOptions, RenderConfig
-from transforms.chat.fast.fast_template import FastTemplate
-from transforms.chat.fast.identity import NotFollowed
 from transforms.chat.parity.compiled_beginnings import ComparisonCache, CompiledBeginnings, NotCompiled
 from transforms.chat.parity.contexts import (
     KINDS,
@@ -88,11 +86,6 @@ class ParityChecker:
         self._rendered = functools.partial(
             RenderedBeginnings, template, plain, as_trained, is_as_printed=not rules.named
         )
-        fast = FastTemplate(template)
-        fast_turns = TurnFinder(fast, plain.rules, plain)
-        self._rendered_fast = functools.partial(
-            RenderedBeginnings, fast, fast_turns, as_trained, is_as_printed=not rules.named
-        )
         self._comparisons = ComparisonCache(template, rules, plain, as_trained)
         self._loss_on = config.loss_on
         self._engine = config.engine
@@ -142,7 +135,7 @@ class ParityChecker:
                     kinds = dict(sorted({**kinds, **others}.items()))  # the first is shown
                 compared[number] = _Compared(turns, kinds, found)
             except NotCompiled:
-                compared[number] = self._by_reference(text, turns)
+                compared[number] = self._one_by_one(text, turns)
         return compared
 
     def _uncompared(self, batch: Texts, compared: Mapping[int, _Compared]) -> dict[int, Sequence[int]]:
@@ -161,13 +154,6 @@ class ParityChecker:
 
     def _one_by_one(self, text: Text, turns: Sequence[int]) -> _Compared:
         """Compare the turns of a conversation that is not compared by signature."""
-        beginnings = self._rendered_fast(_conversation(text), text.text)
-        try:
-            return _Compared(turns, _kinds(differing(beginnings, text.text, merged(text.spans), turns)))
-        except NotFollowed:
-            return self._by_reference(text, turns)
-
-    def _by_reference(self, text: Text, turns: Sequence[int]) -> _Compared:
         beginnings = self._rendered(_conversation(text), text.text)
         return _Compared(turns, _kinds(differing(beginnings, text.text, merged(text.spans), turns)))
 

@@ -12,8 +12,6 @@ import numpy as np
 
 from transforms.base.errors import ParameterError, RecordError
 from transforms.chat.config import RenderConfig
-from transforms.chat.fast.fast_template import FastTemplate
-from transforms.chat.fast.identity import NotFollowed
 from transforms.chat.rendering.arguments import unread_arguments
 from transforms.chat.rendering.omissions import NO_OMISSIONS, Omissions, omissions_of
 from transforms.chat.rendering.probes import adapted
@@ -45,8 +43,6 @@ from transforms.tokens.tokenizer import load_tokenizer
 
 # What the template does not print of examples, by the position of the record and the number of the example.
 Omitted: TypeAlias = dict[tuple[int, int], Omissions]
-# Why examples were left to the reference, by the same.
-_SlowPaths: TypeAlias = dict[tuple[int, int], SlowPath]
 # The texts that are searched at once for special tokens. Each of them is checked only if there may be one.
 _CHECKED_AT_ONCE = 256
 
@@ -82,7 +78,6 @@ class Renderer:
         self._trace_cache: TraceCache | None = None
         if config.engine != "reference":
             self._trace_cache = TraceCache(self.template, rules, self.turns)
-        self._fast_turns = TurnFinder(FastTemplate(self.template), rules, self.turns)
         mode, tokenizer = config.special_tokens_in_content, load_tokenizer(config.tokenizer)
         self._typed_tokens = None if mode == "allow" else TypedTokens(mode, tokenizer, self.template, rules)
 
@@ -168,84 +163,42 @@ class Renderer:
         return outcomes.note("empty_answers", len(empty), (next(iter(empty)), what))
 
     def _rendered(self, batch: Examples, omitted: Omitted) -> Texts:
-        if self._trace_cache is None:
-            return self._by_reference(batch, omitted)
-        self._trace_cache.begin_batch(len(batch.examples))
-        slow_paths: _SlowPaths = {}
-        differing: _SlowPaths = {}
-        results = [
-            _result(batch, example, lambda one: self._render_compiled(one, slow_paths, differing, omitted))
-            for example in batch.examples
-        ]
+        differing: dict[tuple[int, int], str] = {}
+        if self._trace_cache is not None:
+            self._trace_cache.begin_batch(len(batch.examples))
+        results = [_result(batch, one, lambda one: self._text(one, differing, omitted)) for one in batch.examples]
         texts = _texts(batch, results)
         outcomes = _noted(texts, omitted)
         if differing:
-            (position, _), why = next(iter(differing.items()))
+            (position, _), what = next(iter(differing.items()))
             records = len({position for position, _ in differing})
-            outcomes = outcomes.note("compiled_template_differs", records, (position, why.detail))
-        slow = [
-            (key[0], slow_paths[key])
-            for text in (texts.texts if slow_paths else ())
-            if (key := (text.example.position, text.example.number)) in slow_paths
-        ]
-        for reason, count in Counter(why.reason for _, why in slow).items():
-            first = next((position, why.detail) for position, why in slow if why.reason == reason)
-            outcomes = outcomes.by_reference("rendered_by_reference", reason, count, first)
+            outcomes = outcomes.note("compiled_template_differs", records, (position, what))
+        if self._trace_cache is None:
+            conversations = sum(isinstance(text.example.content, Conversation) for text in texts.texts)
+            outcomes = outcomes.by_reference("rendered_by_reference", "engine", conversations)
         return replace(texts, outcomes=outcomes)
 
-    def _by_reference(self, batch: Examples, omitted: Omitted) -> Texts:
-        """All texts of a batch by the reference."""
-        texts = _texts(batch, [_result(batch, one, lambda one: self.render(one, omitted)) for one in batch.examples])
-        conversations = sum(isinstance(text.example.content, Conversation) for text in texts.texts)
-        return replace(
-            texts, outcomes=_noted(texts, omitted).by_reference("rendered_by_reference", "engine", conversations)
-        )
-
-    def _render_compiled(
-        self, example: Example, slow_paths: _SlowPaths, differing: _SlowPaths, omitted: Omitted
-    ) -> Text:
+    def _text(self, example: Example, differing: dict[tuple[int, int], str], omitted: Omitted) -> Text:
         """The text of one example, as `render` gives it, by a compiled template if possible. Raises RecordError.
 
-        slow_paths: takes why it was left to the reference, if it was. differing: takes how its compiled template
-        differs from the reference, if it does. omitted: as in `render`.
+        differing: takes how its compiled template differs from the reference, if it does. omitted: as in `render`.
         """
         content = example.content
-        if self._trace_cache is None or not isinstance(content, Conversation):
+        # Whether a content has reasoning depends on its text, so that parts of turns have no compiled templates.
+        if self._trace_cache is None or self._has_parts or not isinstance(content, Conversation):
             return self.render(example, omitted)
-        if self._has_parts:  # whether a content has reasoning depends on its text
-            return self._render_uncompiled(example, content, SlowPath("not_followed"), slow_paths, omitted)
         loss_on = loss_of(content, self._loss_on)
         found = self._trace_cache.render_with_spans(content, loss_on)
         if isinstance(found, SlowPath):
             if found.reason == "compiled_differs":
-                differing[example.position, example.number] = found
-            return self._render_uncompiled(example, content, found, slow_paths, omitted)
+                differing[example.position, example.number] = found.detail
+            return self.render(example, omitted)
         (text, spans, omissions), signature = found
         prompt = text[: spans[0][0]] if loss_on == "completion" else None
         rendered = encodable(Text(example, text, spans, prompt=prompt, signature=signature))
         if omissions is not NO_OMISSIONS:
             self._check_omissions(example, omissions, omitted)
         return rendered
-
-    def _render_uncompiled(
-        self, example: Example, content: Conversation, why: SlowPath, slow_paths: _SlowPaths, omitted: Omitted
-    ) -> Text:
-        """The text of an example for which there is no compiled template."""
-        try:
-            text, rendering = self._fast_turns.trained_text(example, content, self._loss_on, self._has_parts)
-            text, omissions = encodable(text), omissions_of(rendering)
-        except NotFollowed as error:
-            slow = SlowPath("not_followed", str(error)) if why.reason == "not_followed" else why
-        except RecordError as error:  # the reference has the last word
-            slow = SlowPath("not_followed", f"{error.reason}: {error.detail}")
-        except RecursionError:  # the fast engine needs more frames for the same depth
-            slow = SlowPath("not_followed", "it is nested too deeply")
-        else:
-            if omissions is not NO_OMISSIONS:
-                self._check_omissions(example, omissions, omitted)
-            return text
-        slow_paths[example.position, example.number] = slow
-        return self.render(example, omitted)
 
     def render(self, example: Example, omitted: Omitted | None = None) -> Text:
         """The text of one example. Raises RecordError.

@@ -8,7 +8,6 @@ tests/unit/test_templates.py compares what they print with `apply_chat_template`
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -176,28 +175,43 @@ def _clock_of(source: str, clock: Clock | None) -> Iterator[jinja2.Template]:
 
 
 def look_up_quickly(environment: Any) -> None:
-    """Change a Jinja environment, which is a copy, so that it looks up attributes in this way."""
-    environment.getattr = functools.partial(_attribute_of, environment.getattr, environment.undefined)
+    """Change a Jinja environment, which is a copy, so that it looks up what the sandbox cannot refuse at once.
 
-
-def _attribute_of(otherwise: Callable[..., Any], undefined: Callable[..., Any], value: Any, name: str) -> Any:
-    """An attribute of a value, or an entry of it, as `SandboxedEnvironment.getattr` finds it.
-
-    otherwise: that method, for values of other types than a template mostly has. undefined: makes the undefined value.
+    The sandbox looks for an attribute with an exception first and in a dict afterwards, and checks each access.
     """
-    kind = type(value)
-    if kind is dict:
-        if name not in DICT_NAMES:
-            return value[name] if name in value else undefined(obj=value, name=name)
-        if name in DICT_METHODS:
-            return getattr(value, name)
-    elif (kind is str and name in _STRING_METHODS) or (isinstance(value, LoopContext) and name in LOOP_NAMES):
-        return getattr(value, name)
-    elif isinstance(value, Namespace) and name[0] != "_":
-        found = getattr(value, name, value)
-        if type(found) in PLAIN_TYPES:
-            return found
-    return otherwise(value, name)
+    attribute, item, undefined = environment.getattr, environment.getitem, environment.undefined
+
+    def getattr_quickly(value: Any, name: str) -> Any:
+        kind = type(value)
+        if kind is dict:
+            if name not in DICT_NAMES:
+                return value[name] if name in value else undefined(obj=value, name=name)
+            if name in DICT_METHODS:
+                return getattr(value, name)
+        elif isinstance(value, str):
+            if name in _STRING_METHODS:
+                return getattr(value, name)
+        elif isinstance(value, LoopContext):
+            if name in LOOP_NAMES:
+                return getattr(value, name)
+        elif isinstance(value, Namespace) and name[0] != "_":
+            found = getattr(value, name, value)
+            if type(found) in PLAIN_TYPES or isinstance(found, str):
+                return found
+        return attribute(value, name)
+
+    def getitem_quickly(value: Any, key: Any) -> Any:
+        kind = type(value)
+        if kind is dict and type(key) is str:
+            if key in value:
+                return value[key]
+            if key not in DICT_NAMES:
+                return undefined(obj=value, name=key)
+        elif kind is list and type(key) is int and -len(value) <= key < len(value):
+            return value[key]
+        return item(value, key)
+
+    environment.getattr, environment.getitem = getattr_quickly, getitem_quickly
 
 
 def owner_of(function: Any) -> Any:

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any, NamedTuple, TypeAlias
 
-from transforms.base.errors import RecordError
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.tags import tags_in
-from transforms.chat.rendering.texts import KEY, Key, called_names, function_of, name_field, texts_of, tool_texts
+from transforms.chat.rendering.texts import KEY, Key, called_names, function_of, name_field, texts_of
 from transforms.model.examples import REASONING_KEYS
 
 # For each text that is printed, also in part, the (start, stop) of its characters.
@@ -59,32 +58,24 @@ class OfMessage(NamedTuple):
     unread: Sequence[tuple[str, str]] = ()
 
 
-def printed_of(rendering: Rendering) -> Printed:
-    """Return what of each text is printed. Raises RecordError if that is unknown."""
-    if not rendering.knows_texts:
-        reason = "the template prints the conversation differently with marks, so it is unknown what it prints"
-        raise RecordError("not_printed", reason)
-    return rendering.printed
-
-
 def omissions_of(rendering: Rendering) -> Omissions:
     """Find what a chat template does not print of a conversation.
 
     Args:
         rendering: of the conversation.
-
-    Raises:
-        RecordError: if it is unknown which texts are printed.
     """
     unread = [*_keys_of_joined_parts(rendering)]
-    if rendering.prints_all and not unread:
-        return NO_OMISSIONS
-    messages, tools, printed = rendering.messages, rendering.conversation.tools, printed_of(rendering)
+    tools, messages = rendering.tools, rendering.messages
+    if tools and not rendering.keys.issuperset(tools.others):
+        unread += [(key[2], text) for key, text in tools.others.items() if key not in rendering.keys]
+    if rendering.prints_all:
+        return joined_omissions(messages, (), (), unread) if unread else NO_OMISSIONS
+    printed = rendering.printed
     found = [omissions_of_message(number, message, printed, rendering.keys) for number, message in enumerate(messages)]
-    absent = [at for at, tool in enumerate(tools or ()) if _is_named(tool) and (None, "tool", at, None) not in printed]
-    names = ["the tools"] if tools and len(absent) == len(tools) else [f"the {_ordinal(at)} tool" for at in absent]
-    texts = [each for at, tool in enumerate(tools or ()) for each in tool_texts(at, tool)]
-    unread += [(key[2], text) for key, text in texts if key[1] == KEY and key not in rendering.keys]
+    absent = [key[2] for key, _ in tools.names if key not in printed] if tools else []
+    names = (
+        ["the tools"] if tools and len(absent) == len(tools.given) else [f"the {_ordinal(at)} tool" for at in absent]
+    )
     return joined_omissions(messages, found, names, unread)
 
 
@@ -142,7 +133,7 @@ def joined_omissions(
 
     Args:
         messages: the messages.
-        found: what is not printed of each.
+        found: what is not printed of each; nothing if all of it is.
         of_tools: the names of tools that are not printed.
         unread: names and texts of what else is not printed of tools.
     """
@@ -158,7 +149,7 @@ def joined_omissions(
     return Omissions(
         (*chain.from_iterable(each.not_printed for each in found), *of_tools),
         tuple(chain.from_iterable(each.reasoning for each in found)),
-        last is not None and bool(found[last].reasoning),
+        bool(found) and last is not None and bool(found[last].reasoning),
         tuple(sorted(characters.items())),
     )
 
@@ -240,11 +231,6 @@ def has_text(message: Mapping[str, Any]) -> bool:
     texts = [part.get("text") for part in content] if isinstance(content, list) else []
     texts += [message.get(key) for key in REASONING_KEYS]
     return any(isinstance(text, str) and text.strip() for text in texts)
-
-
-def _is_named(tool: Any) -> bool:
-    function = function_of(tool)
-    return function is not None and name_field(function) is not None
 
 
 def _name_of_text(number: int, key: str, part: int | None, message: Mapping[str, Any]) -> str:

@@ -1,8 +1,8 @@
 """Renderings: what a chat template prints of a conversation, and what of it each piece of the text is.
 
 What is trained on, what is not printed, which parts have no weight and what the segments are: all that is read off a
-rendering, wherever it came from. The reference makes it with strings that carry their sources (`template`), the fast
-engine by identity (`fast_template`), and for a signature it is made once (`compiled`).
+rendering, wherever it came from. The instrumented environment makes it (`instrument`), and for a signature it is made
+once (`compiled`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from transforms.chat.rendering.texts import KEY, Key
+from transforms.chat.rendering.texts import Key, KnownTools
 from transforms.model.examples import Conversation
 
 # (start, stop, message)
@@ -38,12 +38,6 @@ class PrintedText(NamedTuple):
     is_copy: bool = True
 
 
-def without_keys(texts: list[PrintedText]) -> tuple[list[PrintedText], frozenset[Key]]:
-    """Return what is printed without further texts, and the keys of these."""
-    keys = frozenset([text[2] for text in texts if text[2][1] == KEY])
-    return [text for text in texts if text[2][1] != KEY] if keys else texts, keys
-
-
 @dataclass(frozen=True)
 class Rendering:
     """The text of a conversation, and where it came from.
@@ -56,9 +50,8 @@ class Rendering:
             the piece was printed for, None if it was printed for none.
         texts: where texts of the record were printed, in the order of the text.
         keys: of the further texts that were printed, which are neither contents, reasoning, calls nor names of tools.
-        knows_pieces, knows_texts: whether these are known. A template that compares what it prints may print another
-            text while that is found.
-        prints_all: whether it is certain that all texts are printed, each as a whole.
+        prints_all: whether it is certain that all texts are printed, each as a whole, but for further ones of tools.
+        tools: what is known of the tools of the conversation.
     """
 
     conversation: Conversation
@@ -66,10 +59,9 @@ class Rendering:
     text: str
     pieces: Sequence[Piece] = ()
     texts: Sequence[PrintedText] = ()
-    knows_pieces: bool = True
-    knows_texts: bool = True
     prints_all: bool = False
     keys: frozenset[Key] = frozenset()
+    tools: KnownTools | None = None
 
     @functools.cached_property
     def contents(self) -> dict[int, tuple[int, int]]:

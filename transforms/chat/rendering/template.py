@@ -20,27 +20,21 @@ from transforms.chat.rendering.environment import (
     CLOCK,
     apply_chat_template,
     compile_template,
-    new_environment,
     render,
     render_generation_blocks,
     with_reasoning_aliases,
 )
-from transforms.chat.rendering.marks import (
-    NO_MARKS,
-    how_printed,
-    mark_functions,
-    read_marked,
-    template_with_marks,
-    unused_marks,
-)
+from transforms.chat.rendering.instrument import Printed, instrumented, print_parts, read_parts
 from transforms.chat.rendering.probes import INSTRUCTION, QUESTION, ContentForms, PrintedContent, find_content_forms
-from transforms.chat.rendering.provenance import sourced
-from transforms.chat.rendering.renderings import Rendering, without_keys
-from transforms.chat.rendering.texts import with_all_texts, with_sources
+from transforms.chat.rendering.renderings import Rendering
+from transforms.chat.rendering.texts import Key, KnownTools, know_tools, with_all_texts, with_sources
+from transforms.chat.rendering.tracked_text import sourced
 from transforms.model.examples import Conversation, Span
 from transforms.tokens.tokenizer import load_tokenizer
 
 NO_TEMPLATE = "the tokenizer has no chat template, and a conversation needs one"
+# The most lists of tools of which it is kept what is known.
+_MOST_TOOLS = 256
 _NO_MOMENT = "the chat template prints the date (strftime_now). Give the moment, such as 2026-11-20T12:00:00."
 
 
@@ -63,8 +57,9 @@ def _has_generation_block(source: str) -> bool:
 
 
 @functools.cache
-def _template_with_marks(source: str) -> jinja2.Template:
-    return template_with_marks(source, new_environment(source))
+def _compares_identity(source: str) -> bool:
+    """Whether the template asks whether two values are one object, as a text and its copy are not."""
+    return "sameas" in source
 
 
 class ChatTemplate:
@@ -76,6 +71,7 @@ class ChatTemplate:
             tools and one for those without.
         arguments: what the template reads besides messages and tools. Those of a conversation take precedence.
         now: the moment that strftime_now prints; needed if the template calls it, since the clock is never read.
+        is_reference: whether each rendering is compared with `apply_chat_template`.
     """
 
     def __init__(
@@ -84,12 +80,15 @@ class ChatTemplate:
         template: str | None = None,
         arguments: Mapping[str, Any] | None = None,
         now: datetime | None = None,
+        is_reference: bool = False,
     ):
         self._tokenizer = tokenizer
         self._clock = None if now is None else now.strftime
         self._template = template
         self._arguments = arguments or {}
         self._sources: dict[bool, str] = {}  # without tools, and with them
+        self._is_reference = is_reference
+        self._tools: dict[int, KnownTools] = {}
         self._forms: dict[tuple[str, str], ContentForms] = {}
         self._printed: dict[tuple[str, str], bool] = {}
 
@@ -115,8 +114,8 @@ class ChatTemplate:
         """Return whether the template that renders a conversation has {% generation %} blocks."""
         return _has_generation_block(self.source(conversation))
 
-    def render(self, conversation: Conversation, add_generation_prompt: bool = False) -> str:
-        """Render a conversation.
+    def apply(self, conversation: Conversation, add_generation_prompt: bool = False) -> str:
+        """Render a conversation by `apply_chat_template` of transformers.
 
         Args:
             conversation: the conversation.
@@ -125,7 +124,17 @@ class ChatTemplate:
         Raises:
             RecordError: if the template refuses it.
         """
-        return self._text(conversation, self.plain_messages(conversation), add_generation_prompt)
+        source, plain = self.source(conversation), self.plain_messages(conversation)
+        arguments = {**self._arguments, **with_read_arguments(conversation, source).template_kwargs}
+        given = source, plain, conversation.tools, add_generation_prompt, arguments, self._clock
+        return self._rendered(apply_chat_template, self._tokenizer, *given)
+
+    def render(self, conversation: Conversation, add_generation_prompt: bool = False) -> str:
+        """Return the text that `apply` gives, in a third of the time. Args, Raises: as of `apply`."""
+        if self._is_reference:
+            return self.apply(conversation, add_generation_prompt)
+        values = self.values(conversation, self.plain_messages(conversation), add_generation_prompt)
+        return "".join(self._parts(conversation, values))
 
     def render_with(
         self,
@@ -163,26 +172,42 @@ class ChatTemplate:
     def rendering(self, conversation: Conversation, add_generation_prompt: bool = False) -> Rendering:
         """Render a conversation, and find which characters were printed for which message, and from which text.
 
-        The text is that of `render`. Where it came from is found by rendering it again, with marks and sources.
-
         Args:
             conversation, add_generation_prompt: as in `render`.
 
         Raises:
-            RecordError: if the template refuses it, also with marks, or no characters are left for marks.
+            RecordError: if the template refuses it; if this is the reference, also if it prints another text while its
+                texts are followed.
         """
         plain = self.plain_messages(conversation)
-        text = self._text(conversation, plain, add_generation_prompt)
-        messages, tools = with_sources(plain, conversation.tools)
-        values = self.values(conversation, messages, add_generation_prompt) | {"tools": tools}
-        return self._with_sources(conversation, plain, text, values)
+        given: list[tuple[Key, int]] = []
 
-    def rendering_of_all_texts(self, conversation: Conversation, text: str) -> Rendering:
+        def tracked(text: str, key: Key) -> str:
+            if text and not text.isspace():
+                given.append((key, len(text)))
+            elif key[1] == "call":
+                given.append((key, -1))  # which is not printed, or not seen
+            return sourced(text, key)
+
+        messages, _ = with_sources(plain, None, tracked)
+        values = self.values(conversation, messages, add_generation_prompt)
+        found = self._followed(conversation, values)
+        shown = {
+            (key, last - first)
+            for start, stop, key, first, last, is_copy in found.texts
+            if is_copy or not found.text[start:stop].isspace()
+        }
+        prints_all = all(one in shown or one[0] in found.keys for one in given)
+        tools = self._known_tools(conversation.tools) if conversation.tools else None
+        if tools:
+            prints_all = prints_all and shown.issuperset(tools.names)
+        return Rendering(conversation, plain, *found[:3], prints_all=prints_all, keys=found.keys, tools=tools)
+
+    def rendering_of_all_texts(self, conversation: Conversation) -> Rendering:
         """Find which characters of a text came from which text of its record, of any kind but roles.
 
         Args:
             conversation: the conversation.
-            text: what `render` gives for it.
 
         Returns:
             A rendering. The keys of its texts have the number of the message, None for tools and arguments; "any"; the
@@ -202,30 +227,37 @@ class ChatTemplate:
             for number, message in enumerate(values["messages"])
         ]
         own = {name: with_keys(values[name], None, name) for name in ("tools", *conversation.template_kwargs)}
-        return self._with_sources(conversation, plain, text, {**values, **own, "messages": messages})
+        found = self._followed(conversation, {**values, **own, "messages": messages})
+        return Rendering(conversation, plain, *found[:3])
 
-    def _with_sources(
-        self, conversation: Conversation, plain: list[dict[str, Any]], text: str, values: dict[str, Any]
-    ) -> Rendering:
-        """The rendering of a conversation. text: the text. values: the variables of the template, with sources."""
-        marks = unused_marks(text)
-        template = _template_with_marks(self.source(conversation))
-        marked = self._rendered(render, template, values | mark_functions(marks.write, values["messages"]))
-        found, pieces, texts = read_marked(marked, marks)
-        if found == text:
-            texts, keys = without_keys(texts)
-            return Rendering(conversation, plain, text, pieces, texts, keys=keys)
-        found, _, texts = read_marked(self._rendered(render, template, values | NO_MARKS), marks)
-        if found == text:
-            texts, keys = without_keys(texts)
-            return Rendering(conversation, plain, text, texts=texts, knows_pieces=False, keys=keys)
-        return Rendering(conversation, plain, text, knows_pieces=False, knows_texts=False)
+    def _followed(self, conversation: Conversation, values: dict[str, Any]) -> Printed:
+        """What the template prints of values with sources."""
+        found = read_parts(self._parts(conversation, values))
+        is_compared = self._is_reference or _compares_identity(self.source(conversation))
+        if is_compared and self.apply(conversation, values["add_generation_prompt"]) != found.text:
+            why = "the template prints another text while it is followed where its texts are printed"
+            raise RecordError("spans_not_established", f"{why}, so it is unknown what is trained on")
+        return found
 
-    def _text(self, conversation: Conversation, plain: list[dict[str, Any]], add_generation_prompt: bool) -> str:
-        source = self.source(conversation)
-        arguments = {**self._arguments, **with_read_arguments(conversation, source).template_kwargs}
-        given = source, plain, conversation.tools, add_generation_prompt, arguments, self._clock
-        return self._rendered(apply_chat_template, self._tokenizer, *given)
+    def _parts(self, conversation: Conversation, values: dict[str, Any]) -> list[str]:
+        """What the instrumented template prints. values: its variables, with sources or without; tools are changed."""
+        tools = None
+        if conversation.tools and values["tools"] is conversation.tools:
+            tools = self._known_tools(conversation.tools)
+            values["tools"] = tools.tools
+        try:
+            return self._rendered(print_parts, instrumented(self.source(conversation)), values, tools)
+        except RecordError:
+            self.apply(conversation, values["add_generation_prompt"])  # whose error it is
+            raise
+
+    def _known_tools(self, tools: list[Any]) -> KnownTools:
+        known = self._tools.get(id(tools))  # many conversations share them, and none changes them
+        if known is None:
+            if len(self._tools) >= _MOST_TOOLS:
+                self._tools.clear()
+            known = self._tools[id(tools)] = know_tools(tools)
+        return known
 
     def plain_messages(self, conversation: Conversation) -> list[dict[str, Any]]:
         """Return the messages as the template is given them: as a server has them, contents in a form that is printed.
@@ -298,12 +330,14 @@ class ChatTemplate:
     def _probe(self, source: str, messages: list[dict[str, Any]], number: int) -> PrintedContent:
         """How the content of one of some messages of our own is printed."""
         messages, _ = with_sources(messages, None)
-        values = self.values(Conversation(messages), messages, False) | NO_MARKS
+        values = self.values(Conversation(messages), messages, False)
         try:
-            text = self._rendered(render, _template_with_marks(source), values)
+            parts = self._rendered(print_parts, instrumented(source), values)
         except RecordError:  # the template refuses the content in this form
             return PrintedContent(False, False, None)
-        return how_printed(text, number)
+        found = read_parts(parts)
+        copied = [text.is_copy for text in found.texts if text.key[:2] == (number, "content")]
+        return PrintedContent(bool(copied), any(copied), found.text)
 
     def _rendered(self, render: Callable[..., Any], *arguments: Any) -> Any:
         try:
@@ -329,4 +363,5 @@ def load_template(config: RenderConfig) -> ChatTemplate:
         ParameterError: if the template prints the date and `config.now` is None.
     """
     moment = datetime.fromisoformat(config.now) if config.now else None
-    return ChatTemplate(load_tokenizer(config.tokenizer), config.chat_template, config.chat_template_kwargs, moment)
+    tokenizer, is_reference = load_tokenizer(config.tokenizer), config.engine == "reference"
+    return ChatTemplate(tokenizer, config.chat_template, config.chat_template_kwargs, moment, is_reference)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
-from transforms.chat.rendering.provenance import sourced
+from transforms.chat.rendering.tracked_text import sourced
 from transforms.model.examples import REASONING_KEYS
 
 # What a text of a record is: the number of its message (None for a tool), "content", "reasoning", "call" or "tool", and
@@ -56,11 +56,13 @@ def message_with_sources(
 ) -> dict[str, Any]:
     """Copy a message, as `with_sources` does. number: of the message. called: the names of the functions of calls."""
     copy = dict(message)
-    others = _Others(number, sourced)
     content = message.get("content")
     if isinstance(content, str):
         copy["content"] = sourced(content, (number, "content", "content", None))
-    elif isinstance(content, list):
+        if len(copy) == 2 and "role" in copy:  # as of most messages
+            return copy
+    others = _Others(number, sourced)
+    if isinstance(content, list):
         copy["content"] = [
             others.followed(
                 {**part, "text": sourced(part["text"], (number, "content", "content", at))},
@@ -143,25 +145,49 @@ def _tool_with_sources(at: int, tool: Any, sourced: Sourced) -> Any:
     return _Others(None, sourced, at).of_functions(named, _OF_TOOLS, "tools[]", "tools[].function")
 
 
-def tool_texts(at: int, tool: Any) -> list[tuple[Key, str]]:
-    """Return the texts of a tool definition, each with its key. at: its number."""
-    return _collected(lambda add: _tool_with_sources(at, tool, add))
+class KnownTools(NamedTuple):
+    """What is known of a list of tools.
+
+    Attributes:
+        given: the list.
+        tools: the same with texts that carry where their characters came from.
+        names: the key of each name, and the number of its characters.
+        others: the other texts, by their keys.
+        json: of the list and of each tool, by their identities: their JSON, by the settings of the filter.
+    """
+
+    given: list[Any]
+    tools: list[Any]
+    names: list[tuple[Key, int]]
+    others: Mapping[Key, str]
+    json: Mapping[int, dict[str, str]]
+
+
+def know_tools(tools: list[Any]) -> KnownTools:
+    """Find what many conversations have in common that share their tools."""
+    names: list[tuple[Key, int]] = []
+    others: dict[Key, str] = {}
+
+    def tracked(text: str, key: Key) -> str:
+        if key[1] == KEY:
+            others[key] = text
+        else:
+            names.append((key, len(text) if text.strip() else -1))  # which is not seen
+        return sourced(text, key)
+
+    with_texts = [_tool_with_sources(at, tool, tracked) for at, tool in enumerate(tools)]
+    return KnownTools(tools, with_texts, names, others, {id(one): {} for one in (with_texts, *with_texts)})
 
 
 def texts_of(number: int, message: Mapping[str, Any]) -> list[tuple[Key, str]]:
     """Return the texts of a message, each with its key. number: of the message."""
-    return _collected(lambda add: message_with_sources(number, message, add))
-
-
-def _collected(copy: Callable[[Sourced], Any]) -> list[tuple[Key, str]]:
-    """The texts that a function which copies something gives sources to, each with its key."""
     texts: list[tuple[Key, str]] = []
 
     def add(text: str, key: Key) -> str:
         texts.append((key, text))
         return text
 
-    copy(add)
+    message_with_sources(number, message, add)
     return texts
 
 

@@ -268,12 +268,11 @@ class TemplateFacts:
         return rendered(self._template, self._probe(messages), add_generation_prompt)
 
     def _rendering(self, messages: list[Message], add_generation_prompt: bool = False) -> Rendering | None:
-        """A rendering; None if the template refuses the messages, or it is not known for which one it prints what."""
+        """A rendering; None if the template refuses the messages."""
         try:
-            found = self._template.rendering(self._probe(messages), add_generation_prompt)
+            return self._template.rendering(self._probe(messages), add_generation_prompt)
         except RecordError:
             return None
-        return found if found.knows_pieces else None
 
     def _probe(self, messages: list[Message]) -> Conversation:
         return Conversation(messages, self._tools, self._arguments)

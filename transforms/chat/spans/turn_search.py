@@ -46,14 +46,9 @@ class TurnSearch:
         template: what made it.
         facts: those of the template for the conversation.
         rules: what else is known about turns.
-
-    Raises:
-        RecordError: if it is unknown which message each piece of the text was printed for.
     """
 
     def __init__(self, rendering: Rendering, template: Template, facts: TemplateFacts, rules: TurnRules):
-        if not rendering.knows_pieces:
-            raise not_established("the template prints the conversation differently with marks")
         self._rendering = rendering
         self._template = template
         self._facts = facts

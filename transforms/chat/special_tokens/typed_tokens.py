@@ -188,8 +188,8 @@ class TypedTokens:
             raise _unknown(f"the text holds U+{ord(found[0]):X}, which stands for a token of the template")
         of_contents = np.ones(len(whole), bool)
         if isinstance(content, Conversation):
-            rendering = self._template.rendering_of_all_texts(content, whole)
-            if not rendering.knows_texts:
+            rendering = self._template.rendering_of_all_texts(content)
+            if rendering.text != whole:
                 raise _unknown("the template prints another text")
             of_contents[:] = False
             for (start, stop), pieces in groupby(rendering.texts, key=lambda piece: piece[:2]):

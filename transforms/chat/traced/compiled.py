@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from transforms.base.errors import RecordError
-from transforms.chat.rendering.omissions import Omissions, omissions_of, printed_of
+from transforms.chat.rendering.omissions import Omissions, omissions_of
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.rendering.texts import with_all_texts
@@ -43,7 +43,7 @@ from transforms.model.examples import Conversation, Span
 # What is rendered: the text alone, or with the spans of a kind of loss.
 Target: TypeAlias = Literal["text", "assistant", "last_assistant", "completion", "completion_turns"]
 Reason: TypeAlias = Literal[
-    "template_not_traceable", "trace_failed", "guard_failed", "not_followed", "compiled_differs"
+    "template_not_traceable", "trace_failed", "guard_failed", "signature_not_repeated", "compiled_differs"
 ]
 # A text, its spans, and what of its conversation is not printed.
 Rendered: TypeAlias = tuple[str, list[Span], Omissions]
@@ -51,7 +51,7 @@ Rendered: TypeAlias = tuple[str, list[Span], Omissions]
 
 @dataclass(frozen=True, slots=True)
 class SlowPath:
-    """Why a conversation is not rendered by a compiled template, but by the reference.
+    """Why a conversation is not rendered by a compiled template, but for itself.
 
     Attributes:
         reason:
@@ -59,11 +59,10 @@ class SlowPath:
             `trace_failed`: the template refuses the traced messages, or the spans are not established for them; the
                 detail is the error. The reference mostly refuses such a conversation too.
             `guard_failed`: the template may treat this text differently; the detail is the guard.
-            `not_followed`: there is no compiled template for the conversation, and it is not rendered by a
-                `FastTemplate` either; the detail is what the template does.
+            `signature_not_repeated`: that of the conversation, or those of many in its batch, hardly repeat.
             `compiled_differs`: the compiled template renders a conversation in another way than the reference; the
                 detail is what is different.
-        detail: one line; empty if no `FastTemplate` was tried yet.
+        detail: one line.
     """
 
     reason: Reason
@@ -163,7 +162,7 @@ class TemplateCompiler:
         try:
             rendering = self._template.rendering(conversation)
             spans = [] if target == "text" else self._reference.trained_spans(rendering, target)
-            expected = rendering.text, spans, omissions_of(rendering)
+            expected = self._template.apply(conversation), spans, omissions_of(rendering)
         except RecordError as error:
             return SlowPath("compiled_differs", f"the reference refuses it: {error.reason}: {error.detail}")
         for what, one, other in zip(("text", "spans", "omissions"), rendered, expected, strict=True):
@@ -184,7 +183,7 @@ class TemplateCompiler:
         guards.trimmed |= tracing.has_both_forms
         if target != "text":
             self.guard_answers(guards, traced, text, None if target == "completion" else owners)
-        unprinted = Unprinted(rendering.messages, printed_of(rendering), rendering.keys)
+        unprinted = Unprinted(rendering.messages, rendering.printed, rendering.keys)
         return CompiledTemplate(guards, text, Skeleton.of(text), spans, edges_of(text, spans), unprinted)
 
     def turn_finder(self, tracing: TracingTemplate) -> TurnFinder:

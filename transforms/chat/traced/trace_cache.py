@@ -142,4 +142,4 @@ class TraceCache:
 
 _ON_COMPLETION = ("completion", "completion_turns")
 # Its signature, or that of many conversations of its batch, hardly repeats.
-_NOT_COMPILED = SlowPath("not_followed")
+_NOT_COMPILED = SlowPath("signature_not_repeated")

@@ -1,32 +1,37 @@
-"""Provenance: which characters of a rendered text came from which text of the record.
+"""Tracked texts: strings that carry where their characters came from, and marks of no width.
 
-A template is rendered with strings that carry where their characters came from. They compare, split and print as the
-strings they stand for, so the text is what it is without them, whatever the template does to its values.
+A template is rendered with them. They compare, split and print as the strings they stand for, so the text is what it is
+without them, whatever the template does to its values.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from types import GeneratorType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from jinja2 import nodes
-from jinja2.filters import make_attrgetter
 from markupsafe import Markup
 
-from transforms.chat.rendering.environment import OperatorsAsCalls, given_keywords, owner_of
+
+class Mark(NamedTuple):
+    """A place in a text, between two of its characters. `instrument` says what the numbers are."""
+
+    kind: int
+    loop: int
+    message: int
+
 
 # A part of a text of the record: the key of the text, the offsets of the part.
 Source: TypeAlias = tuple[Any, int, int]
 # A number of adjacent characters, and where they came from. They are a copy of their source if that is one, and as
-# long as they are. Otherwise they were made of their sources in some way.
-Run: TypeAlias = tuple[int, tuple[Source, ...]]
+# long as they are. Otherwise they were made of their sources in some way. Or no character, and a mark.
+Run: TypeAlias = tuple[int, Any]
 
-_CONCAT, _FORMAT = "chatmill_concat", "chatmill_format"
 _OTHER_CASE = ("capitalize", "casefold", "lower", "swapcase", "title", "upper")
 _LAZY = (GeneratorType, map, filter, zip, reversed)
+_GROUPS: Any = (list, tuple, type({}.keys()), type({}.values()), type({}.items()))
 
 
 class SourcedText(str):
@@ -45,10 +50,10 @@ class SourcedText(str):
         return self
 
     def __add__(self, other: str) -> str:
-        return _joined([self, other]) if _is_plain(other) else NotImplemented
+        return joined([self, other]) if _is_plain(other) else NotImplemented
 
     def __radd__(self, other: str) -> str:
-        return _joined([other, self]) if _is_plain(other) else NotImplemented
+        return joined([other, self]) if _is_plain(other) else NotImplemented
 
     def __iter__(self) -> Iterator[str]:
         return (self._part(at, at + 1, is_character=True) for at in range(len(self)))
@@ -59,7 +64,7 @@ class SourcedText(str):
             return self._part(positions, positions + 1)
         if positions.step == 1:
             return self._part(positions.start, max(positions.start, positions.stop))
-        return _joined([self._part(at, at + 1) for at in positions])
+        return joined([self._part(at, at + 1) for at in positions])
 
     def strip(self, characters: str | None = None) -> str:
         start = len(self) - len(str.lstrip(self, characters))
@@ -92,8 +97,8 @@ class SourcedText(str):
 
     def replace(self, old: str, new: str, count: int = -1) -> str:  # type: ignore[override]
         if not old:
-            return _made_of(str.replace(self, old, new, count), (self, new))
-        return _interleaved(new, self.split(old, count))
+            return derived(str.replace(self, old, new, count), (self, new))
+        return interleaved(new, self.split(old, count))
 
     def removeprefix(self, prefix: str) -> str:
         return self._part(len(self) - len(str.removeprefix(self, prefix)), len(self))
@@ -102,23 +107,24 @@ class SourcedText(str):
         return self._part(0, len(str.removesuffix(self, suffix)))
 
     def join(self, parts: Iterable[str]) -> str:
-        return _interleaved(self, [*parts])
+        return interleaved(self, [*parts])
 
     def _part(self, start: int, stop: int, is_character: bool = False) -> str:
-        """The characters from start to stop. is_character: of a loop, which in the end has all of them."""
+        """The characters from start to stop, and all marks. is_character: of a loop, which has all in the end."""
         if start == 0 and stop == len(self):
             return self
         found: list[Run] = []
         at = 0
         for length, sources in self.runs:
+            if type(sources) is Mark:
+                found.append((0, sources))
+                continue
             first, last = max(start - at, 0), min(stop - at, length)
             if first < last:
                 run = str.__getitem__(self, slice(at, at + length))
                 found.append((last - first, _cut(run, sources, first, last, is_character)))
             at += length
-            if at >= stop:
-                break
-        return _text(str.__getitem__(self, slice(start, stop)), found)
+        return tracked(str.__getitem__(self, slice(start, stop)), found)
 
     def _parts(self, parts: list[str], separator: str | None) -> list[str]:
         """The parts that a split gave."""
@@ -146,7 +152,7 @@ class _SourcedMarkup(Markup):
     separator: tuple[Source, ...] = ()
 
     def __str__(self) -> str:
-        return _text(str.__str__(self), runs_of(self), self.separator)
+        return tracked(str.__str__(self), runs_of(self), self.separator)
 
     def __repr__(self) -> str:
         return repr(Markup(str.__str__(self)))
@@ -155,7 +161,7 @@ class _SourcedMarkup(Markup):
         return iter(str(self))
 
     def replace(self, old: str, new: str, count: Any = -1) -> Any:  # type: ignore[override]
-        return _marked_up(str(self).replace(old, str(self.escape(new)), count))
+        return as_markup(str(self).replace(old, str(self.escape(new)), count))
 
 
 _SOURCED = (SourcedText, _SourcedMarkup)
@@ -166,27 +172,27 @@ def _deriving(kind: type[str], name: str) -> Callable[..., Any]:
     method = getattr(kind, name)
 
     @functools.wraps(method)
-    def derived(self: str, *arguments: Any, **keywords: Any) -> Any:
-        arguments = tuple(map(_listed, arguments))
+    def made(self: str, *arguments: Any, **keywords: Any) -> Any:
+        arguments = tuple(map(listed, arguments))
         result = method(kind(str.__str__(self)), *arguments, **keywords)
         if kind is str and name in _OTHER_CASE and len(result) == len(self):
-            return _text(result, runs_of(self))
-        return _made_of(result, (self, arguments, keywords)) if isinstance(result, str) else result
+            return tracked(result, runs_of(self))
+        return derived(result, (self, arguments, keywords)) if isinstance(result, str) else result
 
-    return derived
+    return made
 
 
 def _cutting_markup(name: str) -> Callable[..., Any]:
     @functools.wraps(getattr(Markup, name))
     def cut(self: _SourcedMarkup, *arguments: Any, **keywords: Any) -> Any:
         result = getattr(str(self), name)(*arguments, **keywords)
-        return _marked_up(result) if isinstance(result, str) else type(result)(map(_marked_up, result))
+        return as_markup(result) if isinstance(result, str) else type(result)(map(as_markup, result))
 
     return cut
 
 
-def _marked_up(text: str) -> Any:
-    return _text(Markup(str.__str__(text)), runs_of(text), getattr(text, "separator", ()))
+def as_markup(text: str) -> Any:
+    return tracked(Markup(str.__str__(text)), runs_of(text), getattr(text, "separator", ()))
 
 
 _MADE = ("__mod__", "__mul__", "__rmul__", "center", "expandtabs", "ljust", "rjust", "translate", "zfill", *_OTHER_CASE)
@@ -206,7 +212,9 @@ def sourced(text: str, key: Any) -> str:
         text: its characters.
         key: names the text.
     """
-    return _text(text, [(len(text), ((key, 0, len(text)),))])
+    made: Any = str.__new__(SourcedText, text)
+    made.runs = [(len(text), ((key, 0, len(text)),))]
+    return made
 
 
 def runs_of(text: str) -> Sequence[Run]:
@@ -214,130 +222,53 @@ def runs_of(text: str) -> Sequence[Run]:
     return (isinstance(text, (SourcedText, _SourcedMarkup)) and text.runs) or [(len(text), ())]
 
 
-def track_sources(environment: Any) -> None:
-    """Change a Jinja environment so that what its templates make of strings carries where their characters came from.
-
-    Args:
-        environment: a copy of its own, since filters and functions are replaced. Parse with `parse_with_sources`.
-    """
-    environment.filters = {name: _sourcing_filter(name, filter) for name, filter in environment.filters.items()}
-    functions = {_CONCAT: lambda *parts: _joined(map(_printed, parts)), _FORMAT: _formatted}
-    environment.globals = {**environment.globals, **functions}
-    environment.call = functools.partial(_call, environment.call)
-    environment.concat = _joined
-    environment.finalize = _printed
-
-
-def parse_with_sources(source: str, environment: Any) -> nodes.Template:
-    """Parse a template for an environment that tracks sources."""
-    return OperatorsAsCalls({nodes.Concat: _CONCAT, nodes.Mod: _FORMAT}).visit(environment.parse(source))
-
-
-def _call(call: Callable[..., Any], context: Any, function: Any, *arguments: Any, **keywords: Any) -> Any:
-    owner = owner_of(function)
-    if not isinstance(owner, str):
-        return call(context, function, *arguments, **keywords)
-    arguments = tuple(map(_listed, arguments))
-    if function.__name__ in ("format", "format_map"):
-        result = call(context, function, *arguments, **keywords)
-        if result == owner:
-            return owner
-        result = result if isinstance(result, Markup) else str.__str__(result)
-    elif type(owner) is str and function.__name__ in vars(SourcedText) and _has_sources(arguments):
-        return call(context, getattr(_text(owner, runs_of(owner)), function.__name__), *arguments, **keywords)
-    else:
-        result = call(context, function, *arguments, **keywords)
-        if type(result) is not str:
-            return result
-    return _made_of(result, (owner, arguments, given_keywords(keywords)))
-
-
-def _sourcing_filter(name: str, filter: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(filter)
-    def sourcing(*arguments: Any, **keywords: Any) -> Any:
-        arguments = tuple(map(_listed, arguments))
-        if name == "replace" and type(arguments[1]) is str:
-            context, text, *others = arguments
-            arguments = (context, _text(text, runs_of(text)), *others)
-        result = filter(*arguments, **keywords)
-        if name == "join" and type(result) is str:
-            return _joined_by_filter(*arguments, **keywords)
-        if name == "indent" and isinstance(arguments[0], SourcedText):
-            return _indented(*arguments, **keywords)
-        if name in ("safe", "title") and isinstance(arguments[0], SourcedText) and len(result) == len(arguments[0]):
-            return _text(result, arguments[0].runs)
-        result = _made_of(result, (arguments, keywords)) if type(result) in (str, Markup) else result
-        # Markup makes plain markup of what is added to it.
-        return _marked_up(result) if type(result) is Markup else result
-
-    return sourcing
-
-
-def _joined_by_filter(context: Any, values: Any, d: Any = "", attribute: Any = None) -> str:
-    if attribute is not None:
-        values = map(make_attrgetter(context.environment, attribute), values)
-    return _interleaved(_printed(d), [*map(_printed, values)])
-
-
-def _indented(text: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
-    """The lines of a text as the filter indent gives them, which joins them by a string without sources."""
-    indention = width if isinstance(width, str) else " " * width
-    start, *lines = (text + "\n").splitlines()
-    lines = [indention + line if line or blank else line for line in lines]
-    return _interleaved("\n", [indention + start if first else start, *lines])
-
-
-def _formatted(left: Any, right: Any) -> Any:
-    result = left % right
-    return _made_of(result, (left, right)) if type(result) is str else result
-
-
-def _printed(value: Any) -> str:
-    """A value as Jinja prints it."""
-    text = str(value)
-    return text if isinstance(value, str) else _made_of(text, (value,))
-
-
-def _listed(value: Any) -> Any:
+def listed(value: Any) -> Any:
     """The value, or a list of what it would yield, so that the sources are known after it is used."""
     return [*value] if isinstance(value, _LAZY) else value
 
 
-def _made_of(text: str, values: Any) -> str:
+def derived(text: str, values: Any) -> str:
     """A text that was made of some values in a way that is not followed."""
     sources = tuple(dict.fromkeys(_sources(values)))
-    return _text(text, [(len(text), _not_copied(len(text), sources))]) if sources and text else text
+    return tracked(text, [(len(text), _not_copied(len(text), sources))]) if sources and text else text
 
 
-def _has_sources(arguments: Iterable[Any]) -> bool:
+def have_sources(arguments: Iterable[Any]) -> bool:
     """Whether arguments of a method of a string have sources. An empty piece of a text has its separator alone."""
     given = [item for value in arguments for item in (value if isinstance(value, list) else [value])]
-    return any(isinstance(item, (SourcedText, _SourcedMarkup)) for item in given) or any(_sources(arguments))
+    return any(isinstance(item, _SOURCED) for item in given) or bool(_sources(arguments))
 
 
 def _is_plain(value: Any) -> bool:
     return isinstance(value, str) and not isinstance(value, Markup)
 
 
-def _sources(value: Any) -> Iterator[Source]:
-    if isinstance(value, (SourcedText, _SourcedMarkup)):
-        for _, sources in value.runs:
-            yield from sources
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _sources(key)
-            yield from _sources(item)
-    elif isinstance(value, (list, tuple, KeysView, ValuesView, ItemsView)):
-        for item in value:
-            yield from _sources(item)
+def _sources(values: Any) -> list[Source]:
+    """The sources of all texts in some values, in their order."""
+    found: list[Source] = []
+    left = [values]
+    while left:
+        value = left.pop()
+        kind = type(value)
+        if kind is str:
+            continue
+        if kind is SourcedText or kind is _SourcedMarkup:
+            for _, sources in value.runs:
+                if type(sources) is not Mark:
+                    found += sources
+        elif isinstance(value, dict):
+            left += [one for item in reversed(value.items()) for one in reversed(item)]
+        elif isinstance(value, _GROUPS):
+            left += [*value][::-1]
+    return found
 
 
-def _interleaved(separator: str, parts: list[str]) -> str:
+def interleaved(separator: str, parts: list[str]) -> str:
     """The parts with a separator between them."""
     pieces = parts[:1]
     for before, part in pairwise(parts):
         pieces += [_standing_for(getattr(before, "separator", ()), separator), part]
-    return _joined(pieces)
+    return joined(pieces)
 
 
 def _standing_for(replaced: tuple[Source, ...], text: str) -> str:
@@ -345,28 +276,30 @@ def _standing_for(replaced: tuple[Source, ...], text: str) -> str:
     if not replaced:
         return text
     runs = [(length, _not_copied(length, (*sources, *replaced))) for length, sources in runs_of(text) if length]
-    return _text(str.__str__(text), runs)
+    return tracked(str.__str__(text), runs)
 
 
-def _joined(parts: Iterable[str]) -> str:
+def joined(parts: Iterable[str]) -> str:
     """Strings one after another. What Jinja itself joins is joined here, too."""
     parts = [*parts]
-    text = "".join(parts)
-    if set(map(type, parts)).isdisjoint(_SOURCED):
-        return text
     runs: list[Run] = []
     without = 0  # characters without sources before the next run
     for part in parts:
-        if type(part) not in _SOURCED or not part.runs:  # type: ignore[attr-defined]
+        kind = type(part)
+        if (kind is not SourcedText and kind is not _SourcedMarkup) or not part.runs:  # type: ignore[attr-defined]
             without += len(part)
-        elif part:
-            if without:
-                runs.append((without, ()))
-                without = 0
-            runs += part.runs  # type: ignore[attr-defined]
+            continue
+        if without:
+            runs.append((without, ()))
+            without = 0
+        own = part.runs  # type: ignore[attr-defined]
+        runs += own if part else [run for run in own if type(run[1]) is Mark]
+    text = "".join(parts)
+    if not runs:
+        return text
     if without:
         runs.append((without, ()))
-    return _text(text, runs)
+    return tracked(text, runs)
 
 
 def _cut(text: str, sources: tuple[Source, ...], first: int, last: int, is_character: bool) -> tuple[Source, ...]:
@@ -398,7 +331,7 @@ def is_copy(length: int, sources: tuple[Source, ...]) -> bool:
     return len(sources) == 1 and sources[0][2] - sources[0][1] == length
 
 
-def _text(text: str, runs: Sequence[Run], separator: tuple[Source, ...] = ()) -> str:
+def tracked(text: str, runs: Sequence[Run], separator: tuple[Source, ...] = ()) -> str:
     made: Any = str.__new__(_SourcedMarkup if isinstance(text, Markup) else SourcedText, text)
     made.runs = runs
     if separator:

@@ -1,1 +1,0 @@
-"""The fast engine for conversations that are rendered one by one, such as those with tools."""

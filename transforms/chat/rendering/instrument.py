@@ -1,0 +1,394 @@
+"""The instrumented environment: a copy of transformers' that prints the same, and says where each piece came from.
+
+The texts of the record carry where their characters came from (`tracked_text`): what is made of them does, too.
+A chat template loops over messages. Its syntax tree is given marks: at the beginning of each loop's body one that names
+the loop's variable, after the loop one that closes it. They have no characters. Where they are shows for which message
+each piece is printed.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+import jinja2
+from jinja2 import nodes
+from jinja2.filters import make_attrgetter
+from jinja2.visitor import NodeTransformer
+from markupsafe import Markup
+
+from transforms.chat.rendering.environment import (
+    compile_tree,
+    given_keywords,
+    look_up_quickly,
+    new_environment,
+    owner_of,
+)
+from transforms.chat.rendering.renderings import Piece, PrintedText
+from transforms.chat.rendering.texts import KEY, Key, KnownTools
+from transforms.chat.rendering.tracked_text import (
+    Mark,
+    SourcedText,
+    as_markup,
+    derived,
+    have_sources,
+    interleaved,
+    joined,
+    listed,
+    runs_of,
+    tracked,
+)
+
+# Kinds of marks: a pass of a loop begins, a variable in it is given a message, a loop ends.
+_BEGIN: Final = 0
+_SET: Final = 1
+_END: Final = 2
+# The message of a mark if it is none of the conversation: one that the template made, or a number.
+_OTHER_MESSAGE, _NUMBER = -1, -2
+# What an instrumented template calls, and variables: the numbers of messages, what is kept of the tools. No template
+# can use these.
+_MARK_BEGIN, _MARK_SET, _MARK_END = "chatmill begin", "chatmill set", "chatmill end"
+_ADD, _CONCATENATE, _FORMAT = "chatmill +", "chatmill ~", "chatmill %"
+_NUMBERS, _KEPT = "chatmill numbers", "chatmill kept"
+# Filters whose results have no new texts, or are made by methods of the texts.
+_WITHOUT_NEW_TEXTS = {
+    *("abs", "attr", "batch", "count", "d", "default", "dictsort", "first", "float", "groupby", "int", "items", "last"),
+    *("length", "list", "map", "max", "min", "reject", "rejectattr", "reverse", "round", "select", "selectattr"),
+    *("slice", "sort", "sum", "trim", "unique", "wordcount"),
+}
+_CONSTANTS = frozenset((str, int, bool, type(None)))
+_OF_DICTS = frozenset(("get", "items", "keys", "values"))
+_new: Any = tuple.__new__  # in half the time that a NamedTuple takes
+
+
+class Printed(NamedTuple):
+    """What a template prints.
+
+    Attributes:
+        text, pieces, texts, keys: as of `Rendering`.
+    """
+
+    text: str
+    pieces: list[Piece]
+    texts: list[PrintedText]
+    keys: frozenset[Key]
+
+
+@functools.cache
+def instrumented(source: str) -> jinja2.Template:
+    """Compile a chat template in an instrumented environment.
+
+    Args:
+        source: the text of the template.
+    """
+    environment: Any = new_environment(source)
+    filters = {
+        name: filter if name in _WITHOUT_NEW_TEXTS else _tracking(name, filter)
+        for name, filter in environment.filters.items()
+    }
+    environment.filters = {
+        **filters,
+        "tojson": _tracking_json(environment.filters["tojson"]),
+        _MARK_BEGIN: _begin,
+        _MARK_SET: _assigned,
+        _MARK_END: _end,
+        _ADD: _add,
+        _CONCATENATE: lambda *parts: joined(map(_as_printed, parts)),
+        _FORMAT: _formatted,
+    }
+    environment.call = functools.partial(_call, environment.call)
+    environment.concat = joined
+    environment.finalize = _as_printed
+    look_up_quickly(environment)
+    return compile_tree(_MarkLoops().visit(_Operators().visit(environment.parse(source))), environment)
+
+
+def print_parts(template: jinja2.Template, values: Mapping[str, Any], tools: KnownTools | None = None) -> list[str]:
+    """Return what an instrumented template prints, in the parts that it yields. Raises whatever the template raises.
+
+    Args:
+        template: of `instrumented`.
+        values: its variables. The messages are recognised by their identity.
+        tools: what is known of the tools among them.
+    """
+    numbers = {id(message): number for number, message in enumerate(values.get("messages", ()))}
+    own = {_NUMBERS: numbers, _KEPT: tools.json if tools else {}}
+    return [*template.root_render_func(template.new_context({**values, **own}))]
+
+
+def read_parts(parts: Iterable[str]) -> Printed:
+    """Return the text of some parts, and where it came from."""
+    texts: list[PrintedText] = []
+    keys = set[Key]()
+    marks: list[tuple[int, Mark]] = []
+    at = 0
+    for part in parts:
+        if type(part) is not SourcedText:
+            at += len(part)
+            continue
+        for length, sources in part.runs:
+            if not length:
+                if type(sources) is Mark:
+                    marks.append((at, sources))
+                continue
+            stop = at + length
+            is_copy = len(sources) == 1 and sources[0][2] - sources[0][1] == length
+            for key, first, last in sources:
+                if type(key) is frozenset:
+                    keys |= key
+                elif key[1] == KEY:
+                    keys.add(key)
+                else:
+                    texts.append(_new(PrintedText, (at, stop, key, first, last, is_copy)))
+            at = stop
+    return Printed("".join(parts), _read_pieces(at, marks), texts, frozenset(keys))
+
+
+def _read_pieces(length: int, marks: Iterable[tuple[int, Mark]]) -> list[Piece]:
+    """`Rendering.pieces` of a text. length: of the text. marks: the offset of each, and the mark."""
+    loops: list[tuple[int, int]] = []  # those that are open, each with its message
+    message: int | None = None
+    changes = [(0, message)]  # the offset of each change of the message
+    for offset, (kind, loop, number) in marks:
+        if kind == _SET:
+            # `set message = messages[i]` names the message of a loop over numbers. In a loop over messages it only
+            # reads another message.
+            if loops and loops[-1] == (loop, _NUMBER):
+                loops[-1] = loop, number
+        else:
+            if loops and loops[-1][0] == loop:
+                loops.pop()
+            elif (opened := next((i for i, (one, _) in enumerate(loops) if one == loop), None)) is not None:
+                del loops[opened:]
+            if kind == _BEGIN:
+                loops.append((loop, number))
+        innermost = loops[-1][1] if loops else _OTHER_MESSAGE
+        if innermost == _NUMBER:
+            innermost = next((one for _, one in reversed(loops) if one != _NUMBER), _OTHER_MESSAGE)
+        if innermost != message:
+            message = None if innermost == _OTHER_MESSAGE else innermost
+            changes.append((offset, message))
+    changes.append((length, None))
+    pieces: list[Piece] = []
+    for (start, message), (stop, _) in pairwise(changes):
+        if start < stop:
+            if pieces and pieces[-1][2] == message:
+                start = pieces.pop()[0]
+            pieces.append((start, stop, message))
+    return pieces
+
+
+# Marks.
+
+
+class _MarkLoops(NodeTransformer):
+    """Puts marks into the loops of a template."""
+
+    # What may print. Macros are called, and marked, on their own.
+    _PRINTING = (nodes.Output, nodes.CallBlock, nodes.FilterBlock, nodes.Include, nodes.Block)
+
+    def __init__(self) -> None:
+        self._loops = 0
+        self._inside: list[int] = []
+
+    def visit_For(self, node: nodes.For) -> list[nodes.Node]:
+        self._loops += 1
+        loop = self._loops
+        if next(node.find_all(self._PRINTING), None) is None:
+            return [node]  # it looks for something
+        self._inside.append(loop)
+        self.generic_visit(node)
+        self._inside.pop()
+        names = [node.target] if isinstance(node.target, nodes.Name) else node.target.find_all(nodes.Name)
+        node.body = [*(_mark(_MARK_BEGIN, nodes.Name(name.name, "load"), loop) for name in names), *node.body]
+        return [node, _mark(_MARK_END, nodes.Const(loop))]
+
+    def visit_Macro(self, node: nodes.Macro) -> nodes.Node:
+        inside, self._inside = self._inside, []
+        self.generic_visit(node)
+        self._inside = inside
+        return node
+
+    def visit_AssignBlock(self, node: nodes.AssignBlock) -> nodes.Node:
+        return node  # its text may be printed anywhere
+
+    def visit_Assign(self, node: nodes.Assign) -> nodes.Node | list[nodes.Node]:
+        if self._inside and isinstance(node.target, nodes.Name) and isinstance(node.node, nodes.Getitem):
+            return [node, _mark(_MARK_SET, nodes.Name(node.target.name, "load"), self._inside[-1])]
+        return node
+
+
+def _mark(name: str, value: nodes.Expr, *loop: int) -> nodes.Output:
+    return nodes.Output([_filter(name, value, *map(nodes.Const, loop))])
+
+
+def _filter(name: str, value: nodes.Expr, *arguments: nodes.Expr) -> nodes.Filter:
+    """A call of a filter, which Jinja looks up once for each rendering, and does not check."""
+    return nodes.Filter(value, name, [*arguments], [], None, None, lineno=value.lineno)
+
+
+@functools.cache
+def _text_of_mark(kind: int, loop: int, message: int = 0) -> str:
+    return tracked("", [(0, Mark(kind, loop, message))])
+
+
+@jinja2.pass_context
+def _begin(context: Any, value: Any, loop: int) -> str:
+    number = context.parent[_NUMBERS].get(id(value))
+    if number is None:
+        if isinstance(value, int):
+            number = _NUMBER
+        elif isinstance(value, dict) and "role" in value:
+            number = _OTHER_MESSAGE
+        else:
+            return ""
+    return _text_of_mark(_BEGIN, loop, number)
+
+
+@jinja2.pass_context
+def _assigned(context: Any, value: Any, loop: int) -> str:
+    number = context.parent[_NUMBERS].get(id(value))
+    return "" if number is None else _text_of_mark(_SET, loop, number)
+
+
+@jinja2.pass_context  # or Jinja would call it once, when it compiles the template
+def _end(_: Any, loop: int) -> str:
+    return _text_of_mark(_END, loop)
+
+
+# Operators that Jinja and str compute without calling methods of a string's subclass, or for each two values.
+
+
+class _Operators(NodeTransformer):
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+        self.generic_visit(node)
+        return _filter(_CONCATENATE, *node.nodes)
+
+    def visit_Mod(self, node: nodes.Mod) -> nodes.Node:
+        self.generic_visit(node)
+        return _filter(_FORMAT, node.left, node.right)
+
+    def visit_Add(self, node: nodes.Add) -> nodes.Node:
+        terms = [node.right]
+        while isinstance(node.left, nodes.Add):
+            node = node.left
+            terms.append(node.right)
+        terms.append(node.left)
+        return _filter(_ADD, *(self.visit(term) for term in reversed(terms)))
+
+
+def _add(*terms: Any) -> Any:
+    for term in terms:
+        if type(term) is not str and type(term) is not SourcedText:
+            return functools.reduce(operator.add, terms)
+    return joined(terms)
+
+
+def _formatted(left: Any, right: Any) -> Any:
+    result = left % right
+    return derived(result, (left, right)) if type(result) is str else result
+
+
+def _as_printed(value: Any) -> str:
+    """A value as Jinja prints it."""
+    if type(value) is SourcedText or type(value) is str:
+        return value
+    text = str(value)
+    return text if isinstance(value, str) else derived(text, (value,))
+
+
+# Calls and filters.
+
+
+def _call(call: Callable[..., Any], context: Any, function: Any, *arguments: Any, **keywords: Any) -> Any:
+    """What a function returns, as the sandbox calls it. It checks nothing of methods of strings and dicts."""
+    kind = type(owner := getattr(function, "__self__", None))
+    if kind is SourcedText or (kind is str and _CONSTANTS.issuperset(map(type, arguments))):
+        keywords = given_keywords(keywords)
+        result = function(*arguments, **keywords)
+        return derived(result, (owner, arguments, keywords)) if kind is not str and type(result) is str else result
+    if kind is dict and function.__name__ in _OF_DICTS:
+        return function(*arguments, **given_keywords(keywords))
+    owner = owner_of(function)
+    if not isinstance(owner, str):
+        return call(context, function, *arguments, **keywords)
+    arguments = tuple(map(listed, arguments))
+    if function.__name__ in ("format", "format_map"):
+        result = call(context, function, *arguments, **keywords)
+        if result == owner:
+            return owner
+        result = result if isinstance(result, Markup) else str.__str__(result)
+    elif type(owner) is str and function.__name__ in vars(SourcedText) and have_sources(arguments):
+        return call(context, getattr(tracked(owner, runs_of(owner)), function.__name__), *arguments, **keywords)
+    else:
+        result = call(context, function, *arguments, **keywords)
+        if type(result) is not str:
+            return result
+    return derived(result, (owner, arguments, given_keywords(keywords)))
+
+
+def _tracking(name: str, filter: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter whose result carries its sources."""
+
+    @functools.wraps(filter)
+    def tracking(*arguments: Any, **keywords: Any) -> Any:
+        arguments = tuple(map(listed, arguments))
+        if name == "replace" and type(arguments[1]) is str:
+            context, text, *others = arguments
+            arguments = (context, tracked(text, runs_of(text)), *others)
+        result = filter(*arguments, **keywords)
+        if name == "join" and type(result) is str:
+            return _joined_by_filter(*arguments, **keywords)
+        if name == "indent" and isinstance(arguments[0], SourcedText):
+            return _indented(*arguments, **keywords)
+        if name in ("safe", "title") and isinstance(arguments[0], SourcedText) and len(result) == len(arguments[0]):
+            return tracked(result, arguments[0].runs)
+        result = derived(result, (arguments, keywords)) if type(result) in (str, Markup) else result
+        # Markup makes plain markup of what is added to it.
+        return as_markup(result) if type(result) is Markup else result
+
+    return tracking
+
+
+def _joined_by_filter(context: Any, values: Any, d: Any = "", attribute: Any = None) -> str:
+    if attribute is not None:
+        values = map(make_attrgetter(context.environment, attribute), values)
+    return interleaved(_as_printed(d), [*map(_as_printed, values)])
+
+
+def _indented(text: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
+    """The lines of a text as the filter indent gives them, which joins them by a string without sources."""
+    indention = width if isinstance(width, str) else " " * width
+    start, *lines = (text + "\n").splitlines()
+    lines = [indention + line if line or blank else line for line in lines]
+    return interleaved("\n", [indention + start if first else start, *lines])
+
+
+def _tracking_json(tojson: Callable[..., str]) -> Callable[..., str]:
+    """The filter tojson. What it makes of the tools is kept."""
+
+    @jinja2.pass_context
+    def tracking(context: Any, value: Any, *arguments: Any, **keywords: Any) -> str:
+        kept = context.parent[_KEPT].get(id(value))
+        settings = repr((arguments, keywords)) if kept is not None else ""
+        if kept is not None and settings in kept:
+            return kept[settings]
+        text = derived(tojson(value, *arguments, **keywords), (value, arguments, keywords))
+        if kept is not None:
+            text = kept[settings] = _with_joint_keys(text)
+        return text
+
+    return tracking
+
+
+def _with_joint_keys(text: str) -> str:
+    """A text that was made of others, with one source for all of these that have keys of further texts."""
+    runs = []
+    for length, sources in runs_of(text):
+        keys = frozenset(key for key, _, _ in sources if key[1] == KEY)
+        others = tuple(source for source in sources if source[0] not in keys)
+        runs.append((length, (*others, (keys, 0, 0)) if keys else sources))
+    return tracked(text, runs)
