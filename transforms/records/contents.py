@@ -18,7 +18,6 @@ from transforms.model.examples import (
     PromptCompletion,
     TokenRow,
     in_parts,
-    plain,
 )
 from transforms.records.hints import formatter_hint
 from transforms.records.json_text import decode_json, kind_of, strings_in
@@ -60,7 +59,7 @@ def _conversation(reading: Reading, messages: _Messages, answers: int | None = N
     if "template_kwargs" in further:
         arguments |= _template_kwargs(further["template_kwargs"], reading)
     start = None if answers is None else len(messages[0] if isinstance(messages, tuple) else messages) - answers
-    return Conversation(messages if isinstance(messages, tuple) else _lazy(messages), known, arguments, start)
+    return Conversation(messages, known, arguments, start)
 
 
 def _with_system(messages: _Messages, system: Any) -> _Messages:
@@ -91,15 +90,6 @@ def _beside_tools(messages: _Messages, tools: list[dict[str, Any]], reading: Rea
         found = "the system message has tools in its text, which a template would print again"
         raise RecordError("bad_tools", f"{found}; {formatter_hint('hermes')}")
     return messages
-
-
-def _lazy(messages: list[dict[str, Any]]) -> _Messages:
-    """Return messages as steps read them fastest, if they are plain or in parts."""
-    if type(messages[0].get("content")) is list:
-        parts = in_parts(messages)
-        return (_shared(parts[0]), parts[2], messages, parts[1]) if parts else messages
-    found = plain(messages)
-    return (_shared(found[0]), found[1], messages, None) if found else messages
 
 
 def _plain_turns(turns: list[Any], reading: Reading) -> _Lazy | None:
