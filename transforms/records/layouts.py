@@ -79,15 +79,14 @@ _QUESTION = {"question": Field(names.QUESTIONS, kinds.QUESTION, own=2)}
 _ANSWERED = {"completion": Field((*names.ANSWERS, "completion", "choices"), kinds.ANSWER)}
 _PAIR = {"chosen": Field(names.CHOSEN, kinds.COMPLETION), "rejected": Field(names.REJECTED, kinds.COMPLETION)}
 _OUTPUTS = {"outputs": Field(("output",), kinds.OUTPUTS)}
-_PAIR_PROMPTS: tuple[dict[str, Field], ...] = (
-    {"prompt": Field(("prompt", *names.QUESTIONS), kinds.PROMPT)},
-    {"prompt": Field(names.DIALOGS, kinds.TURNS)},
-    {},
-)
+_ASKED = {"prompt": Field(("prompt", *names.QUESTIONS), kinds.PROMPT)}
+_BEFORE = {"prompt": Field(names.DIALOGS, kinds.TURNS)}
 
 LAYOUTS: tuple[Layout, ...] = (
-    *(Layout(CHOSEN, {**_PAIR, **prompt}, contents.pair, _OF_QUESTIONS) for prompt in _PAIR_PROMPTS),
-    *(Layout(CHOSEN, {**_OUTPUTS, **prompt}, contents.pair, _OF_QUESTIONS) for prompt in _PAIR_PROMPTS),
+    Layout(CHOSEN, {**_PAIR, **_ASKED}, contents.pair, _OF_QUESTIONS),
+    Layout(CHOSEN, {**_PAIR, **_BEFORE}, contents.pair, _OF_QUESTIONS),
+    Layout(CHOSEN, _PAIR, contents.pair, _OF_QUESTIONS),
+    Layout(CHOSEN, {**_OUTPUTS, **_BEFORE}, contents.pair, _OF_QUESTIONS),
     Layout(
         CHOSEN,
         {"turns": Field(names.DIALOGS, kinds.TURNS), "rejected": Field(names.REJECTED[1:], kinds.COMPLETION)},
@@ -107,7 +106,7 @@ LAYOUTS: tuple[Layout, ...] = (
     ),
     Layout(
         "prompt_completion",
-        {"prompt": Field(names.DIALOGS, kinds.TURNS), **_ANSWERED},
+        {**_BEFORE, **_ANSWERED},
         contents.prompt_completion,
         _REASONING,
         contents.is_open,
@@ -135,6 +134,8 @@ LAYOUTS: tuple[Layout, ...] = (
         contents.question_answer,
         _OF_ANSWERS,
     ),
+    Layout(CHOSEN, {**_OUTPUTS, **_ASKED}, contents.pair, _OF_QUESTIONS),
+    Layout(CHOSEN, _OUTPUTS, contents.pair, _OF_QUESTIONS),
     Layout(
         "prompt_completion",
         {"prompt": Field((*names.QUESTIONS, *names.HISTORIES, "context"), kinds.TURNS), **_ANSWERED},
