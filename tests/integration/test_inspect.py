@@ -40,13 +40,17 @@ def datasets(tmp_path_factory):
     folder = tmp_path_factory.mktemp("inspected")
     corpus = write_jsonl(folder / "corpus.jsonl", RECORDS)
     options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5"]
-    packed = ["--packing=bfd", "--max_length=4096", "--provenance", "--validation_fraction=0.2"]
-    assert chatmill("build", *options, *packed, f"--output={folder / 'packed'}") == 0
-    plain = ["--keep_columns=id", "--shift_labels"]
-    assert chatmill("build", *options, *plain, f"--output={folder / 'plain'}") == 0
-    short = ["--packing=bfd", "--max_length=48", "--keep_columns=id", "--provenance"]
-    assert chatmill("build", *options, *short, f"--output={folder / 'short'}") == 0
+    for name, own in {
+        "packed": "--packing=bfd --max_length=4096 --provenance --validation_fraction=0.2",
+        "plain": "--keep_columns=id --shift_labels",
+        "short": "--packing=bfd --max_length=48 --keep_columns=id --provenance",
+    }.items():
+        assert chatmill("build", *options, *own.split(), f"--output={folder / name}") == 0
     return folder
+
+
+def position_of(datasets, id: str) -> int:
+    return (datasets / "corpus.jsonl").read_bytes().index(f'{{"id": "{id}"'.encode())
 
 
 @pytest.fixture
@@ -117,7 +121,7 @@ def test_json_has_all_of_a_row(inspect, datasets):
 
 
 def test_record_is_found_by_its_source(inspect, datasets):
-    position = (datasets / "corpus.jsonl").read_bytes().index(b'{"id": "q4"')
+    position = position_of(datasets, "q4")
     found = [inspect("packed", f"--source=corpus.jsonl:{position}", f"--split={s}") for s in ("train", "validation")]
     assert sorted(code for code, *_ in found) == [0, 2]
     (out,) = (out for code, out, _ in found if code == 0)
@@ -126,20 +130,18 @@ def test_record_is_found_by_its_source(inspect, datasets):
         assert inspect("packed", f"--source=pus.jsonl:{position}", f"--split={split}")[0] == 2
     (err,) = (err for code, _, err in found if code == 2)
     assert "nothing in validation or the rejects comes from" in err and "A position is the byte" in err
-    reject = (datasets / "corpus.jsonl").read_bytes().index(b'{"id": "n2"')
-    assert "reject 1: unknown_role" in inspect("plain", f"--source={datasets}/corpus.jsonl:{reject}")[1]
+    reject = f"--source={datasets}/corpus.jsonl:{position_of(datasets, 'n2')}"
+    assert "reject 1: unknown_role" in inspect("plain", reject)[1]
     code, _, err = inspect("plain", "--source=corpus.jsonl:0")
     assert code == 2 and "Build with --provenance" in err
 
 
-@pytest.mark.parametrize(
-    ("options", "is_shown"), [(("input_ids,loss_mask",), True), (("input_ids,loss_mask", "--shift_labels"), False)]
-)
-def test_what_is_trained_on_is_shown_if_the_columns_say_it(tmp_path, capfd, options, is_shown):
+@pytest.mark.parametrize(("shift", "is_shown"), [("false", True), ("true", False)])
+def test_what_is_trained_on_is_shown_if_the_columns_say_it(tmp_path, capfd, shift, is_shown):
     """A shifted mask has no place for the first token, nor the label of the last one."""
     corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"messages": [user("Hi"), assistant("Hello")]}])
     given = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", "--report=none"]
-    assert chatmill("build", *given, f"--write_columns={options[0]}", *options[1:]) == 0
+    assert chatmill("build", *given, "--write_columns=input_ids,loss_mask", f"--shift_labels={shift}") == 0
     capfd.readouterr()
     assert chatmill("inspect", tmp_path / "out", "--row=0") == 0
     out = capfd.readouterr().out
@@ -150,9 +152,8 @@ def test_what_is_trained_on_is_shown_if_the_columns_say_it(tmp_path, capfd, opti
 def test_rejects_are_shown_with_the_place_that_was_wrong(inspect, datasets):
     rejects = rejects_of(datasets / "packed")
     _, out, _ = inspect("packed", "--reject=0")
-    assert out.startswith(
-        f"reject 0: {rejects[0]['reason']}; {rejects[0]['origin_file']}:{rejects[0]['origin_position']}\n"
-    )
+    origin = f"{datasets}/corpus.jsonl:{rejects[0]['origin_position']}"
+    assert out.startswith(f"reject 0: {rejects[0]['reason']}; {origin}\n")
     _, hint, marked, *record = out.splitlines()[1:]
     assert hint.startswith("hint for unknown_role: ")
     assert marked == '▶ messages[1]: {"role": "narrator", "content": "He said."}'
@@ -201,34 +202,25 @@ def test_rejects_of_a_build_that_failed_are_shown(inspect, datasets, tmp_path):
     assert code == 2 and "no finished dataset and no rejects are here" in err
 
 
-def position_of(datasets, id: str) -> int:
-    return (datasets / "corpus.jsonl").read_bytes().index(f'{{"id": "{id}"'.encode())
-
-
 def test_examples_of_packed_rows_have_their_origins_and_kept_columns(inspect, datasets):
     found = json.loads(inspect("short", "--sample=99", "--json")[1])["rows"]
     examples = [example for row in found for example in row["examples"]]
     for example in examples:
-        id = example["columns"]["id"]
-        assert (
-            example["origin_position"] == position_of(datasets, id)
-            and example["origin_file"] == f"{datasets}/corpus.jsonl"
-        )
-        number = next(i for i, record in enumerate(RECORDS) if record["id"] == id)
-        text = "".join(piece["text"] for piece in example["text"])
-        assert RECORDS[number]["messages"][0]["content"] in text
+        id, origin = example["columns"]["id"], (example["origin_file"], example["origin_position"])
+        assert origin == (f"{datasets}/corpus.jsonl", position_of(datasets, id))
+        record = next(record for record in RECORDS if record["id"] == id)
+        assert record["messages"][0]["content"] in "".join(piece["text"] for piece in example["text"])
     assert len({example["columns"]["id"] for example in examples}) == len(RECORDS) - 4
     (talk,) = (example for example in examples if example["columns"]["id"] == "talk")
     assert talk["tokens"] == 48 and talk["tokens_lost"] >= talk["trained_tokens_lost"] > 0
 
 
 def test_record_of_a_packed_row_is_found_and_what_became_of_one_that_is_in_none(inspect, datasets):
-    code, out, _ = inspect("short", f"--source=corpus.jsonl:{position_of(datasets, 'q1')}")
-    assert code == 0 and "id: q1\n" in out and "Wo ist \U0001f409 水車?" in out
-    code, out, _ = inspect("short", f"--source=corpus.jsonl:{position_of(datasets, 'long')}")
-    assert code == 0 and out.startswith(f"dropped (no_trained_tokens_left); {datasets}/corpus.jsonl:")
-    code, out, _ = inspect("short", f"--source=corpus.jsonl:{position_of(datasets, 'n3')}")
-    assert code == 0 and out.startswith("reject 2: bad_message; ") and "dropped" not in out and "rejected" not in out
+    sources = [f"--source=corpus.jsonl:{position_of(datasets, id)}" for id in ("q1", "long", "n3")]
+    codes, (row, dropped, reject), _ = zip(*(inspect("short", source) for source in sources), strict=True)
+    assert codes == (0, 0, 0) and "id: q1\n" in row and "Wo ist \U0001f409 水車?" in row
+    assert dropped.startswith(f"dropped (no_trained_tokens_left); {datasets}/corpus.jsonl:")
+    assert reject.startswith("reject 2: bad_message; ") and "dropped" not in reject and "rejected" not in reject
 
 
 def test_dropped_and_truncated_records_are_shown(inspect, datasets):
@@ -260,18 +252,12 @@ def test_search_finds_each_row_that_has_the_text(inspect, datasets, dataset):
 
 def test_search_stops_after_a_page(inspect):
     _, out, _ = inspect("plain", "--search=assistant\nAnswer", "--limit=3")
-    assert out.count("row ") == 6 and out.endswith(
-        f"3 rows shown, of the first 3 of {len(RECORDS) - 3}; --limit shows more.\n"
-    )
+    page = f"3 rows shown, of the first 3 of {len(RECORDS) - 3}; --limit shows more.\n"
+    assert out.count("row ") == 6 and out.endswith(page)
 
 
 def test_text_across_two_examples_is_not_found(inspect, datasets):
     assert json.loads(inspect("packed", "--search=<|im_end|>\n<|im_start|>system", "--json")[1])["rows"] == []
-
-
-def in_process(*arguments: object, **options) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "pipeline", "inspect", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, check=False, **options)
 
 
 @pytest.mark.parametrize("dataset", ["packed", "short"])
@@ -294,14 +280,8 @@ def test_output_that_nobody_reads_is_no_error(datasets):
 def test_terminal_has_colours_in_a_pager(datasets):
     master, slave = pty.openpty()
     environment = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "PAGER", "LESS")}
-    done = in_process(
-        datasets / "plain",
-        "--search=tion 3?",
-        stdin=slave,
-        stdout=slave,
-        env=environment | {"TERM": "xterm"},
-        timeout=60,
-    )
+    command = [sys.executable, "-m", "pipeline", "inspect", str(datasets / "plain"), "--search=tion 3?"]
+    done = subprocess.run(command, cwd=ROOT, stdin=slave, stdout=slave, env=environment | {"TERM": "xterm"}, timeout=60)
     os.close(slave)
     shown = os.read(master, 1 << 16).decode()
     os.close(master)

@@ -35,7 +35,7 @@ from support.datasets import (
     work_in,
     write_jsonl,
 )
-from support.harms import edit_version
+from support.harms import edit_version, flip_a_bit
 from support.killed import kill_before_the_commit, start_and_wait_for_receipts
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.signals import wait_until_stopped, wait_until_zombie
@@ -111,12 +111,6 @@ def first_exceptions(output: Path) -> Path:
 def stored_tokenizer(output: Path) -> Path:
     (tokenizer,) = (output / "_chatmill" / "tokenizers").iterdir()
     return tokenizer
-
-
-def flip_a_bit(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 4
-    path.write_bytes(content)
 
 
 def flip_a_format(output: Path) -> None:

@@ -21,6 +21,12 @@ def edit_version(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     assert chatmill("expire", folder, "--older_than=3650d") == 0  # which repairs what is derived
 
 
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
 def with_values(name: str, change: Callable[[Any], Any], row: int = 3) -> Callable[[pa.Table], Any]:
     """Make a change of one row: of the values of a column, in place or by what is returned."""
 
