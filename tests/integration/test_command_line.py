@@ -8,10 +8,12 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from support.datasets import build_in_process, digests, manifest_of, name_in_increment, write_jsonl
+from support.chats import assistant, user
+from support.datasets import build_in_process, digests, manifest_of, write_jsonl
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.templates import CHATML
 from transforms import __version__
@@ -35,22 +37,26 @@ def test_texts_alone_need_no_chat_template_and_named_stop_tokens_no_generation_c
     assert ended.code == 0, ended.err
 
 
-def test_a_template_without_masks_is_a_warning_before_the_work(build, tmp_path):
-    twice = "{% for m in messages %}{{ m.role }}{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}"
-    ended = build(*with_options(tmp_path / "out", chat_template=twice, input=CHATS / "support.jsonl"))
+TWICE = "{% for m in messages %}{{ m.role }}{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "problem"),
+    [
+        (TWICE, "the template "),
+        (
+            "{{ messages[0].role }}: {{ messages[0].content }}",
+            "the chat template does not print the content of messages[",
+        ),
+    ],
+)
+def test_a_template_under_which_the_first_conversation_is_rejected_is_a_warning(build, tmp_path, template, problem):
+    ended = build(*with_options(tmp_path / "out", chat_template=template, input=CHATS / "support.jsonl"))
     assert ended.code == 1
     warning, *rest = ended.err.splitlines()
-    assert warning.startswith(f"chatmill: warning: with the chat template {twice}, the first conversation (")
-    assert f"({CHATS}/support.jsonl, byte 0) would be rejected: the template " in warning
-    assert "spans_not_established (" in rest[1] and "were rejected" in rest[0]
-
-
-def test_a_content_that_the_template_does_not_print_is_a_warning_before_the_work(build, tmp_path):
-    first = "{{ messages[0].role }}: {{ messages[0].content }}"
-    ended = build(*with_options(tmp_path / "out", chat_template=first, input=CHATS / "support.jsonl"))
-    assert ended.code == 1
-    assert "the first conversation (" in ended.err.splitlines()[0]
-    assert "would be rejected: the chat template does not print the content of messages[" in ended.err.splitlines()[0]
+    assert warning.startswith(f"chatmill: warning: with the chat template {template}, the first conversation (")
+    assert f"({CHATS}/support.jsonl, byte 0) would be rejected: {problem}" in warning
+    assert "were rejected" in rest[0] and (template != TWICE or "spans_not_established (" in rest[1])
 
 
 def test_prompt_and_completion_that_become_plain_text_are_noted_before_the_work(build, tmp_path):
@@ -62,11 +68,9 @@ def test_prompt_and_completion_that_become_plain_text_are_noted_before_the_work(
 
 
 def test_a_tokenizer_whose_regular_expression_transformers_warns_of_is_named(build, tmp_path):
-    folder = tmp_path / "tokenizer"
-    shutil.copytree(TOKENIZER, folder)
+    folder = Path(shutil.copytree(TOKENIZER, tmp_path / "tokenizer"))
     content = json.loads((folder / "tokenizer.json").read_text())
-    vocabulary = content["model"]["vocab"]
-    vocabulary |= {f"no text has it {number}": 100_000 + number for number in range(100_001)}
+    content["model"]["vocab"] |= {f"no text has it {number}": 100_000 + number for number in range(100_001)}
     (folder / "tokenizer.json").write_text(json.dumps(content))
     (folder / "config.json").write_text('{"model_type": "mistral3", "transformers_version": "4.50.0"}')
     ended = build(*with_options(tmp_path / "out", tokenizer=folder))
@@ -79,10 +83,8 @@ def test_a_tokenizer_whose_regular_expression_transformers_warns_of_is_named(bui
 
 def test_the_form_of_contents_is_named_once_if_it_is_not_that_of_the_records(build, tmp_path):
     parts = [{"type": "text", "text": text} for text in ("2", "+2?")]
-    messages = [{"role": "user", "content": parts}, {"role": "assistant", "content": "4"}]
-    chats = write_jsonl(tmp_path / "chats.jsonl", [{"messages": messages}] * 3)
-    options = with_options(tmp_path / "out", chat_template=CHATML, input=chats)
-    ended = build(*options)
+    chats = write_jsonl(tmp_path / "chats.jsonl", [{"messages": [user(parts), assistant("4")]}] * 3)
+    ended = build(*with_options(tmp_path / "out", chat_template=CHATML, input=chats))
     assert ended.err == (
         "chatmill: note: the chat template does not print contents of user in the form that the records have, so it is "
         "given strings, with a line break between two parts.\n"
@@ -107,7 +109,7 @@ sys.exit(code)
     ("arguments", "code"),
     [
         (["--help"], 0),
-        *(([command, "--help"], 0) for command in COMMANDS),
+        *(([command, option], 0) for command in COMMANDS for option in ("--help", "--version")),
         (["--version"], 0),
         (["build", "--inptu=x"], 2),
         (["--packing=bdf"], 2),
@@ -119,25 +121,21 @@ sys.exit(code)
 def test_help_and_mistyped_options_import_nothing_heavy(arguments, code):
     done = subprocess.run([sys.executable, "-c", PROBE, *arguments], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == code, done.stderr
+    assert ("--version" in arguments) == (done.stdout == f"chatmill {__version__}\n")
     needed = {"pydantic"} if "--packing=bdf" in arguments else set()  # it says that the value is wrong
     assert set(done.stderr.split()) & HEAVY == needed
 
 
 @pytest.mark.parametrize(
-    ("program", "given", "pool"),
-    [
-        ("pipeline", {}, "system"),
-        ("pipeline.runners.worker", {}, "system"),
-        ("pipeline", {_POOL: "jemalloc"}, "jemalloc"),
-    ],
+    ("program", "chosen"), [("pipeline", None), ("pipeline.runners.worker", None), ("pipeline", "jemalloc")]
 )
-def test_arrow_takes_its_memory_from_the_system_unless_another_pool_is_chosen(program, given, pool):
+def test_arrow_takes_its_memory_from_the_system_unless_another_pool_is_chosen(monkeypatch, program, chosen):
+    monkeypatch.delenv(_POOL, raising=False)
+    if chosen:
+        monkeypatch.setenv(_POOL, chosen)
     probe = f"import {program}, pyarrow; print(pyarrow.default_memory_pool().backend_name)"
-    environment = {name: value for name, value in os.environ.items() if name != _POOL} | given
-    done = subprocess.run(
-        [sys.executable, "-c", probe], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == [pool]
+    done = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [chosen or "system"]
 
 
 def modules_after(*arguments: str) -> set[str]:
@@ -198,12 +196,6 @@ def test_help_without_a_command_lists_the_commands_and_the_options_of_a_build():
         assert f" chatmill {command} " in whole.removesuffix(of_build)
 
 
-def test_version_is_shown():
-    for arguments in (["--version"], *([command, "--version"] for command in COMMANDS)):
-        done = build_in_process(*arguments)
-        assert (done.returncode, done.stdout) == (0, f"chatmill {__version__}\n")
-
-
 def test_an_unknown_command_is_a_user_error():
     done = build_in_process("bild", *with_options("o"))
     assert (done.returncode, done.stdout) == (2, "")
@@ -244,18 +236,14 @@ def test_a_tokenizer_of_the_hub_is_taken_from_its_cache_without_the_network(tmp_
     shutil.copytree(TOKENIZER, snapshot)
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("0" * 40)
-    options = with_options(tmp_path / "out", tokenizer="mill/tiny")
-    done = build_in_process(*options, env={**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"})
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
+    done = build_in_process(*with_options(tmp_path / "out", tokenizer="mill/tiny"), env=environment)
     assert done.returncode == 0, done.stderr
     assert manifest_of(tmp_path / "out")["job"]["tokenizer_name"] == "mill/tiny"
-    missing = build_in_process(
-        *with_options(tmp_path / "no", tokenizer="mill/none"), env={**os.environ, "HF_HUB_OFFLINE": "1"}
-    )
-    assert missing.returncode == 2
-    assert missing.stderr.startswith(
-        "chatmill: --tokenizer mill/none: there is no such folder, and it cannot be downloaded from the Hugging Face"
-    )
-    assert missing.stderr.count("\n") == 1
+    missing = build_in_process(*with_options(tmp_path / "no", tokenizer="mill/none"), env=environment)
+    assert (missing.returncode, missing.stderr.count("\n")) == (2, 1)
+    problem = "there is no such folder, and it cannot be downloaded from the Hugging Face"
+    assert missing.stderr.startswith(f"chatmill: --tokenizer mill/none: {problem}")
 
 
 def test_the_result_of_a_run_is_the_last_line_of_its_output_for_schedulers(build, tmp_path):
@@ -263,12 +251,9 @@ def test_the_result_of_a_run_is_the_last_line_of_its_output_for_schedulers(build
     ended = build(*with_options(output, max_reject_fraction=0.5), "--json")
     assert ended.code == 0, ended.err
     manifest, summary = manifest_of(output), json.loads(ended.out.splitlines()[-1])
-    assert summary["status"] == "done"
-    assert summary["output"] == str(output)
-    assert {name: summary[name] for name in ("records", "rows", "tokens")} == {
-        name: manifest[name] for name in ("records", "rows", "tokens")
-    }
-    assert summary["shards"] == len(manifest["shards"])
+    expected = {"status": "done", "output": str(output), "shards": len(manifest["shards"])}
+    expected |= {name: manifest[name] for name in ("records", "rows", "tokens")}
+    assert summary == summary | expected
     again = build(*with_options(output, max_reject_fraction=0.5), "--json")
     assert again.code == 0
     assert json.loads(again.out.splitlines()[-1]) == summary | {"status": "done_before"}
@@ -288,9 +273,8 @@ def test_names_with_colons_and_commas_are_those_of_files_on_this_machine(build, 
         output = tmp_path / f"out::{number}"
         ended = build(*with_options(output, input=str(given).replace(",", "\\,"), **names))
         assert ended.code == 0, ended.err
-        of_both = (digests(folder / "data") for folder in (output, tmp_path / "plain"))
-        assert len({tuple((name_in_increment(name), sha256) for name, sha256 in each.items()) for each in of_both}) == 1
-        assert [piece["path"] for piece in manifest_of(output)["shards"]]
+        found, expected = (digests(folder / "data") for folder in (output, tmp_path / "plain"))
+        assert [*found.values()] == [*expected.values()] != []
     assert {path.name for path in tmp_path.iterdir()} == {
         "a::b", "x::tokenizer", "t::u.jinja", "plain", "out::0", "out::1", "out::2",
     }  # fmt: skip
@@ -304,8 +288,7 @@ def test_the_result_of_a_failed_run_has_its_error(build, tmp_path, changed, code
     ended = build(*with_options(tmp_path / "out", **changed), "--json")
     assert ended.code == code
     summary = json.loads(ended.out.splitlines()[-1])
-    assert summary["status"] == "failed"
-    assert message in summary["error"]
+    assert summary["status"] == "failed" and message in summary["error"]
 
 
 def test_an_error_in_the_options_is_in_the_result_too(build):
@@ -327,7 +310,6 @@ def test_an_error_in_the_options_is_in_the_result_too(build):
 )
 def test_a_package_that_is_missing_is_named_and_one_that_lacks_a_module_is_a_defect(tmp_path, missing, code, problem):
     program = f"import sys; sys.modules[{missing!r}] = None; from pipeline import main; sys.exit(main(sys.argv[1:]))"
-    options = [f"--{name}={value}" for name, value in {"input": CHATS, "tokenizer": TOKENIZER}.items()]
-    command = [sys.executable, "-c", program, *options, f"--output={tmp_path}/out"]
+    command = [sys.executable, "-c", program, *with_options(tmp_path / "out")]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert ended.returncode == code and ended.stderr.splitlines()[-1].startswith(problem), ended.stderr

@@ -6,7 +6,6 @@ and json; the fixture `build` holds it against the laws of rows, too. TEST_SLOW=
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 import shutil
@@ -26,7 +25,6 @@ from support.command_line import chatmill
 from support.crossed import IGNORED, Case, Record, cases
 from support.datasets import assert_statistics_add_up, digests, manifest_of
 from support.drawn import examples
-from support.tfrecords import rows_of_tfrecord
 
 # Why a record that is in the mix has no row.
 _NO_ROWS = {"too_long", "no_trained_tokens_left"}
@@ -56,7 +54,8 @@ def test_laws_hold_whichever_options_are_crossed(build, tmp_path_factory, case):
         made.check()
         before = {kind: manifest[kind] for kind in before}
         read += Counter(record.source for record in records)
-        check_sums(manifest, read)
+        assert_statistics_add_up(manifest)
+        assert [of["records"]["read"] for of in manifest["sources"]] == [read[at] for at, _ in enumerate(case.sources)]
         assert chatmill("verify", folder / "out") == 0
         if case.again and increment == 0:
             assert build(*case.command(folder, "again", *case.again)).code == 0
@@ -155,7 +154,6 @@ class Increment:
             rows = pq.read_table(output / shard["path"]).to_pylist() if shard["format"] == "parquet" else []
             for row in rows:
                 self.segments += self._segments(shard, row)
-        check_tfrecord(output, added["shards"])
         for file in added["exceptions"]:
             self.lines += pq.read_table(output / file["path"]).to_pylist()
 
@@ -177,8 +175,7 @@ class Increment:
     # What must hold.
 
     def check(self) -> None:
-        dropped = self._check_lines()
-        self._check_segments(dropped)
+        self._check_segments(self._check_lines())
 
     def _check_lines(self) -> dict[Record, str]:
         """Each record that is rejected or dropped has one line, with the reason. Return those that are dropped."""
@@ -211,9 +208,8 @@ class Increment:
             for record in self.read_once
             if (pieces := self.pieces(record)) and record not in dropped and pieces != [(0, len(record.ids))]
         }
-        truncated = {
-            of_place[li["origin_file"], li["origin_position"]] for li in self.lines if li["outcome"] == "truncated"
-        }
+        cut = [line for line in self.lines if line["outcome"] == "truncated"]
+        truncated = {of_place[line["origin_file"], line["origin_position"]] for line in cut}
         assert is_cut <= truncated
         assert all(self.pieces(record) is None for record in truncated - is_cut)
         return dropped
@@ -333,7 +329,7 @@ class Increment:
         if not by_examples:
             limits = [source.options.get("max_tokens") for source in of_sources]
             most = [
-                size if limit is None else min(size, Fraction(limit)) for size, limit in zip(most, limits, strict=True)
+                min(size, Fraction(size if limit is None else limit)) for size, limit in zip(most, limits, strict=True)
             ]
         weights = [Fraction(source.options.get("weight", size)) for source, size in zip(of_sources, most, strict=True)]
         shares = [weight / sum(weights) for weight in weights]
@@ -360,33 +356,14 @@ class _OfSource:
     unused: list[Record]
     hidden: int
 
-    @property
-    def epochs(self) -> Fraction:
-        return Fraction(self.options.get("epochs", 1))
-
-    @property
-    def most_records(self) -> float:
-        return self.options.get("max_examples", math.inf)
-
-    @property
-    def examples(self) -> int:
-        return sum(self.copies.values())
-
-    @property
-    def trained(self) -> int:
-        return sum(record.trained() * count for record, count in self.copies.items())
-
-    @property
-    def longest(self) -> int:
-        return max((record.trained() for record in (*self.copies, *self.unused)), default=0)
-
-    @property
-    def fewest_examples(self) -> int:
-        return self._asked(0) - self.hidden * math.ceil(self.epochs)
-
-    @property
-    def most_examples(self) -> int:
-        return self._asked(self.hidden)
+    def __post_init__(self) -> None:
+        self.epochs = Fraction(self.options.get("epochs", 1))
+        self.most_records = self.options.get("max_examples", math.inf)
+        self.examples = sum(self.copies.values())
+        self.trained = sum(record.trained() * count for record, count in self.copies.items())
+        self.longest = max((record.trained() for record in (*self.copies, *self.unused)), default=0)
+        self.fewest_examples = self._asked(0) - self.hidden * math.ceil(self.epochs)
+        self.most_examples = self._asked(self.hidden)
 
     def _asked(self, hidden: int) -> int:
         records = min(len(self.copies) + len(self.unused) + hidden, self.most_records)
@@ -403,34 +380,6 @@ class _OfSource:
 
 def _turns_of(labels: Sequence[int]) -> list[tuple[int, int]]:
     """Where the runs of trained tokens begin and end."""
-    edges = [
-        at
-        for at, (one, other) in enumerate(pairwise([IGNORED, *labels, IGNORED]))
-        if (one == IGNORED) != (other == IGNORED)
-    ]
+    is_trained = [False, *(label != IGNORED for label in labels), False]
+    edges = [at for at, (one, other) in enumerate(pairwise(is_trained)) if one != other]
     return list(zip(edges[::2], edges[1::2], strict=True))
-
-
-def check_sums(manifest: dict[str, Any], read: Counter[int]) -> None:
-    assert_statistics_add_up(manifest)
-    for number, source in enumerate(manifest["sources"]):
-        assert source["records"]["read"] == read[number]
-
-
-def check_tfrecord(output: Path, shards: Sequence[dict[str, Any]]) -> None:
-    """Each TFRecord file has the rows of its Parquet file: values as lists, texts as bytes."""
-    parquet = {Path(shard["path"]).name.split(".")[0]: shard for shard in shards if shard["format"] == "parquet"}
-    for shard in shards:
-        if shard["format"] == "parquet":
-            continue
-        content = (output / shard["path"]).read_bytes()
-        content = gzip.decompress(content) if shard["path"].endswith(".gz") else content
-        of_parquet = parquet[Path(shard["path"]).name.split(".")[0]]
-        rows = pq.read_table(output / of_parquet["path"]).to_pylist()
-        assert rows_of_tfrecord(content) == [{name: _feature(value) for name, value in row.items()} for row in rows]
-
-
-def _feature(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        value = [] if value is None else [value]
-    return [b"" if one is None else one.encode() if isinstance(one, str) else one for one in value]

@@ -4,70 +4,43 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
 
+from support.chats import assistant, system, user
 from support.command_line import chatmill
 from support.datasets import assert_statistics_add_up, exceptions_of, manifest_of, rows_of, write_jsonl
-from support.laws import broken_laws
 from support.paths import TOKENIZER
 
 QUESTION = "Mark has a garden with 10 yellow flowers, and he plants 80% more of those in purple. How many has he?"
 WORDS = "mark has a garden with 10 yellow flowers and he plants 80 more"
 _SPLIT = QUESTION.split()
-CALL = {"id": "1", "type": "function", "function": {"name": "look", "arguments": {"q": QUESTION}}}
+CALL = {"id": "1", "type": "function", "function": {"name": "look", "arguments": {}}}
 TOOL = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}}
 
 
 def chat(*contents: str) -> dict[str, Any]:
-    roles = ("user", "assistant") * len(contents)
-    return {"messages": [{"role": role, "content": text} for role, text in zip(roles, contents, strict=False)]}
+    return {"messages": [(assistant if at % 2 else user)(text) for at, text in enumerate(contents)]}
 
 
+CALLED = [user("look"), assistant("", tool_calls=[CALL]), {"role": "tool", "tool_call_id": "1", "content": QUESTION}]
 # What is planted, and the message with which the run begins; None if it is not looked for there.
 PLANTED: dict[str, tuple[dict[str, Any], int | None]] = {
     "verbatim": (chat(QUESTION, "18"), 1),
     "spacing and case": (chat(QUESTION.upper().replace(" ", " \n\t"), "18"), 1),
     "punctuation": (chat("hm?", f"«{QUESTION.replace(' ', ' … ')}»"), 2),
     "split across turns": (chat("hi", "hello", " ".join(_SPLIT[:6]), " ".join(_SPLIT[6:])), 3),
-    "in a tool's answer": (
-        {
-            "messages": [
-                {"role": "user", "content": "look"},
-                {
-                    "role": "assistant",
-                    "content": "",
-                    "tool_calls": [CALL | {"function": CALL["function"] | {"arguments": {}}}],
-                },
-                {"role": "tool", "tool_call_id": "1", "content": QUESTION},
-                {"role": "assistant", "content": "ok"},
-            ],
-            "tools": [TOOL],
-        },
-        3,
-    ),
-    "in reasoning": (
-        {
-            "messages": [
-                {"role": "user", "content": "hm?"},
-                {"role": "assistant", "content": "18", "reasoning_content": QUESTION},
-            ]
-        },
-        2,
-    ),
-    "in the system prompt": (
-        {"messages": [{"role": "system", "content": QUESTION}, *chat("hi", "ok")["messages"]]},
-        None,
-    ),
+    "in a tool's answer": ({"messages": [*CALLED, assistant("ok")], "tools": [TOOL]}, 3),
+    "in reasoning": ({"messages": [user("hm?"), assistant("18", reasoning_content=QUESTION)]}, 2),
+    "in the system prompt": ({"messages": [system(QUESTION), *chat("hi", "ok")["messages"]]}, None),
     "other words": (chat(QUESTION.replace("garden", "yard").replace("more", "less"), "18"), None),
 }
-CLEAN = [
-    chat(f"Is {number} a number that has {number + 1} after it, and what do you think of it?", "Yes.")
-    for number in range(40)
-]
+ASKED = (f"Is {number} a number that has {number + 1} after it, and what do you think of it?" for number in range(40))
+CLEAN = [chat(question, "Yes.") for question in ASKED]
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +48,8 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("inputs")
     write_jsonl(folder / "chats.jsonl", [*CLEAN[:20], *(record for record, _ in PLANTED.values()), *CLEAN[20:]])
     (folder / "evals").mkdir()
-    write_jsonl(
-        folder / "evals" / "math.jsonl", [{"question": "What is 2 + 2?"}, {"question": QUESTION, "answer": "18"}]
-    )
+    asked = [{"question": "What is 2 + 2?"}, {"question": QUESTION, "answer": "18"}]
+    write_jsonl(folder / "evals" / "math.jsonl", asked)
     (folder / "evals" / "more.json").write_text(json.dumps([{"messages": chat(QUESTION, "18")["messages"]}]))
     return folder
 
@@ -90,12 +62,8 @@ def command(folder: Path, output: Path, *options: object) -> Sequence[str]:
 
 def positions(folder: Path) -> dict[int, str]:
     """The names of what is planted, by the position of the record."""
-    found, position = {}, 0
-    for number, line in enumerate((folder / "chats.jsonl").read_bytes().splitlines(keepends=True)):
-        if 20 <= number < 20 + len(PLANTED):
-            found[position] = [*PLANTED][number - 20]
-        position += len(line)
-    return found
+    lengths = map(len, (folder / "chats.jsonl").read_bytes().splitlines(keepends=True))
+    return dict(zip([*accumulate(lengths, initial=0)][20:], PLANTED, strict=False))
 
 
 def expected_details() -> dict[str, tuple[str, str]]:
@@ -109,8 +77,7 @@ def expected_details() -> dict[str, tuple[str, str]]:
 
 def details(folder: Path, output: Path) -> dict[str, tuple[str, str]]:
     """What the exceptions say of records that are planted."""
-    named = positions(folder)
-    found = {}
+    named, found = positions(folder), {}
     for line in exceptions_of(output):
         if line["detail"]:
             place, _, run = line["detail"].partition(": ")
@@ -135,7 +102,6 @@ def test_report_keeps_and_counts_the_records_and_lists_them_as_exceptions(folder
     assert details(folder, reported) == expected_details()
     assert {line["outcome"] for line in exceptions_of(reported)} == {"kept"}
     assert_statistics_add_up(manifest)
-    assert broken_laws(reported) == []
     capfd.readouterr()
     assert chatmill("inspect", reported, "--reason=contaminated", "--limit=9", "--json") == 0
     shown = json.loads(capfd.readouterr().out)
@@ -149,20 +115,12 @@ def test_drop_leaves_them_out_and_all_else_is_as_without(folder, reported, tmp_p
     output = tmp_path / "out"
     assert chatmill(*command(folder, output, "--contaminated=drop")) == 0
     manifest = manifest_of(output)
-    assert manifest["records"] == {
-        "read": 48,
-        "kept": 42,
-        "truncated": 0,
-        "dropped": {"contaminated": 6},
-        "rejected": {},
-    }
+    outcomes = {"truncated": 0, "dropped": {"contaminated": 6}, "rejected": {}}
+    assert manifest["records"] == {"read": 48, "kept": 42, **outcomes}
     assert manifest["statistics"]["contaminated"] == {"math.jsonl": 6}
     assert details(folder, output) == expected_details()
-    ids = [row["input_ids"] for row in rows_of(reported)]
-    assert [row["input_ids"] for row in rows_of(output)] == [
-        of_row for number, of_row in enumerate(ids) if not 20 <= number < 26
-    ]
-    assert broken_laws(output) == []
+    rows = rows_of(reported)
+    assert rows_of(output) == rows[:20] + rows[26:]
 
 
 def test_shuffled_dataset_has_the_same_matches(folder, tmp_path):

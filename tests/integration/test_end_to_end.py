@@ -17,6 +17,8 @@ import pytest
 import zstandard
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
+from support.chats import assistant, system, user
+from support.command_line import chatmill
 from support.datasets import manifest_of, rejects_of, rows_of, write_jsonl
 from support.paths import TOKENIZER
 
@@ -24,17 +26,12 @@ TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type":
 
 
 def chat(name: str) -> list[dict[str, object]]:
-    return [
-        {"role": "system", "content": "You add numbers."},
-        {"role": "user", "content": f"What is 2 + 3, {name}?"},
-        {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [{"type": "function", "function": {"name": "add", "arguments": {"a": 2, "b": 3}}}],
-        },
-        {"role": "tool", "content": "5"},
-        {"role": "assistant", "content": f"It is 5, {name}."},
-    ]
+    call = {"type": "function", "function": {"name": "add", "arguments": {"a": 2, "b": 3}}}
+    asked = [system("You add numbers."), user(f"What is 2 + 3, {name}?"), assistant("", tool_calls=[call])]
+    return [*asked, {"role": "tool", "content": "5"}, assistant(f"It is 5, {name}.")]
+
+
+FORMATS = ("lines", "gz", "bz2", "xz", "zst", "array", "pretty", "deep")
 
 
 def records_of_each_schema(name: str) -> list[dict[str, object]]:
@@ -58,9 +55,7 @@ def records_of_each_schema(name: str) -> list[dict[str, object]]:
 
 def write_every_format(folder: Path) -> list[str]:
     """Write a file in each format, with a record of each schema in each. Returns the ids of the records."""
-    by_format = {
-        name: records_of_each_schema(name) for name in ("lines", "gz", "bz2", "xz", "zst", "array", "pretty", "deep")
-    }
+    by_format = {name: records_of_each_schema(name) for name in FORMATS}
     lines = {name: b"".join(msgspec.json.encode(record) + b"\n" for record in by_format[name]) for name in by_format}
     folder.mkdir()
     (folder / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + lines["lines"].replace(b"\n", b"\r\n").rstrip())
@@ -80,12 +75,7 @@ def write_every_format(folder: Path) -> list[str]:
     # A column has one type, so a columnar file holds records of one schema.
     messages = [{"id": f"parquet-{i}", "messages": chat(f"p{i}"), "tools": json.dumps(TOOLS)} for i in range(5)]
     pq.write_table(pa.Table.from_pylist(messages), folder / "h.parquet", row_group_size=2)
-    sharegpt = [
-        {"id": f"arrow-{i}", "conversations": record["conversations"], "system": "You add numbers.", "tools": None}
-        for i in range(5)
-        for record in records_of_each_schema(f"a{i}")
-        if "conversations" in record
-    ]
+    sharegpt = [{**records_of_each_schema(f"a{i}")[1], "id": f"arrow-{i}", "tools": None} for i in range(5)]
     rows = [{"id": f"csv-{i}", "messages": json.dumps(chat(f"c{i}")), "tools": json.dumps(TOOLS)} for i in range(5)]
     with open(folder / "i.csv", "w", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
@@ -98,25 +88,19 @@ def write_every_format(folder: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory) -> tuple[Path, list[str]]:
     """A dataset of all input formats and schemas, in both output formats, with columns and provenance."""
-    from support.command_line import chatmill
-
     folder = tmp_path_factory.mktemp("mixed")
     names = write_every_format(folder / "corpus")
+    inputs = [f"--input={folder}/corpus/*,{folder}/corpus/below", f"--input={folder}/corpus/saved"]
+    columns = ["--write_columns=input_ids,labels,attention_mask,position_ids,loss_mask", "--keep_columns=id"]
     options = [
-        f"--input={folder}/corpus/*,{folder}/corpus/below",
-        f"--input={folder}/corpus/saved",
-        f"--tokenizer={TOKENIZER}",
-        f"--output={folder}/out",
         "--output_format=parquet,tfrecord",
-        "--keep_columns=id",
         "--provenance",
-        "--write_columns=input_ids,labels,attention_mask,position_ids,loss_mask",
         "--validation_fraction=0.2",
-        "--max_reject_fraction=0.02",
         "--direct_num_workers=1",
     ]
     # The glob matches malformed.txt, so it is read, and its line is not valid JSON.
-    assert chatmill(*options) == 0
+    options += [f"--tokenizer={TOKENIZER}", f"--output={folder}/out", "--max_reject_fraction=0.02"]
+    assert chatmill(*inputs, *columns, *options) == 0
     return folder / "out", names
 
 
@@ -136,10 +120,9 @@ def test_one_conversation_gives_the_same_row_in_every_format_and_schema(mixed):
     output, _ = mixed
     tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
     rows = {row["id"]: row for row in rows_of(output) + rows_of(output, "validation")}
-    for name in ("lines", "gz", "bz2", "xz", "zst", "array", "pretty", "deep"):
-        encoded = tokenizer.apply_chat_template(
-            chat(name), tools=TOOLS, return_dict=True, return_assistant_tokens_mask=True
-        )
+    masks = {"return_dict": True, "return_assistant_tokens_mask": True}
+    for name in FORMATS:
+        encoded = tokenizer.apply_chat_template(chat(name), tools=TOOLS, **masks)
         labels = [i if mask else -100 for i, mask in zip(encoded["input_ids"], encoded["assistant_masks"], strict=True)]
         for schema in ("messages", "sharegpt"):
             assert rows[f"{name}-{schema}"]["input_ids"] == encoded["input_ids"]
@@ -194,19 +177,11 @@ def test_datasets_loads_the_output_and_a_collator_pads_it(mixed, tmp_path):
 
 
 def test_validation_and_training_share_no_content(build, tmp_path):
-    contents = [
-        [{"role": "user", "content": f"{i % 60}?"}, {"role": "assistant", "content": "Yes."}] for i in range(180)
-    ]
-    corpus = write_jsonl(
-        tmp_path / "corpus.jsonl", [{"id": i, "messages": messages} for i, messages in enumerate(contents)]
-    )
-    ended = build(
-        f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", "--validation_fraction=0.3",
-        "--split_bytes=3000",
-    )  # fmt: skip
+    records = [{"id": i, "messages": [user(f"{i % 60}?"), assistant("Yes.")]} for i in range(180)]
+    options = [f"--input={write_jsonl(tmp_path / 'corpus.jsonl', records)}", f"--tokenizer={TOKENIZER}"]
+    ended = build(*options, f"--output={tmp_path}/out", "--validation_fraction=0.3", "--split_bytes=3000")
     assert ended.code == 0, ended.err
-    train, validation = (
-        {tuple(row["input_ids"]) for row in rows_of(tmp_path / "out", split)} for split in ("train", "validation")
-    )
+    rows = (rows_of(tmp_path / "out", split) for split in ("train", "validation"))
+    train, validation = ({tuple(row["input_ids"]) for row in of_split} for of_split in rows)
     assert train and validation and not train & validation
     assert len(train | validation) == 60

@@ -142,15 +142,12 @@ def test_workers_need_neither_the_config_nor_the_formatter_of_a_source(build, co
 
 @pytest.mark.slow
 def test_example_reads_its_three_sources(build, tmp_path):
-    ended = build(
-        f"{ROOT}/examples/sources.yaml", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out",
-    )  # fmt: skip
+    ended = build(f"{ROOT}/examples/sources.yaml", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out")
     assert ended.code == 0, ended.err
-    sources = {source["name"]: source for source in manifest_of(tmp_path / "out")["sources"]}
-    assert {name: source["records"]["read"] for name, source in sources.items()} == {
-        "support": 400, "general": 120, "arithmetic": 80,
-    }  # fmt: skip
-    assert sources["general"]["records"]["rejected"] == {}  # narrator is a user here
+    sources = {source["name"]: source["records"] for source in manifest_of(tmp_path / "out")["sources"]}
+    read = {"support": 400, "general": 120, "arithmetic": 80}
+    assert {name: records["read"] for name, records in sources.items()} == read
+    assert sources["general"]["rejected"] == {}  # narrator is a user here
 
 
 def test_same_file_in_two_sources_is_read_twice_only_if_the_second_says_so(build, corpus):
@@ -188,10 +185,8 @@ def test_names_without_a_name_are_of_the_position_and_the_inputs_without_folders
 
 
 def test_command_line_has_the_defaults_which_null_resets(build, tmp_path):
-    words = {"a": "one two three four", "b": "five", "c": "six seven"}
-    columns = {"a": "body", "b": "text", "c": "other"}
-    for name, text in words.items():
-        write_jsonl(tmp_path / f"{name}.jsonl", [{columns[name]: text}])
+    for name, column, text in (("a", "body", "one two three four"), ("b", "text", "five"), ("c", "other", "six seven")):
+        write_jsonl(tmp_path / f"{name}.jsonl", [{column: text}])
     sources = [{"input": "a.jsonl"}, {"input": "b.jsonl", "columns": None, "schema": "text"}]
     sources.append({"input": "c.jsonl", "columns": {"text": "other"}, "schema": None})
     recipe = recipe_with(tmp_path, sources=sources)
@@ -206,7 +201,7 @@ def test_command_line_has_the_defaults_which_null_resets(build, tmp_path):
 
 
 def test_documentation_names_every_key_of_a_source(build, tmp_path):
-    table = (ROOT / "docs" / "sources.md").read_text().partition("\n| key |")[2].partition("\n\n")[0]
+    table = (ROOT / "docs" / "sources.md").read_text().partition("\n| key of a source |")[2].partition("\n\n")[0]
     keys = {key for row in table.splitlines() for key in re.findall(r"`(\w+)`", row.split("|")[1])}
     recipe = recipe_with(tmp_path, sources=[{"input": "a", "qqq": 1}])
     expected = build(recipe, "--tokenizer=t", f"--output={tmp_path}/out").err.partition("unknown key qqq. Expected ")[2]
@@ -264,10 +259,8 @@ def test_a_recipe_is_the_first_argument_or_the_last_one(build, tmp_path):
 
 def data_of(output: Path) -> dict[str, str]:
     """The sha256 of each file of rows and of exceptions, by its name without the increment, of which it is part."""
-    found = {Path(name): digest for name, digest in digests(output).items()}
-    return {
-        name_in_increment(str(name)): digest for name, digest in found.items() if name.parts[0] in ("data", "records")
-    }
+    found = digests(output).items()
+    return {name_in_increment(name): digest for name, digest in found if name.startswith(("data/", "records/"))}
 
 
 def test_the_recipe_of_sources_makes_the_same_bytes_again(corpus, tmp_path, monkeypatch):

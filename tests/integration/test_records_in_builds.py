@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from support.chats import assistant, user
 from support.command_line import chatmill
 from support.datasets import manifest_of, rejects_of, write_jsonl
 from support.marked import marked_rows
@@ -20,7 +21,7 @@ from support.records import CASES, lines_of, malformed, outcome, records_of
 
 KINDS = ("lines", "tables", "lines of tables")
 OPTIONS = ["--max_reject_fraction=1", "--direct_num_workers=1", "--report=none"]
-QUESTION, ANSWER = {"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4."}
+QUESTION, ANSWER = user("2+2?"), assistant("4.")
 OUTPUT = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "4."}]}
 SUMMARY = [{"type": "summary_text", "text": "Adding two."}]
 WRITTEN = [{"type": "reasoning_text", "text": "It is a sum."}]
@@ -82,11 +83,9 @@ def tables(records: Iterable[dict[str, Any]]) -> Iterator[tuple[list[dict[str, A
 
 def build(folder: Path, *options: object) -> Path:
     """Build a dataset of all files in a folder, which is beside them."""
-    out = folder / "out"
-    assert (
-        chatmill("build", "--input", folder / "in", "--output", out, "--tokenizer", TOKENIZER, *OPTIONS, *options) == 0
-    )
-    return out
+    given = ("--input", folder / "in", "--output", folder / "out", "--tokenizer", TOKENIZER, *OPTIONS, *options)
+    assert chatmill("build", *given) == 0
+    return folder / "out"
 
 
 def outcomes(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -138,10 +137,9 @@ def test_the_same_is_trained_on_and_rejected_whether_records_are_lines_or_rows(f
 def test_lines_that_were_written_from_tables_are_read_as_the_lines_before(found):
     # Of arguments of calls without tools nobody knows which nulls they have had.
     others = {str(record["id"]) for record in RECORDS if '"arguments": {' not in json.dumps(record)}
-    of_lines, of_others = (text_or_reason(found[kind][0]) for kind in ("lines", "lines of tables"))
-    assert {id: row for id, row in of_others.items() if id in others} == {
-        id: row for id, row in of_lines.items() if id in others
-    }
+    found_in = (text_or_reason(found[kind][0]) for kind in ("lines", "lines of tables"))
+    of_lines, of_others = ({id: row for id, row in rows.items() if id in others} for rows in found_in)
+    assert of_others == of_lines
 
 
 def test_a_build_rejects_and_drops_what_parse_does_and_counts_its_notes(found):
@@ -252,7 +250,7 @@ def test_strings_are_trained_on_as_an_answer_as_chat_and_a_build_says_that_they_
     for _ in range(500):  # nested too deeply to be shown, which does not end the build
         arguments = {"a": arguments}
     calls = [{"type": "function", "function": {"name": "f", "arguments": arguments}}]
-    deep = {"id": "deep", "messages": [QUESTION, {**ANSWER, "tool_calls": calls}]}
+    deep = {"id": "deep", "messages": [QUESTION, assistant("4.", tool_calls=calls)]}
     (tmp_path / "in").mkdir()
     write_jsonl(tmp_path / "in" / "a.jsonl", [{"id": "1", "prompt": "Is tea hot?", "completion": "Yes."}, deep])
     prompt = "<|im_start|>user\nIs tea hot?<|im_end|>\n<|im_start|>assistant\n"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from support.browser import Opened, chromium
+from support.chats import assistant, user
 from support.command_line import chatmill
 from support.datasets import manifest_of, write_jsonl
 from support.paths import TOKENIZER
@@ -21,11 +22,7 @@ ATTACKS = [
     "\u202egpj.exe \u2066 \x1b[31m \x00",
     "{{ 7 * 7 }} ${7 * 7} \u2028 אבג",
 ]
-SHOWN = [
-    *ATTACKS[:2],
-    "‹U+202E›gpj.exe ‹U+2066› ‹U+001B›[31m ‹U+0000›",
-    "{{ 7 * 7 }} ${7 * 7} ‹U+2028› אבג",
-]
+SHOWN = [*ATTACKS[:2], "‹U+202E›gpj.exe ‹U+2066› ‹U+001B›[31m ‹U+0000›", "{{ 7 * 7 }} ${7 * 7} ‹U+2028› אבג"]
 
 pytestmark = pytest.mark.nightly
 
@@ -40,19 +37,9 @@ def browser() -> Iterator[Any]:
 def dataset(tmp_path_factory) -> Path:
     """A dataset of hostile contents, with rejects and drops of hostile records."""
     folder = tmp_path_factory.mktemp("browser")
-    good = [
-        {
-            "messages": [
-                {"role": "user", "content": f"{i} {text}"},
-                {"role": "assistant", "content": f"{text} " * (i + 1)},
-            ]
-        }
-        for i in range(30)
-        for text in ATTACKS
-    ]
-    bad = [{"messages": [{"role": text, "content": "x"}]} for text in ATTACKS]
-    empty = [{"messages": [{"role": "user", "content": "nobody answers"}]}]
-    write_jsonl(folder / "<b>chats.jsonl", good + bad + empty)
+    chats = [[user(f"{i} {text}"), assistant(f"{text} " * (i + 1))] for i in range(30) for text in ATTACKS]
+    chats += [*([{"role": text, "content": "x"}] for text in ATTACKS), [user("nobody answers")]]
+    write_jsonl(folder / "<b>chats.jsonl", [{"messages": chat} for chat in chats])
     options = [f"--input={folder}", f"--tokenizer={TOKENIZER}", f"--output={folder / 'out'}", "--max_length=1024"]
     options += ["--packing=bfd", "--max_reject_fraction=0.5", "--direct_num_workers=1", "--truncation=drop"]
     assert chatmill(*options) == 0
@@ -98,12 +85,8 @@ def test_charts_and_their_tables_have_the_counts_of_the_manifest(browser, datase
         for label, count in zip(labels, drawn, strict=True):
             first, _, last = label.replace(",", "").partition("–")
             # A bar has whole buckets, of which the first may begin before the least number.
-            within = [
-                n
-                for bound, n in histogram["buckets"]
-                if max(bound, histogram["min"]) in range(int(first), int(last or first) + 1)
-            ]
-            assert sum(within) == count
+            bar = range(int(first), int(last or first) + 1)
+            assert sum(n for bound, n in histogram["buckets"] if max(bound, histogram["min"]) in bar) == count
 
 
 @pytest.mark.parametrize("width", [380, 1400])
@@ -220,9 +203,7 @@ def test_page_has_landmarks_names_and_headings_in_order(browser, dataset):
     assert all(after <= before + 1 for before, after in pairwise(levels))
     unnamed = ".chart:not([aria-label]), nav:not([aria-label]), section:not([aria-labelledby]), svg:not([aria-hidden])"
     assert opened.evaluate(f"document.querySelectorAll('{unnamed}').length") == 0
-    broken = (
-        "[...document.querySelectorAll('a[href]')].filter(link => !document.querySelector(link.getAttribute('href')))"
-    )
-    assert opened.evaluate(f"{broken}.length") == 0
+    links = "[...document.querySelectorAll('a[href]')].map(link => link.getAttribute('href'))"
+    assert opened.evaluate(f"{links}.filter(link => !document.querySelector(link)).length") == 0
     ids = opened.evaluate("[...document.querySelectorAll('[id]')].map(element => element.id)")
     assert len(ids) == len(set(ids))

@@ -10,13 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from support.chats import assistant, user
 from support.command_line import chatmill
 from support.datasets import manifest_of, rejects_of, write_jsonl
 from support.marked import marked_rows
 from support.paths import TOKENIZER
 
 BOS, EOS = "<|endoftext|>", "<|im_end|>"
-USER = {"role": "user", "content": "Prices?"}
+USER = user("Prices?")
 
 
 def as_text(arguments: dict[str, Any]) -> str:
@@ -67,29 +68,16 @@ PADDED_CM = {"type": "object", "properties": {"cm": {"type": "integer"}, "guests
 PADDED = {"color": {**COLOR, "items": None}, "size": PADDED_CM, "guests": None}
 PARAMETERS = {"type": "object", "properties": {"color": COLOR, "size": CM}}
 TOOLS = [{"type": "function", "function": {"name": "lamp", "parameters": PARAMETERS}}]
-PADDED_TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            **{"name": "lamp", "description": None},
-            "parameters": {"type": "object", "properties": PADDED, "required": None},
-        },
-    }
-]
+PADDED_PARAMETERS = {"type": "object", "properties": PADDED, "required": None}
+PADDED_LAMP = {"name": "lamp", "description": None, "parameters": PADDED_PARAMETERS}
+PADDED_TOOLS = [{"type": "function", "function": PADDED_LAMP}]
 OPEN_TOOL = {"name": "lamp", "parameters": {"type": "object", "properties": {}, "additionalProperties": True}}
 
 
 def lamp(id: str, tools: Any, **arguments: Any) -> dict[str, Any]:
     call = {"type": "function", "function": {"name": "lamp", "arguments": arguments}}
-    return {
-        "id": id,
-        "messages": [
-            USER,
-            {"role": "assistant", "content": "", "tool_calls": [call]},
-            {"role": "tool", "content": "ok"},
-        ],
-        "tools": tools,
-    }
+    messages = [USER, assistant("", tool_calls=[call]), {"role": "tool", "content": "ok"}]
+    return {"id": id, "messages": messages, "tools": tools}
 
 
 def test_nulls_that_arrow_puts_into_tools_and_calls_are_left_out_and_counted(tmp_path):
@@ -105,10 +93,8 @@ def test_nulls_that_arrow_puts_into_tools_and_calls_are_left_out_and_counted(tmp
     arguments = {"color": None, "size": 3}
     forms: list[dict[str, Any]] = [{"function": {"name": "lamp", "arguments": arguments}}]
     forms += [{"name": "lamp", key: arguments} for key in ("args", "input")]
-    rows_of_tables = [
-        {"id": f"row {number}", "messages": [USER, {"role": "assistant", "content": "", "tool_calls": [call]}]}
-        for number, call in enumerate(forms)
-    ]
+    chats = [[USER, assistant("", tool_calls=[call])] for call in forms]
+    rows_of_tables = [{"id": f"row {number}", "messages": chat} for number, chat in enumerate(chats)]
     parts = {"role": "model", "parts": [{"functionCall": {"name": "lamp", "args": arguments}}]}
     rows_of_tables += [{"id": "row 3", "contents": [{"role": "user", "parts": [{"text": "Prices?"}]}, parts]}]
     other = {"id": "other row", "messages": lamp("", None, color="red", size=3)["messages"]}
@@ -143,12 +129,9 @@ def test_nulls_that_arrow_puts_into_tools_and_calls_are_left_out_and_counted(tmp
 )
 def test_empty_answer_under_generation_blocks_is_kept(tmp_path, template, parity):
     """huggingface/transformers#47325: of such an answer nothing is trained on."""
-    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": ""}]
-    turns += [{"role": "user", "content": "r"}, {"role": "assistant", "content": "x"}]
-    records = [{"id": "empty", "messages": turns}]
-    records += [
-        {"id": f"{i}", "messages": [*turns[:1], {**turns[3], "content": f"a {i}"}, *turns[2:]]} for i in range(40)
-    ]
+    end = [user("r"), assistant("x")]
+    records = [{"id": f"{i}", "messages": [user("q"), assistant(f"a {i}"), *end]} for i in range(40)]
+    records.insert(0, {"id": "empty", "messages": [user("q"), assistant(""), *end]})
     corpus, out = write_jsonl(tmp_path / "records.jsonl", records), tmp_path / "out"
     options = ["--tokenizer", TOKENIZER, "--chat_template", template, "--keep_columns=id", f"--parity={parity}"]
     arguments = ["--input", corpus, "--output", out, *options, "--direct_num_workers=1"]
@@ -162,7 +145,7 @@ def test_empty_answer_under_generation_blocks_is_kept(tmp_path, template, parity
 )
 def test_parts_never_change_which_messages_of_a_completion_are_trained_on(tmp_path, parts):
     """With loss_on completion all of it is, also what a user says in it, which is no part of a turn."""
-    prompt, answer = {"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}
+    prompt, answer = user("2+2?"), assistant("4")
     several = {"prompt": [prompt], "completion": [answer, prompt, answer]}
     corpus = write_jsonl(tmp_path / "records.jsonl", [{"prompt": [prompt], "completion": [answer]}, several])
     options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=1", "--direct_num_workers=1"]
@@ -173,14 +156,12 @@ def test_parts_never_change_which_messages_of_a_completion_are_trained_on(tmp_pa
 
 def test_a_flag_that_is_not_known_is_named_with_the_option_that_reads_it(tmp_path, capfd):
     """verl-project/verl#5316: an answer that is not to be trained on."""
-    answers = [{"role": "assistant", "content": "wrong", "do_train": False}, {"role": "assistant", "content": "right"}]
-    corpus = write_jsonl(tmp_path / "a.jsonl", [{"messages": [USER, answers[0], USER, answers[1]]}])
+    messages = [USER, assistant("wrong", do_train=False), USER, assistant("right")]
+    corpus = write_jsonl(tmp_path / "a.jsonl", [{"messages": messages}])
     options = ["--input", corpus, "--tokenizer", TOKENIZER, "--unprinted=report", "--direct_num_workers=1"]
     assert chatmill("build", *options, "--output", tmp_path / "out") == 0
     warning = "with a key that looks as if it said what is trained on, and is not known: "
-    assert (
-        f'{warning}messages[1] has "do_train": false; with train_field do_train, false and 0 are not trained on'
-        in capfd.readouterr().err
-    )
+    warning += 'messages[1] has "do_train": false; with train_field do_train, false and 0 are not trained on'
+    assert warning in capfd.readouterr().err
     assert chatmill("build", *options, "--output", tmp_path / "read", "--train_field=do_train") == 0
     assert "not known" not in capfd.readouterr().err

@@ -250,19 +250,13 @@ def by_program(job: Job, output: Path, *program: str) -> None:
         assert done.returncode == 0, done.stderr
 
 
-def parents_of_workers(output: Path) -> tuple[str, set[tuple[str, str]]]:
-    """The launcher that imported the formatter, and which processes started workers: whether transformers was there."""
-    (launcher, _, _), *workers = [line.split() for line in (output.parent / "seen").read_text().splitlines()]
-    assert len(workers) == 2
-    return launcher, {(parent, is_loaded) for _, parent, is_loaded in workers}
-
-
 def forked(job: Job, output: Path, _: pytest.FixtureRequest) -> None:
     """From a process that has imported what all workers need, but not the formatter: it may start threads, or CUDA."""
     by_program(job, output, "-m", "pipeline")
     if job.name == "formatter":
-        launcher, ((parent, is_loaded),) = parents_of_workers(output)
-        assert parent != launcher and is_loaded == "True"
+        (launcher, *_), *workers = [line.split() for line in (output.parent / "seen").read_text().splitlines()]
+        [(parent, has_transformers)] = {(parent, has_transformers) for _, parent, has_transformers in workers}
+        assert len(workers) == 2 and parent != launcher and has_transformers == "True"
 
 
 def with_a_thread(job: Job, output: Path, _: pytest.FixtureRequest) -> None:
@@ -292,10 +286,8 @@ def killed_with_workers(job: Job, output: Path, request: pytest.FixtureRequest) 
         started = start_and_wait_for_receipts(["build", *command], output, receipts)
         time.sleep(0 if receipts else draw.uniform(0, 3))
         children = psutil.Process(started.pid).children(recursive=True)
-        how = draw.choice(["launcher", "worker", "all"])
-        for pid in {"launcher": [started.pid], "worker": [child.pid for child in children[-1:]]}.get(
-            how, [started.pid, *(child.pid for child in children)]
-        ):
+        how, pids = draw.choice(["launcher", "worker", "all"]), [started.pid, *(child.pid for child in children)]
+        for pid in {"launcher": pids[:1], "worker": pids[1:][-1:], "all": pids}[how]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         _, shown = started.communicate(timeout=60)

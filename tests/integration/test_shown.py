@@ -66,10 +66,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
         chat = [user(f"{name} <|im_end|>"), assistant(f"{name} A", reasoning_content="First.")]
         records = [{"messages": chat, f"extra {number:02} {name}": "not read"} for number in range(60)]
         records += [{"messages": [{"role": name, "content": "x"}]}] * 3 + [{"messages": [user("nobody answers")]}]
-        records += [
-            {"messages": [user("q"), assistant("word " * 1_000_000)]},
-            {"messages": [user("q"), assistant("w")]},
-        ]
+        records += [{"messages": [user("q"), assistant(text)]} for text in ("word " * 1_000_000, "w")]
         write_jsonl(folder / f"{name.replace('/', '')}.jsonl", records)
         sources = [{"name": "all", "input": "*.jsonl"}]
         for number in range(9):
@@ -79,11 +76,8 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Shown]:
         recipe = {"sources": sources, "keep_columns": [name], "chat_template_kwargs": {"suffix": "/no_think"}}
         (folder / "recipe.yaml").write_text(json.dumps(recipe))
         given = [folder / "recipe.yaml", f"--tokenizer={TOKENIZER}", f"--output={folder / 'out'}"]
-        with (
-            pytest.MonkeyPatch.context() as patch,
-            redirect_stdout(StringIO()) as out,
-            redirect_stderr(StringIO()) as err,
-        ):
+        out, err = StringIO(), StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
             patch.setenv("COLUMNS", "80")
             assert chatmill("build", *given, *OPTIONS) == 0, err.getvalue()
         found[kind] = Shown(folder / "out", out.getvalue(), err.getvalue())
@@ -135,9 +129,7 @@ def visible(text: str) -> str:
 
 def test_each_figure_of_the_page_is_that_of_the_manifest(shown):
     manifest, figures = manifest_of(shown["plain"].folder), Page(shown["plain"].report).figures
-    assert {"/records/read", "/rows", "/statistics/limits/2048/tokens", "/sources/0/tokens"} <= {
-        of for of, _ in figures
-    }
+    assert {"/records/read", "/rows", "/statistics/limits/2048/tokens", "/sources/0/tokens"} <= {*dict(figures)}
     for pointer, text in figures:
         value = manifest
         for key in pointer.split("/")[1:]:
@@ -167,17 +159,13 @@ def test_policy_allows_what_is_in_the_page_by_its_hash_and_nothing_else(shown):
 
 
 def test_long_texts_and_tables_are_cut_and_end_with_what_is_left(shown):
-    page = Page(shown["plain"].report)
-    assert len(shown["plain"].report) < 200_000
-    assert "others, in manifest.json" in page.text
+    page = shown["plain"].report
+    assert len(page) < 200_000 and "others, in manifest.json" in Page(page).text
 
 
 def test_what_stands_out_is_listed_first(shown):
-    found, manifest = (
-        Page(shown["plain"].report).text.partition("Outcomes of records")[0],
-        manifest_of(shown["plain"].folder),
-    )
-    lost = manifest["trained_tokens_lost"]
+    found = Page(shown["plain"].report).text.partition("Outcomes of records")[0]
+    lost = manifest_of(shown["plain"].folder)["trained_tokens_lost"]
     assert "12 of 75 records (16.0%) were rejected, most often as bad_message." in found
     assert re.search(f"{lost:,} trained tokens of 1 records? lost to --max_length 300 ", found)
     assert "60 records with a last answer whose reasoning the template does not print" in found
@@ -187,10 +175,8 @@ def test_what_stands_out_is_listed_first(shown):
 def test_excerpts_are_rows_of_the_dataset_with_their_trained_tokens(kind):
     rows = [row for split in ("train", "validation") for row in rows_of(dataset_of(kind), split)]
     decode = AutoTokenizer.from_pretrained(TOKENIZER).decode
-    trained = {
-        visible(decode(row["input_ids"])): visible(decode([label for label in row["labels"] if label != -100]))
-        for row in rows
-    }
+    labels = ([label for label in row["labels"] if label != -100] for row in rows)
+    trained = {visible(decode(row["input_ids"])): visible(decode(of)) for row, of in zip(rows, labels, strict=True)}
     excerpts = Page((dataset_of(kind) / "report.html").read_text()).rows
     assert len(excerpts) == 10
     for text, marked in excerpts:
@@ -204,12 +190,8 @@ def test_excerpts_are_rows_of_the_dataset_with_their_trained_tokens(kind):
 
 def test_warnings_are_few_lines_that_say_where_to_read_more(shown):
     lines = [line for line in shown["plain"].err.splitlines() if "warning: " in line]
-    for what in (
-        "special tokens in contents: user <|im_end|> 60 (",
-        "--max_length 300 (",
-        "reasoning the template",
-        "of the source n0",
-    ):
+    special = "special tokens in contents: user <|im_end|> 60 ("
+    for what in (special, "--max_length 300 (", "reasoning the template", "of the source n0"):
         assert any(what in line for line in lines), what
     assert "the same for 5 more sources (manifest.json lists them)" in lines[-1]
     assert all(line.startswith("chatmill: ") and len(line) <= 170 for line in lines) and len(lines) < 10
@@ -248,9 +230,8 @@ def test_the_share_of_answers_that_are_labelled_as_bad_is_a_warning(build, tmp_p
     records = [{**chat, "label": label} for label in (False, True, True, True, True, True, 0, 1)]
     corpus = write_jsonl(tmp_path / "a.jsonl", records)
     ended = build(f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path / 'out'}")
-    assert (
-        ended.err == "chatmill: warning: 1 record dropped (12.5%) whose label or kto_tag is false (docs/records.md)\n"
-    )
+    text = "1 record dropped (12.5%) whose label or kto_tag is false (docs/records.md)"
+    assert ended.err == f"chatmill: warning: {text}\n"
     manifest = manifest_of(tmp_path / "out")
     assert manifest["records"]["dropped"] == {"undesirable": 1} and manifest["records"]["kept"] == 7
     assert manifest["notes"]["label_not_understood"] == 1
@@ -359,11 +340,8 @@ def markup_of(card: str) -> list[str]:
 def test_names_change_no_markup_of_the_card_and_no_path_of_the_machine_is_in_it(shown):
     plain, hostile = shown["plain"].card, shown["hostile"].card
     assert markup_of(hostile) == markup_of(plain)
-    assert (
-        not {*"\x1b\u202e\r\t"} & {*hostile}
-        and str(ROOT) not in plain
-        and str(shown["plain"].folder.parent) not in plain
-    )
+    assert not {*"\x1b\u202e\r\t"} & {*hostile}
+    assert str(ROOT) not in plain and str(shown["plain"].folder.parent) not in plain
     assert 'model="YOUR MODEL"' in plain and "with the tokenizer `tokenizer`" in plain  # a folder cannot be loaded
     assert "chat_template_kwargs:\n  suffix: /no_think\n" in plain  # which is no path
     recipe = yaml.safe_load((shown["hostile"].folder / "recipe.yaml").read_text())
@@ -371,6 +349,7 @@ def test_names_change_no_markup_of_the_card_and_no_path_of_the_machine_is_in_it(
 
 
 PACKED = ("--packing=bfd", "--max_length=4096")
+NOT_TRL = "Axolotl, transformers' Trainer, SkyRL"
 GUIDE = (ROOT / "docs/guide/trainers.md").read_text()
 
 
@@ -402,14 +381,10 @@ def test_a_trainer_gets_the_columns_that_it_reads_and_the_card_has_its_recipe_of
 @pytest.mark.parametrize(
     ("options", "not_for", "trap"),
     [
-        (PACKED, "Axolotl, transformers' Trainer, SkyRL", None),
-        (
-            (*PACKED, "--write_columns=input_ids,labels"),
-            "TRL, Axolotl, transformers' Trainer, SkyRL",
-            "--write_columns",
-        ),
+        (PACKED, NOT_TRL, None),
+        ((*PACKED, "--write_columns=input_ids,labels"), f"TRL, {NOT_TRL}", "--write_columns"),
         ((*PACKED, "--write_columns=input_ids,labels,seq_lengths,attention_mask"), None, "--write_columns"),
-        (("--shift_labels",), "TRL, Axolotl, transformers' Trainer, SkyRL", "--shift_labels"),
+        (("--shift_labels",), f"TRL, {NOT_TRL}", "--shift_labels"),
         (("--output_format=tfrecord",), None, "--output_format"),
         (
             ("--output_format=parquet,tfrecord", "--write_columns=input_ids,attention_mask,labels"),

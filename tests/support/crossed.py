@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from support.kinds import ALL_COLUMNS
 from support.paths import TOKENIZER
 
 IGNORED = -100
-ALL_COLUMNS = "input_ids,labels,seq_lengths,attention_mask,position_ids,loss_mask,part_lengths,part_kinds,part_messages"
 # Options that share out the records of one build, so that an append refuses them.
 OF_ONE_BUILD = ("weight", "max_examples", "max_tokens", "mix_tokens")
 MIXES = ("epochs", *OF_ONE_BUILD)
@@ -43,10 +43,8 @@ class Content:
     @property
     def messages(self) -> list[dict[str, Any]]:
         texts = [words for turn in self.turns for words in turn]
-        roles = ("user", "assistant") * len(self.turns)
-        return [
-            {"role": role, "content": self.words(count)} for role, count in zip(roles, texts, strict=True) if count >= 0
-        ]
+        roles = zip(("user", "assistant") * len(self.turns), texts, strict=True)
+        return [{"role": role, "content": self.words(count)} for role, count in roles if count >= 0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,18 +172,13 @@ class Case:
 
     def command(self, folder: Path, output: str, *more: str) -> list[str]:
         """Write the recipe, and return the arguments of a build."""
-        entries = [
-            {"name": f"s{number}", "input": [f"{folder}/in{number}/*"], **own}
-            for number, own in enumerate(self.sources)
-        ]
-        (folder / "recipe.yaml").write_text(json.dumps({"sources": entries}))
+        sources = [{"name": f"s{n}", "input": [f"{folder}/in{n}/*"], **own} for n, own in enumerate(self.sources)]
+        (folder / "recipe.yaml").write_text(json.dumps({"sources": sources}))
         given = {"tokenizer": TOKENIZER, "output": folder / output, "max_reject_fraction": 1, "report": "none"}
-        appends = ["--append"] if self.increments > 1 else []
-        options = [
-            f"--{name}={str(value).lower() if value is True else value}"
-            for name, value in {**given, **self.options}.items()
-        ]
-        return [str(folder / "recipe.yaml"), *options, *appends, *more]
+        given |= {"append": True} if self.increments > 1 else {}
+        given |= self.options
+        options = [f"--{name}={'true' if value is True else value}" for name, value in given.items()]
+        return [str(folder / "recipe.yaml"), *options, *more]
 
 
 def _content(path: Path) -> bytes:
