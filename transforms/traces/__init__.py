@@ -73,8 +73,7 @@ class ReadTrace(NamedTuple):
 
 def trace_format(name: str) -> TraceFormat:
     """Import the format of a name."""
-    format: TraceFormat = importlib.import_module(f"{__name__}.{name}").FORMAT
-    return format
+    return importlib.import_module(f"{__name__}.{name}").FORMAT
 
 
 def is_trace(record: Mapping[str, Any]) -> bool:

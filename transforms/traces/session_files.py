@@ -7,8 +7,6 @@ as it is. What it says is read when records are parsed, so that a rejected one i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
-from operator import attrgetter
 from typing import Any, BinaryIO
 
 import msgspec
@@ -24,42 +22,42 @@ def trace_input(name: str) -> InputFormat:
 
     def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, longest: int) -> Iterator[Chunk]:
         """Yield the sessions of a file, in chunks. The position of a session is that of its first value, from 0."""
-        values = chain.from_iterable(map(_values, json.read(file, 0, None, chunk_bytes, longest)))
-        return in_chunks(_sessions(name, values, longest), chunk_bytes)
+        return in_chunks(_sessions(name, json.read(file, 0, None, 1, longest), longest), chunk_bytes)
 
     return InputFormat(suffixes=(), read=read, position_unit="record", errors=(OSError, ValueError))
 
 
-def _sessions(name: str, values: Iterator[Record | Reject], longest: int) -> Iterator[tuple[Record | Reject, int]]:
-    """Yield sessions and rejects, each with its size. A session that is the whole file is known at its end alone."""
+def _sessions(name: str, chunks: Iterator[Chunk], longest: int) -> Iterator[tuple[Record | Reject, int]]:
+    """Yield sessions and rejects, each with its size. A session that is the whole file is known at its end alone.
+
+    chunks: of one value each.
+    """
     format, is_recognized = trace_format(name), False
     events: list[bytes] = []
     position, size = 0, 0  # of the first event, of all of them
-    for item in values:
-        raw: Any = item.raw if isinstance(item, Record) else item.record
-        value = _decoded(raw) if isinstance(item, Record) else None
-        is_recognized = is_recognized or (isinstance(value, dict) and format.recognizes(value))
-        if isinstance(item, Record) and not is_recognized:
-            detail = f"the file does not begin as {format.title} does (input_format {name})"
-            yield Reject(item.position, "unknown_trace", detail, raw), len(raw)
-        elif isinstance(value, dict) and format.is_session(value):
-            yield _record(name, item.position, raw), len(raw)
-        elif isinstance(value, dict) or (events and isinstance(item, Record)):
-            position = position if events else item.position
-            events.append(raw if value is not None else msgspec.json.encode(raw.decode(errors="replace")))
-            size += len(raw)
-            if size > longest:
-                del events[1:]  # it is rejected as too long
-        else:
-            yield item, len(raw)
+    for chunk in chunks:
+        yield from ((reject, chunk.bytes) for reject in chunk.rejects)
+        for record in chunk.records:
+            raw: Any = record.raw
+            value = _decoded(raw)
+            is_recognized = is_recognized or (isinstance(value, dict) and format.recognizes(value))
+            if not is_recognized:
+                detail = f"the file does not begin as {format.title} does (input_format {name})"
+                yield Reject(record.position, "unknown_trace", detail, raw), len(raw)
+            elif isinstance(value, dict) and format.is_session(value):
+                yield _record(name, record.position, raw), len(raw)
+            elif isinstance(value, dict) or events:
+                position = position if events else record.position
+                events.append(raw if value is not None else msgspec.json.encode(raw.decode(errors="replace")))
+                size += len(raw)
+                if size > longest:
+                    del events[1:]  # it is rejected as too long
+            else:
+                yield record, len(raw)
     if size > longest:
         yield too_long(position, events[0], longest), size
     elif events:
         yield _record(name, position, b"[" + b",".join(events) + b"]"), size
-
-
-def _values(chunk: Chunk) -> list[Record | Reject]:
-    return sorted([*chunk.records, *chunk.rejects], key=attrgetter("position"))
 
 
 def _record(name: str, position: int, session: bytes) -> Record:
