@@ -137,30 +137,32 @@ def test_the_characters_of_a_key_are_those_of_each_record(tmp_path, engine):
     assert (found.unread, found.records) == ({"messages[].mood": 15}, {"messages[].mood": 3})
 
 
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "find",
-        "description": "Finds what you ask for",
-        "parameters": {
-            "type": "object",
-            "properties": {"type": {"type": "string", "description": "Say a kind of place"}, "km": {"type": "number"}},
-            "required": ["km"],
-        },
+KIND = {"type": "string", "description": "Say a kind of place", "enum": ["north", "south"]}
+SCHEMA = {"type": "object", "properties": {"type": KIND, "km": {"type": "number"}}, "required": ["km"]}
+FIND = {"name": "find", "description": "Finds what you ask for", "parameters": SCHEMA}
+TOOL = {"type": "function", "function": FIND}
+DESCRIPTION, PARAMETERS = "tools[].function.description", "tools[].function.parameters"
+# What templates print of the tools, and how many characters of them they do not.
+PRINTED = {
+    "{%- for tool in tools or [] -%}{{- tool.function.name + '\\n' -}}{%- endfor -%}": {
+        DESCRIPTION: len("Finds what you ask for"),
+        PARAMETERS: len("type" + "Say a kind of place" + "north" + "south" + "km" + "km"),
     },
+    "{%- for name, kind in tools[0].function.parameters.properties.items() -%}"
+    "{{- name + (kind.enum or []) | join(', ') -}}{%- endfor -%}{{- tools[0].function.name -}}": {
+        DESCRIPTION: len("Finds what you ask for"),
+        PARAMETERS: len("Say a kind of place" + "km"),
+    },
+    "{{- tools | tojson -}}": {},
 }
 
 
 @each_engine
 def test_texts_of_tools_that_are_not_printed_are_counted(tmp_path, engine):
     cases = {"tools": [{"messages": [user("Hi"), assistant("Hello")], "tools": [TOOL]}] * 2}
-    names = "{%- for tool in tools or [] -%}{{- tool.function.name + '\\n' -}}{%- endfor -%}"
-    in_parameters = len("type" + "Say a kind of place" + "km" + "km")
-    assert rendered(tmp_path, cases, names + CHATML, engine=engine)["tools"].unread == {
-        "tools[].function.description": 2 * len("Finds what you ask for"),
-        "tools[].function.parameters": 2 * in_parameters,
-    }
-    assert rendered(tmp_path, cases, "{{- tools | tojson -}}" + CHATML, engine=engine)["tools"].unread == {}
+    for template, unread in PRINTED.items():
+        found = rendered(tmp_path, cases, template + CHATML, engine=engine)["tools"].unread
+        assert found == {name: 2 * characters for name, characters in unread.items()}
 
 
 @each_engine
@@ -169,30 +171,14 @@ def test_what_is_printed_of_the_same_tools_is_found_for_each_record_whatever_its
     template = "{%- if messages[0].content == 'all' -%}{{- tools | tojson -}}" + name + CHATML
     texts = ("all", "names", "Finds what you ask for", "all")
     chats = [{"messages": [user(text), assistant("Hello")], "tools": [TOOL]} for text in texts]
-    cases = {"in order": chats, "reversed": chats[::-1]}
-    for found in rendered(tmp_path, cases, template, engine=engine).values():
-        assert found.records == {"tools[].function.description": 2, "tools[].function.parameters": 2}
-
-
-@each_engine
-def test_texts_of_tools_that_a_template_joins_are_printed(tmp_path, engine):
-    of_type = {"type": "string", "enum": ["north", "south"]}
-    tool = {"type": "function", "function": {"name": "find", "parameters": {"properties": {"to": of_type}}}}
-    template = (
-        "{%- for name, kind in tools[0].function.parameters.properties.items() -%}{{- name + kind.enum | join(', ') -}}"
-    )
-    case = {"tools": [{"messages": [user("Hi"), assistant("Hello")], "tools": [tool]}]}
-    template += "{%- endfor -%}{{- tools[0].function.name -}}"
-    assert rendered(tmp_path, case, template + CHATML, engine=engine)["tools"].unread == {}
+    for found in rendered(tmp_path, {"in order": chats, "reversed": chats[::-1]}, template, engine=engine).values():
+        assert found.records == {DESCRIPTION: 2, PARAMETERS: 2}
 
 
 @each_engine
 def test_arguments_that_the_template_does_not_name_are_counted(tmp_path, engine):
-    given = {
-        "documents": [{"title": "Bridges", "text": "They are long.", "pages": 3}],
-        "custom_instructions": "Be kind.",
-        "enable_thinking": True,
-    }
+    documents = [{"title": "Bridges", "text": "They are long.", "pages": 3}]
+    given = {"documents": documents, "custom_instructions": "Be kind.", "enable_thinking": True}
     chats = [[user("Hi"), assistant("Hello")], [user("Bridges"), assistant("Be kind.")]]
     own = [{"messages": chat, "chat_template_kwargs": given} for chat in chats]
     expected = {
