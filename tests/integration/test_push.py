@@ -30,32 +30,18 @@ DERIVED = ["README.md", "manifest.json", "report.html"]
 NOT_EARLIER = "it has files that are not those of an earlier version of this dataset"
 
 
-def with_an_append(folder: Path, first: list[Any], more: list[Any], *options: str) -> list[Path]:
-    """A dataset, and the same one after an append."""
-    write_jsonl(folder / "a.jsonl", first)
-    write_jsonl(folder / "b.jsonl", more)
-    build = ["build", *OPTIONS, *options, f"--input={folder}/a.jsonl"]
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A dataset of several shards, and the same one after an append."""
+    folder = tmp_path_factory.mktemp("built")
+    texts = [f"text {number}, which is {'long ' * 20}" for number in range(120)]
+    write_jsonl(folder / "a.jsonl", [*({"text": text} for text in texts), {"text": 1}])
+    write_jsonl(folder / "b.jsonl", [{"text": f"new text {number}"} for number in range(30)])
+    build = ["build", *OPTIONS, *SEVERAL, f"--input={folder}/a.jsonl"]
     assert chatmill(*build, f"--output={folder}/one") == 0
     shutil.copytree(folder / "one", folder / "two")
     assert chatmill(*build, f"--input={folder}/b.jsonl", "--append", f"--output={folder}/two") == 0
     return [folder / "one", folder / "two"]
-
-
-@pytest.fixture(scope="module")
-def versions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """A dataset of several shards, and the same one after an append."""
-    texts: list[Any] = [{"text": f"text {number}, which is {'long ' * 20}"} for number in range(120)]
-    more = [{"text": f"new text {number}"} for number in range(30)]
-    return with_an_append(tmp_path_factory.mktemp("built"), [*texts, {"text": 1}], more, *SEVERAL)
-
-
-@pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Another dataset."""
-    folder = tmp_path_factory.mktemp("other")
-    corpus = write_jsonl(folder / "c.jsonl", [{"text": "another one"}])
-    assert chatmill("build", *OPTIONS, f"--input={corpus}", f"--output={folder}/out") == 0
-    return folder / "out"
 
 
 @pytest.fixture
@@ -315,8 +301,8 @@ def test_commit_of_somebody_else_in_between_is_not_lost(versions, hub, push, edi
 
 
 @pytest.mark.parametrize("number", [2, 3])
-def test_push_that_comes_in_between_is_not_undone(versions, other, hub, push, number):
-    comes = other if number == 2 else versions[1]
+def test_push_that_comes_in_between_is_not_undone(versions, hub, push, number):
+    comes = versions[1]
     commit_before(hub, number, {name: (comes / name).read_bytes() for name in [*DERIVED, *shards_in(comes)]})
     code, printed = push(f"{versions[1]}@1")
     assert (code, NOT_EARLIER in printed, len(printed.splitlines())) == (2, True, 1)

@@ -33,7 +33,6 @@ from support.reading import File, read, read_content, read_each
 
 MEGA = 1 << 20
 BOM = b"\xef\xbb\xbf"
-NEWLINE = ord("\n")
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     ".gz": lambda content: gzip.compress(content, mtime=0),
@@ -55,21 +54,13 @@ PIECES = [
 
 
 def lines_of(content: bytes) -> File:
-    """Each line that is not white space, and the position of its first byte; searched byte by byte."""
-    lines = []
-    start = 0
-    for end in [i for i, byte in enumerate(content) if byte == NEWLINE] + [len(content)]:
-        line = content[start:end]
-        if start == 0 and line[:3] == BOM:
-            line = line[3:]
-        while line and line[:1] in b" \t\v\f\r":
-            line = line[1:]
-        while line and line[-1:] in b" \t\v\f\r":
-            line = line[:-1]
-        if line:
-            lines.append((start, line))
-        start = end + 1
-    return File(lines)
+    """Each line that is not white space, and the position of its first byte."""
+    file, start = File(), 0
+    for line in content.split(b"\n"):
+        if text := line.removeprefix(b"" if start else BOM).strip(b" \t\v\f\r"):
+            file.records.append((start, text))
+        start += len(line) + 1
+    return file
 
 
 Case = tuple[str, bytes, File]
@@ -107,25 +98,19 @@ def tables_of_text(draw: random.Random) -> Iterator[Case]:
 
 def chats(rows: int) -> list[dict[str, Any]]:
     """Rows whose tool calls have arguments with different keys; some have no tools, or no content."""
-    return [
-        {
-            "id": i,
-            "messages": [
-                {"role": "user", "content": f"Where is order K-{i}? 😀"},
-                {
-                    "role": "assistant",
-                    "tool_calls": [{"name": "track", "arguments": {f"order_{i % 3}": f"K-{i}", "nested": {"n": [i]}}}],
-                },
-                {"role": "assistant", "content": "x" * (i % 7)},
-            ],
-            **({"tools": [{"name": "track"}]} if i % 2 == 0 else {}),
-        }
-        for i in range(rows)
-    ]
+
+    def chat(i: int) -> dict[str, Any]:
+        call = {"name": "track", "arguments": {f"order_{i % 3}": f"K-{i}", "nested": {"n": [i]}}}
+        asked = {"role": "user", "content": f"Where is order K-{i}? 😀"}
+        answers = [{"role": "assistant", "tool_calls": [call]}, {"role": "assistant", "content": "x" * (i % 7)}]
+        return {"id": i, "messages": [asked, *answers], **({} if i % 2 else {"tools": [{"name": "track"}]})}
+
+    return [*map(chat, range(rows))]
 
 
 CHATS = pa.Table.from_pylist(chats(300))
 SMALL = pa.table({"text": [f"{i}" for i in range(6)]})
+PLAIN: dict[str, Any] = {"compression": "none", "use_dictionary": False}
 
 
 def parquet(table: pa.Table, **how: Any) -> bytes:
@@ -151,8 +136,7 @@ def tables(draw: random.Random) -> Iterator[Case]:
         writer = [pa.ipc.new_stream, pa.ipc.new_file][number % 2]
         content = arrow(CHATS.slice(0, rows), writer, draw.randrange(1, 21) if number else 290)
         yield f"rows{number}.arrow", content, File([*enumerate(chats(rows))])
-    plain = {"compression": "none", "use_dictionary": False, "write_statistics": False}
-    small = parquet(SMALL, row_group_size=2, **plain)
+    small = parquet(SMALL, row_group_size=2, write_statistics=False, **PLAIN)
     yield "small.parquet", small, File([(i, {"text": f"{i}"}) for i in range(6)])
 
 
@@ -306,10 +290,7 @@ COLUMN = pa.table({"column": ["a"]}).replace_schema_metadata(None)
 WIDE = pa.table({f"c{i}": [1] for i in range(10_001)})
 TWICE = pa.table([["first"], ["second"]], names=["text", "text"])
 FAULTS = {
-    "crc.parquet": (
-        parquet(TEXTS, write_page_checksum=True, compression="none", use_dictionary=False).replace(b"t 50", b"t 51", 1),
-        "CRC",
-    ),
+    "crc.parquet": (parquet(TEXTS, write_page_checksum=True, **PLAIN).replace(b"t 50", b"t 51", 1), "CRC"),
     "moved.parquet": (with_moved_row_group(), "row group 1 is outside"),
     "wide.parquet": (parquet(WIDE), "more than 10,000 columns"),
     "wide.arrow": (arrow(WIDE), "more than 10,000 columns"),
@@ -323,9 +304,8 @@ FAULTS = {
     "beyond, and no text.arrow": (reaching_beyond(no_text()), "it cannot be read as arrow"),
     **{f"{len(start)}.parquet": (start + bytes(100), "") for start in (b"PAR1", b"no table at all", b"")},
     **{f"{len(start)}.arrow": (start + bytes(100), "") for start in (b"ARROW1", b"no table at all", b"")},
-    **{
-        f"zeros.jsonl{suffix}": (bytes(4096), "it is not compressed with") for suffix in SUFFIXES
-    },  # such as a crash leaves
+    # Such as a crash leaves.
+    **{f"zeros.jsonl{suffix}": (bytes(4096), "it is not compressed with") for suffix in SUFFIXES},
     "of a tape.jsonl.gz": (COMPRESS[".gz"](b"{}\n") + bytes(512), "the gzip stream is corrupt"),
     "twice.csv": (b"a,b,a\n1,2,3\n", "header has 'a' twice"),
     "header.csv": (b"\xff,b\n1,2\n", "header is not UTF-8"),
@@ -373,17 +353,17 @@ def test_a_row_that_is_not_utf8_costs_only_itself_and_its_bytes_are_kept(tmp_pat
     assert (position, reason) == (1, "invalid_unicode") and b"caf" in record and b" au lait" in record
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        pa.array([0, -(10**18)], pa.timestamp("us")),
-        pa.array([0, 10**9], pa.date32()),
-        pa.array([None, 0], pa.timestamp("us", tz="Nowhere/Atlantis")),  # a container image may have no time zones
-    ],
-    ids=["timestamp", "date", "time zone"],
-)
-def test_a_value_that_python_cannot_represent_costs_only_its_row(tmp_path, values):
-    found = read_content(tmp_path / "late.parquet", parquet(pa.table({"text": ["a", "b"], "at": values})))
+NOT_IN_PYTHON = {
+    "timestamp": pa.array([0, -(10**18)], pa.timestamp("us")),
+    "date": pa.array([0, 10**9], pa.date32()),
+    "time zone": pa.array([None, 0], pa.timestamp("us", tz="Nowhere/Atlantis")),  # a container image may have none
+}
+
+
+@pytest.mark.parametrize("kind", NOT_IN_PYTHON)
+def test_a_value_that_python_cannot_represent_costs_only_its_row(tmp_path, kind):
+    content = parquet(pa.table({"text": ["a", "b"], "at": NOT_IN_PYTHON[kind]}))
+    found = read_content(tmp_path / "late.parquet", content)
     assert [raw["text"] for _, raw in found.records] == ["a"]
     assert [position for position, _ in found.rejected] == [1]
 
