@@ -8,9 +8,8 @@ from typing import Any
 
 from transforms.base.errors import RecordError
 from transforms.model.examples import REASONING_KEYS, are_text_parts, plain
-from transforms.records.content_parts import with_text_parts
 from transforms.records.json_text import kind_of
-from transforms.records.media import check_no_media_fields
+from transforms.records.media import MEDIA, check_no_media_fields
 from transforms.records.reading import ROLES, Reading
 from transforms.records.tool_calls import read_function_call, tool_calls_of, with_paired_ids, with_tool_calls
 from transforms.records.train_flags import take_weight
@@ -25,6 +24,15 @@ _CHANNELS = ("analysis", "commentary")
 _USUAL = {"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "thinking"}
 
 
+# OpenAI's chat API, and its responses API.
+_TEXT = ("text", "input_text", "output_text")
+# The keys of a tool's answer that has no content, as that of a tool that returns nothing.
+_OF_ANSWERS = {"role", "content", "tool_call_id", "name", "id"}
+_AS_JSON = "Write another value as a string, with json.dumps"
+# Where the text of a part is. LLaMA-Factory: value.
+_PLACES = ("text", "value", "content")
+
+
 def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any]]:
     """Check the messages of a column, and bring them into one form.
 
@@ -37,8 +45,9 @@ def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any
     """
     if not isinstance(turns, list):
         raise RecordError("bad_message", f"{column} is {kind_of(turns)}; expected a list of messages")
-    if not reading.options.message_fields and (usual := _usual(turns, column, reading)):
-        return usual
+    with suppress(RecordError):  # another message may have an error that is reported before it
+        if not reading.options.message_fields and (usual := _usual(turns, column, reading)):
+            return usual
     turns = _renamed(turns, column, reading)
     if roles_and_texts := plain(turns):
         with suppress(KeyError):
@@ -51,8 +60,10 @@ def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any
         message, is_call = _message(turn, f"{column}[{i}]", reading)
         if is_call:
             calls.append((message.get("id"), message["tool_calls"]))
-        if is_call and messages and _continues(message, messages[-1]):
-            message = _joined(messages.pop(), message, f"{column}[{i}]")
+            # The text of a turn that is a call would stand before the calls of the answer before it.
+            is_first = message["content"] and messages and messages[-1].get("tool_calls")
+            if messages and messages[-1]["role"] == "assistant" and not is_first:
+                message = _joined(messages.pop(), message, f"{column}[{i}]")
         messages.append(message)
     _check_who_answers(turns, messages, column)
     _use_ids_of_turns(messages, calls)
@@ -60,10 +71,7 @@ def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any
 
 
 def _usual(turns: list[Any], column: str, reading: Reading) -> list[dict[str, Any]] | None:
-    """The messages if they are usual ones, in which only the calls may have to be changed; otherwise None.
-
-    All of it is in one loop, since most messages are usual.
-    """
+    """The messages if they are usual ones, in which only calls may have to be changed, in one fast loop; or None."""
     roles, train_field = reading.options.unchanged_roles, reading.options.train_field
     messages: list[dict[str, Any]] = []
     have_calls = False
@@ -73,14 +81,10 @@ def _usual(turns: list[Any], column: str, reading: Reading) -> list[dict[str, An
         role, content = turn.get("role"), turn.get("content")
         if type(role) is not str or role not in roles:
             return None
-        is_string = type(content) is str
-        if not is_string or len(turn) != 2:
+        if type(content) is not str or len(turn) != 2:
             calls = turn.get("tool_calls")
-            if (
-                not is_string
-                and not are_text_parts(content)
-                and (content is not None or not calls or role != "assistant")
-            ):
+            is_text = type(content) is str or are_text_parts(content)
+            if not is_text and (content is not None or not calls or role != "assistant"):
                 return None
             if not turn.keys() <= _USUAL or train_field in turn or calls == []:
                 return None
@@ -88,10 +92,7 @@ def _usual(turns: list[Any], column: str, reading: Reading) -> list[dict[str, An
                 return None
             if calls is not None:
                 have_calls = True
-                try:  # a message after this one may have an error that is reported before its own
-                    calls = tool_calls_of(calls, f"the tool_calls of {column}[{len(messages)}]", reading)
-                except RecordError:
-                    return None
+                calls = tool_calls_of(calls, f"the tool_calls of {column}[{len(messages)}]", reading)
                 turn = {**turn, "tool_calls": calls}
         messages.append(turn)
     return with_paired_ids(messages) if have_calls else messages
@@ -114,31 +115,85 @@ def _message(turn: Any, where: str, reading: Reading) -> tuple[dict[str, Any], b
         raise RecordError("bad_content", f"the {key} of {where} is {kind_of(turn[key])}; expected a string")
     check_no_media_fields(turn, where)
     if role == "assistant" and turn.get("channel") in _CHANNELS:
-        found = f"{where} is on Harmony's channel {turn['channel']}, and would be trained on as an answer"
-        raise RecordError(
-            "bad_message", f"{found}; expected reasoning as thinking, and calls as tool_calls, of the answer"
-        )
+        found = f"{where} is on Harmony's channel {turn['channel']}, and would be trained on as an answer; expected"
+        raise RecordError("bad_message", f"{found} reasoning as thinking, and calls as tool_calls, of the answer")
     if is_call:
         if turn.get("tool_calls") or turn.get("function_call"):
-            raise RecordError(
-                "bad_tool_calls", f"{where} has the role {name} and calls in a field; expected one of them"
-            )
+            found = f"{where} has the role {name} and calls in a field; expected one of them"
+            raise RecordError("bad_tool_calls", found)
         text, calls = read_function_call(turn.get("content"), where, reading)
         others = {key: value for key, value in turn.items() if key != "function_call"}
         message = {**others, "role": "assistant", "content": text, "tool_calls": calls}
     elif role in ROLES:
         message = with_tool_calls({**turn, "role": role}, where, reading)
     else:
-        raise RecordError(
-            "unknown_role",
-            f'{where} has role "{name}"; known roles are {", ".join(ROLES)}. Map it to one of these with roles',
-        )
-    return _with_weight(with_text_parts(message, where, reading), where, reading), is_call
+        found = f'{where} has role "{name}"; known roles are {", ".join(ROLES)}'
+        raise RecordError("unknown_role", f"{found}. Map it to one of these with roles")
+    return _with_weight(_with_text_parts(message, where, reading), where, reading), is_call
 
 
 def _reasoning_of_another_type(turn: dict[str, Any]) -> str | None:
     """The key of reasoning that is not a string, which a template would print in Python's notation; None if none is."""
     return next((key for key in REASONING_KEYS if key in turn and turn[key] and not isinstance(turn[key], str)), None)
+
+
+def _with_text_parts(message: dict[str, Any], where: str, reading: Reading) -> dict[str, Any]:
+    """Check the content of a message, and bring its parts into the form `{"type": "text", "text": ...}`.
+
+    LLaMA-Factory's parts of the types `reasoning` and `tool_call` become fields of the message. Raises RecordError if
+    content is missing or is not text.
+    """
+    content = message.get("content")
+    if isinstance(content, str) or are_text_parts(content):
+        return message
+    if content is None:
+        if message["role"] == "tool" and not any(message[key] for key in message.keys() - _OF_ANSWERS):
+            return {**message, "content": ""}
+        if message["role"] != "assistant" or not any(message.get(key) for key in ("tool_calls", *REASONING_KEYS)):
+            raise RecordError("bad_content", f"{where} has no content")
+        return message
+    if not isinstance(content, list):
+        found = f"the content of {where} is {kind_of(content)}; expected a string or text parts. {_AS_JSON}"
+        raise RecordError("bad_content", found)
+    parts: list[dict[str, Any]] = []
+    fields: dict[str, Any] = {}
+    for i, part in enumerate(content):
+        at = f"content[{i}] of {where}"
+        kind, text = _kind_and_text(part, at)
+        if kind == "text" and "tool_calls" not in fields:
+            if part.get("type") != "text" or part.get("text") != text:
+                rest = {key: value for key, value in part.items() if key not in ("type", *_PLACES)}
+                part = {"type": "text", "text": text, **rest}
+            part, weight = take_weight(part, at, reading, message["role"] == "assistant")
+            parts.append(part if weight == 1 else {**part, "weight": weight})
+        elif kind == "reasoning" and not parts and not fields:
+            fields["reasoning_content"] = text
+        elif kind == "tool_call":
+            fields["tool_calls"] = fields.get("tool_calls", []) + tool_calls_of([text], at, reading)
+        else:
+            raise RecordError("bad_content", f"{at} is of type {kind}; expected reasoning, then text, then calls")
+    if taken := sorted(name for name in fields if message.get(name)):
+        raise RecordError("bad_content", f"{where} has {' and '.join(taken)} both as a field and in a part")
+    return {**message, "content": parts if parts or not fields else "", **fields}
+
+
+def _kind_and_text(part: Any, where: str) -> tuple[str, str]:
+    """The type of a part (text, reasoning or tool_call), and its text."""
+    if not isinstance(part, dict):
+        raise RecordError("bad_content", f"{where} is {kind_of(part)}; expected an object with type and text")
+    kind = part.get("type") or "text"
+    medium = next((medium for medium in MEDIA if kind != "text" and medium in str(kind)), None)
+    if medium:
+        raise RecordError(medium, f"{where} has {medium} (type {kind}); only text can be tokenized")
+    check_no_media_fields(part, where)
+    texts = [part[name] for name in _PLACES if part.get(name) is not None]
+    text = texts[0] if texts and texts.count(texts[0]) == len(texts) else None
+    if kind in _TEXT and not isinstance(text, str):
+        found = "a text that is not one string" if texts else "no text"
+        raise RecordError("bad_content", f'{where} has {found}; expected {{"type": "text", "text": …}}. {_AS_JSON}')
+    if kind not in (*_TEXT, "reasoning", "tool_call") or not isinstance(text, str):
+        raise RecordError("bad_content", f'{where} is not {{"type": "text", "text": …}}; its type is {kind!r}')
+    return "text" if kind in _TEXT else kind, text
 
 
 def _with_weight(message: dict[str, Any], where: str, reading: Reading) -> dict[str, Any]:
@@ -155,11 +210,6 @@ def _with_weight(message: dict[str, Any], where: str, reading: Reading) -> dict[
         weight = 0
         message["content"] = [{key: part[key] for key in part if key != "weight"} for part in content or ()]
     return message if weight == 1 else {**message, "weight": weight}
-
-
-def _continues(call: dict[str, Any], before: dict[str, Any]) -> bool:
-    """Whether a turn that is a call belongs to the answer before it, whose text then stands before all calls."""
-    return before["role"] == "assistant" and not (call["content"] and before.get("tool_calls"))
 
 
 def _joined(answer: dict[str, Any], call: dict[str, Any], where: str) -> dict[str, Any]:

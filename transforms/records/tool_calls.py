@@ -177,8 +177,7 @@ def with_tool_calls(message: dict[str, Any], where: str, reading: Reading) -> di
     """
     calls, call = message.get("tool_calls"), message.get("function_call")
     if isinstance(calls, str):
-        calls = calls.strip() and decode_json(calls, "bad_tool_calls", f"the tool_calls of {where}", reading)
-        calls = calls or []
+        calls = decode_json(calls.strip() or "[]", "bad_tool_calls", f"the tool_calls of {where}", reading) or []
     if call is not None:
         if calls:
             raise RecordError("bad_tool_calls", f"{where} has both tool_calls and function_call; expected one of them")
@@ -230,8 +229,8 @@ def _usual_call(call: Any, where: str, reading: Reading) -> dict[str, Any]:
     if function is None:  # bare
         given = [key for key in named if key in call]  # Arrow gives each call the keys of all
         if len(given) > 1 or not named:
-            found = f"has {' and '.join(given)}" if given else "has no arguments"
-            raise RecordError("bad_tool_calls", f"{where} {found}; expected name and arguments")
+            found = f"{where} has {' and '.join(given) or 'no arguments'}; expected name and arguments"
+            raise RecordError("bad_tool_calls", found)
         function = {"name": call.pop("name", None), "arguments": call.pop(given[0]) if given else None}
         if call.get("type") != "function":
             call.pop("type", None)
@@ -303,13 +302,12 @@ def with_paired_ids(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     paired, number = list(messages), 0
     for i, message in enumerate(messages):
         calls = _calls(message)
+        names = [call["function"]["name"] for call in calls]
         if len(calls) < 2:
             continue
         answers = [*takewhile(lambda message: message["role"] == "tool", messages[i + 1 :])]
-        names = [call["function"]["name"] for call in calls]
-        if len(answers) != len(calls) or any(
-            answer.get("name", name) != name for answer, name in zip(answers, names, strict=True)
-        ):
+        of_answers = [answer.get("name", name) for answer, name in zip(answers, names, strict=False)]
+        if len(answers) != len(calls) or of_answers != names:
             continue
         ids = [f"call{number + k:05}" for k in range(len(calls))]
         number += len(calls)

@@ -3,13 +3,13 @@
 A form recognizes a list of turns by the kinds of their keys, never by the name of a dataset, and makes messages in the
 OpenAI form of it. All checks of messages come after that, so they hold for each form: roles, contents, calls, media,
 weights. What a form does not know of a turn stays in the message under its own name, and is counted there if the
-template does not print it.
+template does not print it. tests/data/samples.jsonl has a record of each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from transforms.base.errors import RecordError
 from transforms.records.builder import TurnBuilder
@@ -21,27 +21,15 @@ from transforms.records.turns import anthropic, gemini, named, olmo, responses
 _SAID = {"content", "tool_calls", "parts"}
 
 
-class TurnForm(NamedTuple):
-    """A form of turns; tests/data/samples.jsonl has a record of each.
-
-    Attributes:
-        name: of the form, for counts and errors.
-        recognizes: whether a list of objects has this form.
-        add: adds what a turn says. Raises RecordError if it is malformed.
-    """
-
-    name: str
-    recognizes: Callable[[list[Any]], bool]
-    add: Callable[[TurnBuilder, dict[str, Any]], Any]
-
-
-_FORMS = (
-    TurnForm("anthropic", anthropic.recognizes, anthropic.add),
-    TurnForm("exchanges", named.are_exchanges, named.add_exchange),
-    TurnForm("fields", named.are_fields, named.add_fields),
-    TurnForm("gemini", gemini.recognizes, gemini.add),
-    TurnForm("olmo", olmo.recognizes, olmo.add),
-    TurnForm("responses", responses.recognizes, responses.add_item),
+# The names of the forms, for counts and errors; what recognizes a list of objects, and what adds one to a TurnBuilder.
+_Form: TypeAlias = tuple[str, Callable[[list[Any]], bool], Callable[[TurnBuilder, dict[str, Any]], Any]]
+FORMS: tuple[_Form, ...] = (
+    ("anthropic", anthropic.recognizes, anthropic.add),
+    ("exchanges", named.are_exchanges, named.add_exchange),
+    ("fields", named.are_fields, named.add_fields),
+    ("gemini", gemini.recognizes, gemini.add),
+    ("olmo", olmo.recognizes, olmo.add),
+    ("responses", responses.recognizes, responses.add_item),
 )
 
 
@@ -62,23 +50,23 @@ def read_turns(turns: list[Any], column: str, reading: Reading) -> list[Any]:
     given = [*map(_without_nulls, turns)]
     forms = [*_forms(given)]
     if len(forms) > 1:
-        names = " and ".join(form.name for form in forms)
+        names = " and ".join(name for name, _, _ in forms)
         raise RecordError("ambiguous", f"{column} has turns of {names}; expected one form. Give a formatter")
     if not forms:
         if hint := hint_of_turns(given):
             raise RecordError("bad_message", f"{column}: {hint}")
         return turns
-    made = TurnBuilder(column)
+    [(name, _, add)], made = forms, TurnBuilder(column)
     for made.at, turn in enumerate(given):
-        forms[0].add(made, turn)
-    reading.forms.append(forms[0].name)
+        add(made, turn)
+    reading.forms.append(name)
     reading.tools += made.tools or ()
     return made.messages
 
 
-def _forms(turns: list[Any]) -> Iterator[TurnForm]:
+def _forms(turns: list[Any]) -> Iterator[_Form]:
     if turns and all(isinstance(turn, dict) for turn in turns):
-        yield from (form for form in _FORMS if form.recognizes(turns))
+        yield from (form for form in FORMS if form[1](turns))
 
 
 def _without_nulls(item: Any) -> Any:
