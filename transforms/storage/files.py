@@ -12,7 +12,7 @@ import mmap
 import os
 import posixpath
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, BinaryIO
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
@@ -24,7 +24,7 @@ from transforms.base.errors import InputError, UserError
 from transforms.storage.compression import decompressed
 from transforms.storage.hub import hub_file, open_hub_file, read_hub_range
 from transforms.storage.ranges import RangeReader, complete, range_reader
-from transforms.storage.retries import is_missing, protocol_of, store_errors, with_retries
+from transforms.storage.retries import protocol_of, store_errors, with_retries
 from transforms.storage.versions import check_version
 
 # Query parameters that say which file it is, or how it is sent. Any other one may be a credential: each service has
@@ -39,7 +39,6 @@ _NOT_OPENED = frozenset({
     "zip",
 })  # fmt: skip
 
-_SECONDS_TO_ANSWER = 30
 _READ_AHEAD = 4 << 20
 
 
@@ -96,7 +95,7 @@ def check_reachable(url: str) -> None:
     system, path = file_system(url)
     if isinstance(system, AsyncFileSystem):
         with store_errors(url, "reached"):
-            sync(system.loop, system._exists, path, timeout=_SECONDS_TO_ANSWER)
+            sync(system.loop, system._exists, path, timeout=30)
 
 
 def join(folder: str, *names: str) -> str:
@@ -107,11 +106,6 @@ def join(folder: str, *names: str) -> str:
 def resolved(url: str) -> str:
     """Return a full url in the form that all paths to the same file or folder have: local links are resolved."""
     return os.path.realpath(url) if "://" not in url else url.rstrip("/")
-
-
-def is_inside(url: str, folder: str) -> bool:
-    """Return whether a url is a folder's or that of something in it. Both are full urls; local links are resolved."""
-    return join(resolved(url), "").startswith(join(resolved(folder), ""))
 
 
 def full_url(url: str) -> str:
@@ -231,13 +225,8 @@ def exists(url: str) -> bool:
     return kind_of(url) is not None if isinstance(system, LocalFileSystem) else system.exists(path)
 
 
-@with_retries("reached")
 def kind_of(url: str) -> str | None:
     """Return "file" or "directory"; None if there is neither."""
-    system, path = file_system(url)
-    try:
-        return system.info(path)["type"]
-    except OSError as error:
-        if is_missing(error):
-            return None
-        raise
+    with suppress(FileNotFoundError):
+        return _info(url)["type"]
+    return None

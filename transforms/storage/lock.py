@@ -53,9 +53,7 @@ def locked(url: str, output: str, when_held: Callable[[str], None] | None = None
     system, path = file_system(url)
     if not isinstance(system, LocalFileSystem):
         if not creates_exclusively(url):
-            problem = (
-                "its store cannot create a file only if there is none, so that two builds might write to one folder. "
-            )
+            problem = "its store cannot create a file only if there is none, so that two builds might write to it. "
             problem += "Expected a disk, s3://, gs:// or another store that can."
             raise ParameterError("output", output, problem)
         yield False

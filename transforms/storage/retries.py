@@ -72,7 +72,7 @@ def store_errors(url: str, action: str) -> Iterator[None]:
     except (StoreError, UserError):
         raise
     except Exception as error:  # each store's client has its own classes
-        if is_missing(error) and action != "written":
+        if _is_missing(error) and action != "written":
             raise FileNotFoundError(f"{url} does not exist") from None
         if protocol_of(url) in LocalFileSystem.protocol and not isinstance(error, (OSError, ValueError)):
             raise  # a disk has other errors than the clients of stores
@@ -95,7 +95,7 @@ def is_transient(error: BaseException) -> bool:
     return not _TRANSIENT.isdisjoint(kinds)
 
 
-def is_missing(error: BaseException) -> bool:
+def _is_missing(error: BaseException) -> bool:
     """Return whether the store answered that there is no such file.
 
     fsspec's http file system raises FileNotFoundError for every failure, with the real one as its cause.

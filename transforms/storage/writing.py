@@ -60,21 +60,16 @@ def create(url: str, content: bytes) -> bool:
         return False
     # If it exists, or the folder was removed in between.
     with _attempt(path, content) as attempt, suppress(FileExistsError, FileNotFoundError):
-        _link(attempt, path, content)
+        try:
+            os.link(attempt, path)
+        except OSError as error:
+            if isinstance(error, (FileExistsError, FileNotFoundError)):
+                raise
+            with open(path, "xb") as file:  # a disk without links, where a kill now leaves a part of the file
+                _write_synced(file, content)
         _sync_folder(posixpath.dirname(path))
         return True
     return False
-
-
-def _link(attempt: str, path: str, content: bytes) -> None:
-    """Give a complete file its name. Raises FileExistsError if there is one of this name."""
-    try:
-        os.link(attempt, path)
-    except (FileExistsError, FileNotFoundError):
-        raise
-    except OSError:  # a disk without links, where a kill at this moment leaves a part of the file
-        with open(path, "xb") as file:
-            _write_synced(file, content)
 
 
 @contextmanager

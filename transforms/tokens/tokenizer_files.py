@@ -7,12 +7,13 @@ import hashlib
 import json
 import os
 import stat
+from pathlib import Path
 from typing import Any
 
 from fsspec.implementations.local import LocalFileSystem
 
 from transforms.base.errors import ParameterError
-from transforms.storage.files import file_system, is_inside, join, read_bytes
+from transforms.storage.files import file_system, join, read_bytes
 from transforms.storage.walking import names_below
 
 # It names the stop tokens of a model.
@@ -60,13 +61,12 @@ def _problem(folder: str, name: str) -> str | None:
     system, path = file_system(folder)
     if not isinstance(system, LocalFileSystem):
         return None
-    file, own = os.path.realpath(os.path.join(path, name)), os.path.realpath(path)
+    file, own = (Path(os.path.realpath(each)) for each in (os.path.join(path, name), path))
     # The hub's cache has the files of a snapshot in a folder next to that of all snapshots.
-    blobs = os.path.join(os.path.dirname(os.path.dirname(own)), "blobs")
-    is_snapshot = os.path.basename(os.path.dirname(own)) == "snapshots"
-    if not (is_inside(file, own) or (is_snapshot and is_inside(file, blobs))):
+    is_blob = own.parent.name == "snapshots" and file.is_relative_to(own.parent.parent / "blobs")
+    if not (file.is_relative_to(own) or is_blob):
         return "it is a link to a file outside of the tokenizer's folder. Copy the file into the folder."
-    status = os.stat(file) if os.path.exists(file) else None
+    status = file.stat() if file.exists() else None
     if status is None or not stat.S_ISREG(status.st_mode):
         return "it is not a regular file (a broken link, a pipe or a device)."
     if status.st_size > _MOST_BYTES:
