@@ -118,7 +118,11 @@ def test_files_that_arrive_are_those_of_the_chosen_split(tmp_path):
     folder, output, log = tmp_path / "in", tmp_path / "out", tmp_path / "log"
     (tmp_path / "card").mkdir()  # of which no file is there yet
     (tmp_path / "card" / "README.md").write_text("---\nconfigs: [{config_name: a, data_dir: .}]\n---\n")
-    inputs = f"--input={tmp_path}/card,{folder}"
+    (tmp_path / "built" / "_chatmill").mkdir(parents=True)  # whose newest version has another split alone
+    (tmp_path / "built" / "_chatmill" / "a.json").touch()
+    shards = '[{"path": "a.parquet", "bytes": 1, "split": "validation"}]'
+    (tmp_path / "built" / "manifest.json").write_text(f'{{"records": {{}}, "shards": {shards}}}')
+    inputs = f"--input={tmp_path}/card,{tmp_path}/built,{folder}"
     command = ["build", *OPTIONS, "--append", "--every=1", inputs, "--split=train", f"--output={output}"]
 
     def wait_until(condition: Callable[[], object]) -> None:

@@ -71,27 +71,21 @@ def records_below(system: Any, folder: str, splits: Sequence[str] | None, format
         return system.cat_file(paths[below]) if below in files else b""
 
     if "" in earlier:
-        return {paths[below]: files[below] for below in _rows(dataset, read, splits)}
+        return {paths[below]: files[below] for below in _rows(dataset, read, splits, arriving)}
     records, links, others = sort_files(files)
     by_split, is_only = (
         _saved_splits(dataset, read)
         or _splits_of_card(dataset, read)
         or (_splits_by_name(dataset, records, splits, format), True)
     )
-    rest = in_no_split(records, by_split) if is_only else []
-    if arriving and (missing := [split for split in splits or () if split not in by_split]):
-        if by_split:
-            described = dataset.describe(by_split)
-            _LOGGER.warning("%s: it has no split %s yet; it has %s", dataset.name, ",".join(missing), described)
-        splits = [split for split in splits or () if split in by_split]
-        by_split = by_split if splits else {}
-    chosen = dataset.choose(by_split, splits)
+    chosen = dataset.choose(by_split, splits, arriving)
     dataset.log_unread(others, "with other suffixes than those of records")
-    dataset.log_unread(rest)
+    if is_only:
+        dataset.log_unread(in_no_split(records, by_split))
     return {paths[below]: files[below] for below in [*chosen, *links]}
 
 
-def _rows(dataset: Dataset, read: _Read, splits: Sequence[str] | None) -> list[str]:
+def _rows(dataset: Dataset, read: _Read, splits: Sequence[str] | None, arriving: bool) -> list[str]:
     """The shards of the newest version of a dataset of this project, whose folder has those of others, too."""
     shards: dict[str, dict[str, int]] = {}
     try:
@@ -109,7 +103,7 @@ def _rows(dataset: Dataset, read: _Read, splits: Sequence[str] | None) -> list[s
         raise dataset.error(f"{problem}. Build from its inputs again, without packing and shift_labels.")
     if manifest["shards"] and not shards:
         raise dataset.error("its rows are not in parquet, which is read. Build it again with parquet in output_format.")
-    chosen = dataset.choose(shards, splits)
+    chosen = dataset.choose(shards, splits, arriving)
     for path, expected in (shard for of_split in shards.values() for shard in of_split.items()):
         if path in chosen and (size := dataset.files[path]["size"]) != expected:
             raise dataset.error(f"{path} has {size:,} bytes; expected {expected:,}. Copy it again.")

@@ -58,15 +58,21 @@ class Dataset(NamedTuple):
         """Return the error that it cannot be read."""
         return ParameterError("patterns", self.name, problem)
 
-    def choose(self, by_split: Splits, splits: Sequence[str] | None) -> list[str]:
-        """Return the files of the splits that are chosen, each once. splits: as of list_inputs.
+    def choose(self, by_split: Splits, splits: Sequence[str] | None, arriving: bool = False) -> list[str]:
+        """Return the files of the splits that are chosen, each once.
+
+        splits: as of list_inputs. arriving: whether those that are not there may be still to come.
 
         Raises ParameterError if there is a choice and none is made, or of something that does not exist; or if a file
         is missing, or has no format that is read.
         """
+        described, several = self.describe(by_split), len(by_split) > 1
+        if arriving and by_split and (missing := [split for split in splits or () if split not in by_split]):
+            _LOGGER.warning("%s: it has no split %s yet; it has %s", self.name, ",".join(missing), described)
+            splits = [split for split in splits or () if split in by_split]
+            by_split = by_split if splits else {}
         if not by_split:
             return []
-        described, several = self.describe(by_split), len(by_split) > 1
         first = next(iter(by_split))
         if not splits and (several or first.startswith(PARTIAL)):
             problem = "it has several splits" if several else "the Hub converted a part of it only"
