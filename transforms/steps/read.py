@@ -84,24 +84,37 @@ def _batch(task: Task, chunk: int, found: Chunk, last: bool) -> Records:
     return Records(task=task, chunk=chunk, last=last, outcomes=outcomes, records=found.records)
 
 
+class ReadTasks(beam.PTransform):
+    """Read the records of each task: PCollection[Task] -> PCollection[Chunks[Records]].
+
+    Args:
+        max_record_bytes: a longer record is rejected as `too_long`.
+    """
+
+    def __init__(self, max_record_bytes: int = MAX_RECORD_BYTES):
+        super().__init__()
+        self._read = _ReadTask(max_record_bytes)
+        self.with_input_types(Task)
+
+    def expand(self, tasks: beam.PCollection) -> beam.PCollection:
+        return tasks | beam.ParDo(self._read).with_output_types(Chunks[Records])
+
+
 class _ReadTask(beam.DoFn):
-    def __init__(self, chunk_bytes: int, max_record_bytes: int):
-        self._chunk_bytes = chunk_bytes
+    def __init__(self, max_record_bytes: int):
         self._max_record_bytes = max_record_bytes
         self._failures = FailureWriter()
         self._reports = ReportWriter()
 
     def process(self, task: Task) -> Iterator[Chunks[Records]]:
         record_task_bytes(task.bytes)
-        arguments = (StepCall(self._failures), self._reports, self._chunk_bytes, self._max_record_bytes)
-        yield Chunks(task, functools.partial(_read, *arguments))
+        read = functools.partial(_read, StepCall(self._failures), self._reports, self._max_record_bytes)
+        yield Chunks(task, read)
 
 
-def _read(
-    call: StepCall, reports: ReportWriter, chunk_bytes: int, max_record_bytes: int, task: Task
-) -> Iterator[Records]:
+def _read(call: StepCall, reports: ReportWriter, max_record_bytes: int, task: Task) -> Iterator[Records]:
     """Read a task, and write down where this process is."""
-    chunks = read_task(task, chunk_bytes, max_record_bytes)
+    chunks = read_task(task, CHUNK_BYTES, max_record_bytes)
     reports.write_place(task, f"{task.slices[0].url}, from byte {task.slices[0].start:,} on")
     with suppress(StopIteration):
         while True:
@@ -111,33 +124,6 @@ def _read(
                 unit = input_format(piece.format).position_unit
                 reports.write_place(task, f"{piece.url}, from {unit} {position:,} on")
             yield chunk
-
-
-class ReadTasks(beam.PTransform):
-    """Read the records of each task.
-
-    PCollection[Task] -> PCollection[Chunks[Records]].
-
-    Args:
-        chunk_bytes: bytes of input that are processed at once. Rows are packed within a chunk.
-        max_record_bytes: a longer record is rejected as `too_long`.
-
-    Raises:
-        ParameterError: if one of them is not a whole number above 0.
-    """
-
-    def __init__(self, chunk_bytes: int = CHUNK_BYTES, *, max_record_bytes: int = MAX_RECORD_BYTES):
-        super().__init__()
-        checked("chunk_bytes", chunk_bytes, PositiveInt)
-        checked("max_record_bytes", max_record_bytes, PositiveInt)
-        self._chunk_bytes = chunk_bytes
-        self._max_record_bytes = max_record_bytes
-        self.with_input_types(Task)
-        self.with_output_types(Chunks[Records])
-
-    def expand(self, tasks: beam.PCollection) -> beam.PCollection:
-        read = beam.ParDo(_ReadTask(self._chunk_bytes, self._max_record_bytes))
-        return tasks | read.with_output_types(Chunks[Records])
 
 
 class ReadConversations(beam.PTransform):
