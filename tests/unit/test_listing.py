@@ -17,6 +17,7 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -284,23 +285,16 @@ def test_shards_that_need_much_memory_are_warned_of_with_figures(build, tmp_path
 DENIED, BROKEN = OSError(errno.EACCES, "Permission denied"), OSError(errno.EIO, "Input/output error")
 
 
-class _Entries:
+@contextmanager
+def _first_entry(entries: Iterator[os.DirEntry], error: OSError) -> Iterator[Iterator[os.DirEntry]]:
     """What os.scandir returns for a folder of a disk that fails after the first entry."""
 
-    def __init__(self, entries: Iterator[os.DirEntry], error: OSError):
-        self._entries, self._error = entries, error
+    def failing() -> Iterator[os.DirEntry]:
+        yield next(entries)
+        raise error
 
-    def __enter__(self) -> Iterator[os.DirEntry]:
-        yield_first = iter([next(self._entries)])
-
-        def failing() -> Iterator[os.DirEntry]:
-            yield from yield_first
-            raise self._error
-
-        return failing()
-
-    def __exit__(self, *_: object) -> None:
-        self._entries.close()  # type: ignore[attr-defined]
+    yield failing()
+    entries.close()  # type: ignore[attr-defined]
 
 
 @pytest.fixture
@@ -314,7 +308,7 @@ def fail(monkeypatch) -> Callable[..., None]:
             if os.path.realpath(str(path)) != str(folder):
                 return scandir(path)
             if midway:
-                return _Entries(scandir(path), error)
+                return _first_entry(scandir(path), error)
             raise OSError(error.errno, error.strerror, path)
 
         monkeypatch.setattr(os, "scandir", entries)
