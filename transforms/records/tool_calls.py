@@ -59,7 +59,7 @@ def _read_tools(tools: Any, reading: Reading) -> list[dict[str, Any]] | None:
     if not isinstance(tools, list):
         raise RecordError("bad_tools", f"tools is {kind_of(tools)}; expected a list of objects, or its JSON")
     # Arrow gives each object the keys of all, with nulls.
-    given = [_given(tool) if isinstance(tool, dict) else tool for tool in tools]
+    given = [{k: v for k, v in tool.items() if v is not None} if isinstance(tool, dict) else tool for tool in tools]
     declared = [declaration for tool in given for declaration in _declarations(tool)]
     return [_tool(tool, f"tools[{i}]", reading) for i, tool in enumerate(declared)]
 
@@ -89,10 +89,6 @@ def _tool(tool: Any, where: str, reading: Reading) -> dict[str, Any]:
     if _has_null(function):
         function = _without_nulls(function)
     return _wrapped(tool, function)
-
-
-def _given(item: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in item.items() if value is not None}
 
 
 def _without_nulls(schema: Any, is_by_name: bool = False) -> Any:

@@ -10,20 +10,13 @@ from transforms.base.errors import RecordError
 
 
 class Marks(NamedTuple):
-    """The marks of a kind of texts.
-
-    Attributes:
-        name: of the kind.
-        beginning, answer: what a text of it begins with, and what follows somewhere in it.
-        pattern: of a mark, with the speaker as its group.
-        end: of each turn, which is not a part of what is said; empty if there is none.
-    """
+    """The marks of a kind of texts."""
 
     name: str
-    beginning: str
-    answer: str
-    pattern: re.Pattern[str]
-    end: str = ""
+    beginning: str  # what a text begins with
+    answer: str  # what follows somewhere in it
+    pattern: re.Pattern[str]  # of a mark, with the speaker as its group
+    end: str = ""  # of each turn, which is not a part of what is said
 
 
 # hh-rlhf and BELLE; a mark is at the start of a line.
