@@ -64,31 +64,30 @@ def _read(trace: Trace, trajectory: _Trajectory, kind: str) -> None:
         # Steps that were copied from another trajectory are trained on there.
         about = " (copied)" if step.is_copied_context else " (without model)" if step.llm_call_count == 0 else ""
         conversation.at = trace.event(f"step of {step.source}{about}")
-        _add(conversation, step, {"weight": 0} if about else {})
+        calls = (step.tool_calls or []) if step.source == "agent" else []
+        if step.source == "agent":
+            conversation.begin(conversation.at, **({"weight": 0} if about else {}))
+            conversation.think(step.reasoning_content or "")
+            conversation.write(step.message)
+        else:
+            conversation.say_text(step.source, step.message)
+        for call in calls:
+            conversation.call(call.tool_call_id, call.function_name, call.arguments)
+        only_id = calls[0].tool_call_id if len(calls) == 1 else None
+        for result in (step.observation and step.observation.results) or ():
+            _observe(conversation, only_id if result.source_call_id is None else result.source_call_id, result.content)
     for other in trajectory.subagent_trajectories or ():
         _read(trace, other, SUBAGENT)
 
 
-def _add(conversation: TraceConversation, step: _Step, weight: Mapping[str, int]) -> None:
-    calls = (step.tool_calls or []) if step.source == "agent" else []
-    if step.source == "agent":
-        conversation.begin(conversation.at, **weight)
-        conversation.think(step.reasoning_content or "")
-        conversation.write(step.message)
+def _observe(conversation: TraceConversation, id: str | None, content: Any) -> None:
+    """Add what was observed: the answer to a call, or what the model reads next."""
+    if conversation.answer(id, content) or content is None:
+        return
+    if conversation.messages[-1]["role"] in ("system", "developer"):  # no model reads it
+        conversation.leave("observation of a system step", content)
     else:
-        conversation.say_text(step.source, step.message)
-    for call in calls:
-        conversation.call(call.tool_call_id, call.function_name, call.arguments)
-    only_id = calls[0].tool_call_id if len(calls) == 1 else None
-    for result in (step.observation and step.observation.results) or ():
-        id, content = result.source_call_id, result.content
-        if conversation.answer(only_id if id is None else id, content) or content is None:
-            continue
-        # It is no answer to a call, but what the model reads next.
-        if conversation.messages[-1]["role"] in ("system", "developer"):  # no model reads it
-            conversation.leave("observation of a system step", content)
-        else:
-            conversation.say_text("user", content)
+        conversation.say_text("user", content)
 
 
 FORMAT = TraceFormat(

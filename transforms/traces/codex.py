@@ -39,7 +39,11 @@ def read(lines: Sequence[Mapping[str, Any]]) -> Trace:
     """Read the events of a session. Raises msgspec.ValidationError."""
     session = _Session()
     for event, line in zip(msgspec.convert(lines, list[_Event]), lines, strict=True):
-        session.read(event, line)
+        # Before 2025-09, the first line was what is now the payload of an event, and others were items.
+        if event.type and event.payload is not None:
+            session.read(event.type, event.payload)
+        else:
+            session.read("" if event.type else "session_meta", line)
     session.trace.conversations += [session.conversation, *session.rolled_back]
     return session.trace
 
@@ -60,23 +64,19 @@ class _Session:
         self._items: list[tuple[int, Mapping[str, Any]]] = []  # of the conversation, each with the number of its event
         self._instructions: list[tuple[int, Mapping[str, Any]]] = []  # one at most
 
-    def read(self, event: _Event, line: Mapping[str, Any]) -> None:
-        """Read an event. line: it, as it is in the file: before 2025-09, the first was its payload, others items."""
-        kind = event.type or "session_meta"
-        payload = line if event.payload is None or not event.type else event.payload
-        if payload is line and event.type:
-            self._add(self.trace.event(_kind_of_item(line)), line)
-        elif kind == "response_item":
-            self._add(self.trace.event(f"{kind}/{_kind_of_item(payload)}"), payload)
-        else:
-            detail = payload.get("type")
-            number = self.trace.event(f"{kind}/{detail}" if isinstance(detail, str) else kind)
-            if kind == "session_meta":
-                self._begin(number, msgspec.convert(payload, _Payload))
-            elif kind == "compacted":
-                self._compact(number, msgspec.convert(payload, _Payload))
-            elif kind == "event_msg" and detail == "thread_rolled_back":
-                self._roll_back(msgspec.convert(payload, _Payload).num_turns)
+    def read(self, kind: str, payload: Mapping[str, Any]) -> None:
+        """Read an event. kind: its type; empty if it is an item alone."""
+        is_item = kind in ("", "response_item")
+        detail = _kind_of_item(payload) if is_item else payload.get("type")
+        number = self.trace.event("/".join(filter(None, (kind, detail if isinstance(detail, str) else ""))))
+        if is_item:
+            self._add(number, payload)
+        elif kind == "session_meta":
+            self._begin(number, msgspec.convert(payload, _Payload))
+        elif kind == "compacted":
+            self._compact(number, msgspec.convert(payload, _Payload))
+        elif kind == "event_msg" and detail == "thread_rolled_back":
+            self._roll_back(msgspec.convert(payload, _Payload).num_turns)
 
     def _add(self, number: int, item: Mapping[str, Any]) -> None:
         self._items.append((number, item))
