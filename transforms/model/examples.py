@@ -135,6 +135,14 @@ class Conversation(msgspec.Struct, eq=False, gc=False):
         return self.messages, self.tools, self.template_kwargs, self.completion_start
 
 
+class ParsedArguments(dict[str, Any]):
+    """The arguments of a call that a record has as JSON in a string: the text is for templates that print it."""
+
+    def __init__(self, arguments: Mapping[str, Any], text: str):
+        super().__init__(arguments)
+        self.text = text
+
+
 class PromptCompletion(msgspec.Struct, frozen=True, gc=False):
     """A prompt and its completion, as plain text."""
 

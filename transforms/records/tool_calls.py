@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from transforms.base.errors import RecordError
+from transforms.model.examples import ParsedArguments
 from transforms.records.json_text import decode_json, decode_several, kind_of
 from transforms.records.reading import ROLE_NAMES, Reading, ReadOptions
 
@@ -201,8 +202,9 @@ def _call(call: Any, where: str, reading: Reading) -> dict[str, Any]:
     if type(arguments) is not dict and (type(arguments) is not str or reading.options.tool_arguments == "parse"):
         # vLLM's _postprocess_messages: no arguments are an empty object.
         is_empty = arguments is None or (type(arguments) is str and not arguments.strip())
-        arguments = {} if is_empty else _object(arguments, "bad_tool_calls", f"the arguments of {where}", reading)
-        function = {**function, "arguments": arguments}
+        found = {} if is_empty else _object(arguments, "bad_tool_calls", f"the arguments of {where}", reading)
+        is_text = type(arguments) is str and not is_empty
+        function = {**function, "arguments": ParsedArguments(found, arguments) if is_text else found}
     return {**call, "function": function}
 
 

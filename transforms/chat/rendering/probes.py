@@ -7,12 +7,13 @@ print a list as Python does. vLLM searches the template for a loop over contents
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from transforms.model.examples import Conversation
+from transforms.model.examples import Conversation, ParsedArguments
 
 if TYPE_CHECKING:
     from transforms.chat.rendering.template import ChatTemplate
@@ -107,6 +108,48 @@ def find_content_forms(role: str, printed: Callable[[list[dict[str, Any]], int],
 
 def _in_parts(message: dict[str, Any], **further: str) -> dict[str, Any]:
     return {**message, "content": [{"type": "text", "text": message["content"], **further}]}
+
+
+class CallForms(NamedTuple):
+    """How a template is given messages that call tools.
+
+    Attributes:
+        strings: whether arguments are given as text, and not as objects.
+        content: what is given as the content of a message without one; None if it is given none.
+    """
+
+    strings: bool
+    content: str | None
+
+
+def find_call_forms(printed: Callable[[list[dict[str, Any]], int], PrintedContent]) -> CallForms:
+    """Find how a template reads messages that call tools: the first way in which it prints the arguments best.
+
+    Args:
+        printed: as of `find_content_forms`.
+    """
+    called = _calls(FIRST)["tool_calls"]
+
+    def goodness(forms: CallForms) -> int:
+        message = {"role": "assistant", "tool_calls": called if not forms.strings else [*map(with_text, called)]}
+        if forms.content is not None:
+            message["content"] = forms.content
+        text = printed([QUESTION, message, RESULTS[0]], 1).text
+        if text is None or FIRST not in text:
+            return int(text is not None)
+        arguments = called[0]["function"]["arguments"]
+        return 3 if (json.dumps(arguments) in text if forms.strings else repr(arguments) not in text) else 2
+
+    return max((CallForms(strings, content) for content in (None, "") for strings in (False, True)), key=goodness)
+
+
+def with_text(call: Any) -> Any:
+    """Return a call with its arguments as text: that of the record, or their JSON."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(given := function.get("arguments"), dict):
+        return call
+    text = given.text if isinstance(given, ParsedArguments) else json.dumps(given, ensure_ascii=False)
+    return {**call, "function": {**function, "arguments": text}}
 
 
 # SmolLM3's argument of its template for tools.

@@ -25,7 +25,16 @@ from transforms.chat.rendering.environment import (
     with_reasoning_aliases,
 )
 from transforms.chat.rendering.instrument import Printed, instrumented, print_parts, read_parts
-from transforms.chat.rendering.probes import INSTRUCTION, QUESTION, ContentForms, PrintedContent, find_content_forms
+from transforms.chat.rendering.probes import (
+    INSTRUCTION,
+    QUESTION,
+    CallForms,
+    ContentForms,
+    PrintedContent,
+    find_call_forms,
+    find_content_forms,
+    with_text,
+)
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.texts import Key, KnownTools, know_tools, with_all_texts, with_sources
 from transforms.chat.rendering.tracked_text import sourced
@@ -90,6 +99,7 @@ class ChatTemplate:
         self._is_reference = is_reference
         self._tools: dict[int, KnownTools] = {}
         self._forms: dict[tuple[str, str], ContentForms] = {}
+        self._call_forms: dict[str, CallForms] = {}
         self._printed: dict[tuple[str, str], bool] = {}
 
     def source(self, conversation: Conversation) -> str:
@@ -270,6 +280,12 @@ class ChatTemplate:
             for message in conversation.messages
         ]
         for message in plain:
+            if "tool_calls" in message:
+                forms = self._reads_calls(source)
+                if forms.strings:
+                    message["tool_calls"] = [*map(with_text, message["tool_calls"])]
+                if forms.content is not None:
+                    message.setdefault("content", forms.content)
             content = message.get("content")
             if isinstance(content, str):
                 if content and not self._reads(source, message).strings:
@@ -325,6 +341,13 @@ class ChatTemplate:
         found = self._forms.get(key)
         if found is None:
             found = self._forms[key] = find_content_forms(key[1], functools.partial(self._probe, source))
+        return found
+
+    def _reads_calls(self, source: str) -> CallForms:
+        """How the template reads messages that call tools, found with messages of our own."""
+        found = self._call_forms.get(source)
+        if found is None:
+            found = self._call_forms[source] = find_call_forms(functools.partial(self._probe, source))
         return found
 
     def _probe(self, source: str, messages: list[dict[str, Any]], number: int) -> PrintedContent:
