@@ -15,7 +15,7 @@ from jinja2 import TemplateSyntaxError
 from pipeline.config import Options, is_template
 from transforms.base.errors import ParameterError, Unavailable, UserError, before_the_work
 from transforms.base.options import values_of
-from transforms.chat.config import RenderConfig, RenderOptions
+from transforms.chat.config import APPENDED, RenderConfig, RenderOptions
 from transforms.chat.rendering.environment import compile_template
 from transforms.chat.rendering.template import NO_TEMPLATE
 from transforms.chat.spans.stop_tokens import configured_stop_tokens
@@ -54,7 +54,7 @@ class CheckedTokenizer:
     def warnings(self) -> Iterator[str]:
         """Yield warnings of stop tokens that may be mistyped, and of a wrong regular expression."""
         printed, added = str(self.template or self.tokenizer.chat_template), self.tokenizer.get_added_vocab()
-        for text in self.options.eot_tokens:
+        for text in (text.removeprefix(APPENDED) for text in self.options.eot_tokens):
             if text not in printed and not any(token in text for token in added):
                 yield (
                     f"warning: --eot_tokens {text}: neither the chat template nor the added tokens of the tokenizer "
@@ -97,7 +97,7 @@ def checked_tokenizer(options: Options, files: Mapping[str, bytes]) -> Iterator[
             raise UserError(f"--tokenizer {options.tokenizer}: {error.problem}") from None
         except Exception as error:  # transformers raises any type for files that it does not understand
             raise UserError(f"--tokenizer {options.tokenizer}: it cannot be loaded ({_first_line(error)}).") from None
-        for text in options.eot_tokens:
+        for text in (text.removeprefix(APPENDED) for text in options.eot_tokens):
             ids = tokenizer.encode(text, add_special_tokens=False)
             if not ids or tokenizer.unk_token_id in ids:
                 raise UserError(f"--eot_tokens {text}: the tokenizer has no tokens for this text.")

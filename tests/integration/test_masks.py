@@ -127,6 +127,9 @@ def test_stop_tokens_and_turns_that_close_with_nothing_are_shown(masks):
     assert "end of an answer before a question: '<|user|>'\n" in out
     assert "⟦4<|user|>⟧And 3 + 3?" in out
     assert "warning: nothing closes an answer before a question" not in out
+    assert "warning: nothing closes an answer at the end of the text" in out
+
+    _, out, _ = masks(f"--tokenizer={TOKENIZER}", f"--chat_template={NEXT_MARKER_CLOSES}", "--eot_tokens=+<|user|>")
     assert "end of an answer at the end of the text: '<|user|>', which is appended\n" in out
     assert "6, of course.<|user|>⟧" in out
 

@@ -87,8 +87,15 @@ def test_ends_of_turn_are_counted_and_the_report_and_the_summary_say_if_there_ar
 
 def test_stop_token_of_the_command_line_is_trained_instead(tmp_path):
     trained, notes, errors = built(tmp_path, {"eos_token_id": 1}, "--eot_tokens=</s>user")
+    assert (trained, notes["turns_without_end"]) == ("4</s>user6", 1)
+    assert "--eot_tokens </s>user" not in errors
+    assert "does not learn to stop there (--eot_tokens, with + before one that a last turn lacks: docs" in errors
+
+
+def test_stop_token_of_the_command_line_is_appended_if_it_says_so(tmp_path):
+    trained, notes, errors = built(tmp_path, {"eos_token_id": 1}, "--eot_tokens=+</s>user")
     assert (trained, notes.get("turns_without_end")) == ("4</s>user6</s>user", None)
-    assert "--eot_tokens </s>user" not in errors and "does not learn to stop" not in errors
+    assert "--eot_tokens" not in errors
 
 
 def test_stop_token_that_may_be_mistyped_is_a_warning(tmp_path):

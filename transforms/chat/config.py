@@ -26,6 +26,8 @@ LOSSES = ("auto", "assistant", "last_assistant", "completion", "all")
 AFTER_END = ("train", "mask")
 UNPRINTED = ("reject", "report")
 SPECIAL_TOKENS_IN_CONTENT = ("report", "plain", "allow", "reject")
+# Before one of eot_tokens: it is appended to a last answer that the template does not close.
+APPENDED = "+"
 PARITIES = ("report", "expand", "reject", "off")
 
 Engine = Annotated[str, one_of(ENGINES)]
@@ -56,7 +58,8 @@ class RenderOptions(Configuration):
     eot_tokens: Names = option(
         "Rows",
         "texts with which the model ends its turn, such as <|user|>,<|observation|>; one that follows an answer is "
-        "trained on, and one is appended to a last answer that the template does not close",
+        "trained on; with + before it, such as +<|user|>, also appended to a last answer that the template does not "
+        "close",
         (),
         metavar="TEXT,..",
         default_help="the eos_token_id of generation_config.json next to the tokenizer, if there is one",
@@ -95,7 +98,7 @@ class RenderOptions(Configuration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not all(map(str.strip, self.eot_tokens)):
+        if not all(text.removeprefix(APPENDED).strip() for text in self.eot_tokens):
             raise ParameterError("eot_tokens", self.eot_tokens, "expected texts that are not white space alone.")
         if self.train_parts and self.loss_on == "all":
             problem = "loss_on all trains on everything, and not on parts of turns. Give loss_on auto."

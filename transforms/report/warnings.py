@@ -69,7 +69,7 @@ _NOTES = {
     "turns_without_end": _Note(
         "trained turn",
         "without an end of turn: a model does not learn to stop there",
-        "--eot_tokens, docs/masks.md",
+        "--eot_tokens, with + before one that a last turn lacks: docs/masks.md",
         is_grave=True,
     ),
     "records_without_generation_prompt": _Note(

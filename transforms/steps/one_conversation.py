@@ -191,5 +191,5 @@ def _content(columns: Mapping[str, Any]) -> Conversation:
 @functools.lru_cache(4)
 def _renderer(tokenizer: Any, state: str, config: RenderConfig, is_loaded: bool) -> _Renderer:
     """state: what a user may change of a tokenizer, which is not the key of a cache by itself."""
-    rules = turn_rules(config, config.eot_tokens) if is_loaded else load_turn_rules(config)
+    rules = turn_rules(config) if is_loaded else load_turn_rules(config)
     return _Renderer(tokenizer, config, rules)

@@ -84,7 +84,7 @@ class ParityChecker:
         self._as_trained = as_trained
         self._has_parts = config.trained_parts is not None
         self._rendered = functools.partial(
-            RenderedBeginnings, template, plain, as_trained, is_as_printed=not rules.named
+            RenderedBeginnings, template, plain, as_trained, is_as_printed=not rules.appended
         )
         self._comparisons = ComparisonCache(template, rules, plain, as_trained)
         self._loss_on = config.loss_on

@@ -86,7 +86,7 @@ class Renderer:
         texts = self._rendered(self._adapted(batch), omitted)
         if self._typed_tokens is not None:
             texts = _checked(texts, self._typed_tokens)
-        if self.rules.named:
+        if self.rules.appended:
             texts = replace(texts, texts=[self._with_end(text) for text in texts.texts])
         texts = replace(texts, outcomes=self._with_unread(texts, omitted))
         outcomes = self._with_notes(texts)
@@ -223,7 +223,7 @@ class Renderer:
 
     def _with_end(self, text: Text) -> Text:
         content = text.example.content
-        if not self.rules.named or not isinstance(content, Conversation):
+        if not self.rules.appended or not isinstance(content, Conversation):
             return text
         ended = self.turns.with_end(text, content, trained_turns(content, loss_of(content, self._loss_on)))
         if ended is text or text.with_stand_ins is None or self._typed_tokens is None:

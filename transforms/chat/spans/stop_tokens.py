@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from transforms.base.errors import ParameterError
-from transforms.chat.config import RenderConfig
+from transforms.chat.config import APPENDED, RenderConfig
 from transforms.storage.files import exists, join, read_bytes
 from transforms.tokens.strings import longest_of
 from transforms.tokens.tokenizer import load_tokenizer
@@ -24,11 +24,13 @@ class TurnRules:
     Attributes:
         stop_tokens: texts with which a model ends its turn.
         named: whether the user named them. Otherwise {% generation %} markers decide alone what is trained on.
+        appended: those of them that are appended to a last turn that the template does not close.
         masks_after_end: whether white space that is printed after the end of a turn is not trained on.
     """
 
     stop_tokens: tuple[str, ...] = ()
     named: bool = False
+    appended: tuple[str, ...] = ()
     masks_after_end: bool = False
 
     @functools.cached_property
@@ -76,12 +78,14 @@ def load_turn_rules(config: RenderConfig) -> TurnRules:
     Raises:
         ParameterError: if generation_config.json is not valid.
     """
-    return turn_rules(config, config.eot_tokens or configured_stop_tokens(config.tokenizer))
+    return turn_rules(config, () if config.eot_tokens else configured_stop_tokens(config.tokenizer))
 
 
-def turn_rules(config: RenderConfig, stop_tokens: tuple[str, ...]) -> TurnRules:
-    """Return what a configuration says about turns, with these stop tokens."""
-    return TurnRules(stop_tokens, bool(config.eot_tokens), config.after_end == "mask")
+def turn_rules(config: RenderConfig, configured: tuple[str, ...] = ()) -> TurnRules:
+    """Return what a configuration says about turns. configured: the stop tokens if it names none."""
+    named = tuple(text.removeprefix(APPENDED) for text in config.eot_tokens)
+    appended = tuple(text.removeprefix(APPENDED) for text in config.eot_tokens if text.startswith(APPENDED))
+    return TurnRules(named or configured, bool(named), appended, config.after_end == "mask")
 
 
 def configured_stop_tokens(folder: str) -> tuple[str, ...]:

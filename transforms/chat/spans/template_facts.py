@@ -143,12 +143,12 @@ class TemplateFacts:
     def appended(self) -> Mapping[bool, str]:
         """What is appended to a last turn without calls, and to one with calls, that the template does not close there.
 
-        It is the stop token, of those that the user named, which the template prints after such a turn for the next
-        message; the first one if it prints none of them after any turn.
+        It is the one of `TurnRules.appended` that the template prints after such a turn for the next message; the first
+        one if it prints none of them after any turn.
         """
-        if not self._rules.named:
+        tokens, printed = self._rules.appended, dict[bool, str]()
+        if not tokens:
             return {}
-        tokens, printed = self._rules.stop_tokens, dict[bool, str]()
         for calls, follower in ((False, "user"), (True, "tool")):
             closing = (self._printed_closings[calls, follower] or "").rstrip()
             if closing.endswith(tokens):

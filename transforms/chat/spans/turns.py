@@ -175,7 +175,7 @@ class TurnFinder:
             turns: the numbers of the messages that are trained on.
         """
         last, length = conversation.count - 1, len(text.text)
-        if not self.rules.named or last not in turns or not text.spans or text.spans[-1][1] != length:
+        if not self.rules.appended or last not in turns or not text.spans or text.spans[-1][1] != length:
             return text
         calls = bool(conversation.messages[last].get("tool_calls"))
         whole = text.text + self.facts(conversation).appended.get(calls, "")
