@@ -72,11 +72,8 @@ def take_weight(
             _note(reading, "train_flags_on_other_roles", where, key, item[key])
         return rest, 1
     if weight not in (0, 1):
-        raise RecordError(
-            "bad_weight",
-            f"{where} has the weight {_short(weight)}; expected 0 or 1: a label is the token's id or -100, and "
-            "trainers read no weights",
-        )
+        found = f"{where} has the weight {weight}; expected 0 or 1"
+        raise RecordError("bad_weight", f"{found}: a label is the token's id or -100, and trainers read no weights")
     return rest, int(weight)
 
 
@@ -113,9 +110,5 @@ def _note(reading: Reading, name: str, where: str, key: str, value: Any, advice:
 
 
 def _shown(key: str, value: Any) -> str:
-    return f'"{key}": {_short(value)}'
-
-
-def _short(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 60 else text[:60] + "…"
+    return f'"{key}": {text if len(text) <= 60 else text[:60] + "…"}'
