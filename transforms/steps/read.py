@@ -156,9 +156,10 @@ class ReadConversations(beam.PTransform):
         super().__init__()
         sources = patterns if isinstance(patterns, Mapping) else {"input": patterns}
         self._sources = {name: [listed] if isinstance(listed, str) else listed for name, listed in sources.items()}
-        if not self._sources or not all(isinstance(listed, (list, tuple)) for listed in self._sources.values()):
+        lists = [*self._sources.values()]
+        if not lists or not all(listed and isinstance(listed, (list, tuple)) for listed in lists):
             raise ParameterError("patterns", patterns, "expected a string, or a list of strings, for each source.")
-        for pattern in (pattern for listed in self._sources.values() for pattern in listed or [""]):
+        for pattern in (pattern for listed in lists for pattern in listed):
             checked("patterns", pattern, String)
         checked("split_bytes", split_bytes, PositiveInt | None)
         self._input_format = input_format
