@@ -108,6 +108,29 @@ def test_segments_within_a_turn_have_exact_kinds_or_none(message, expected, afte
     assert pieces(made, 1) == [("header", "<|im_start|>assistant\n"), *expected, *ends]
 
 
+# It asks what it prints of the messages, and cuts it, before it prints it.
+ASKS = (
+    "{%- macro said() -%}{%- for message in messages -%}  {{ '<|im_start|>' + message.role + '\\n' + message.content + "
+    "'<|im_end|>\\n' }}{%- endfor -%}{%- endmacro -%}{%- set all = said() -%}{%- if all.startswith('<|im') -%}"
+    "{{- all[:3] + all[3:] -}}{%- endif -%}{%- if add_generation_prompt -%}"
+    "{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"
+)
+
+
+def test_template_that_asks_for_what_it_prints_of_messages_has_segments():
+    made = render(MESSAGES[:2], tokenizer=FOLDER, chat_template=ASKS)
+    assert made.text == "<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n4<|im_end|>\n"
+    answer = [("header", "<|im_start|>assistant\n"), ("content", "4"), ("end", "<|im_end|>"), ("after_end", "\n")]
+    assert pieces(made, 1) == answer
+
+
+def test_text_that_is_another_one_where_it_is_followed_is_rejected():
+    template = "{%- if messages[0].content is sameas 'x' -%}!{%- endif -%}" + CHATML
+    with pytest.raises(RecordError, match="the template prints another text while it is followed"):
+        render([user("x"), assistant("4")], tokenizer=FOLDER, chat_template=template)
+    assert render([user("y"), assistant("4")], tokenizer=FOLDER, chat_template=template).text
+
+
 def test_content_that_ends_like_a_turn_is_content():
     template = CHATML.replace("+ '<|im_end|>\\n'", "+ ('' if 'im_end' in message.content else '<|im_end|>\\n')")
     given = {"tokenizer": FOLDER, "chat_template": template, "special_tokens_in_content": "allow"}

@@ -190,8 +190,8 @@ class Renderer:
         loss_on = loss_of(content, self._loss_on)
         found = self._trace_cache.render_with_spans(content, loss_on)
         if isinstance(found, SlowPath):
-            if found.reason == "compiled_differs":
-                differing[example.position, example.number] = found.detail
+            if found.difference:
+                differing[example.position, example.number] = found.difference
             return self.render(example, omitted)
         (text, spans, omissions), signature = found
         prompt = text[: spans[0][0]] if loss_on == "completion" else None

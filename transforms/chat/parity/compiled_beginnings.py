@@ -256,8 +256,8 @@ class ComparisonCache:
             traced = conversation.with_messages(messages)
             beginnings = _TracedBeginnings(tracing, finder, traced, turns)
             found = differing(beginnings, compiled.traced, compiled.spans, turns)
-        except NotTraceable as error:
-            return SlowPath("template_not_traceable", str(error))
+        except NotTraceable:
+            return SlowPath()
         guards.update(compiled.guards)
         kinds = {turn: one.kind for turn, one in found.items() if _is_certain(one, messages[turn], guards)}
         return Comparison(

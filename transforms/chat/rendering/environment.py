@@ -18,7 +18,6 @@ from jinja2 import nodes
 from jinja2.runtime import LoopContext
 from jinja2.sandbox import SandboxedEnvironment
 from jinja2.utils import Namespace
-from jinja2.visitor import NodeTransformer
 
 from transforms.base.errors import UserError
 from transforms.base.once import once
@@ -31,11 +30,11 @@ _REASONING = frozenset(REASONING_KEYS)
 # Without a lock, the blocks of one conversation would be recorded for another: runners run bundles in threads.
 _RENDERING = threading.Lock()
 # What the sandbox allows of each type. Names of a dict's own attributes come before its entries in Jinja.
-DICT_NAMES = frozenset(dir(dict))
+_DICT_NAMES = frozenset(dir(dict))
 DICT_METHODS = frozenset(("get", "items", "keys", "values"))
-LOOP_NAMES = frozenset(("index", "index0", "first", "last", "length", "revindex", "revindex0", "previtem", "nextitem"))
+_LOOP_NAMES = frozenset(("index", "index0", "first", "last", "length", "revindex", "revindex0", "previtem", "nextitem"))
 _STRING_METHODS = frozenset(name for name in dir(str) if name[0] != "_") - {"format", "format_map"}
-PLAIN_TYPES = frozenset((str, int, float, bool, type(None), dict, list))
+_PLAIN_TYPES = frozenset((str, int, float, bool, type(None), dict, list))
 # Jinja itself passes these with each call, for functions that take the context. No function of a template reads them.
 _KEYWORDS_OF_JINJA = ("_loop_vars", "_block_vars")
 
@@ -184,7 +183,7 @@ def look_up_quickly(environment: Any) -> None:
     def getattr_quickly(value: Any, name: str) -> Any:
         kind = type(value)
         if kind is dict:
-            if name not in DICT_NAMES:
+            if name not in _DICT_NAMES:
                 return value[name] if name in value else undefined(obj=value, name=name)
             if name in DICT_METHODS:
                 return getattr(value, name)
@@ -192,11 +191,11 @@ def look_up_quickly(environment: Any) -> None:
             if name in _STRING_METHODS:
                 return getattr(value, name)
         elif isinstance(value, LoopContext):
-            if name in LOOP_NAMES:
+            if name in _LOOP_NAMES:
                 return getattr(value, name)
         elif isinstance(value, Namespace) and name[0] != "_":
             found = getattr(value, name, value)
-            if type(found) in PLAIN_TYPES or isinstance(found, str):
+            if type(found) in _PLAIN_TYPES or isinstance(found, str):
                 return found
         return attribute(value, name)
 
@@ -205,7 +204,7 @@ def look_up_quickly(environment: Any) -> None:
         if kind is dict and type(key) is str:
             if key in value:
                 return value[key]
-            if key not in DICT_NAMES:
+            if key not in _DICT_NAMES:
                 return undefined(obj=value, name=key)
         elif kind is list and type(key) is int and -len(value) <= key < len(value):
             return value[key]
@@ -222,27 +221,6 @@ def owner_of(function: Any) -> Any:
 def given_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keywords of a call that the template gives."""
     return {name: value for name, value in keywords.items() if name not in _KEYWORDS_OF_JINJA}
-
-
-def call_of(function: str, arguments: Sequence[Any], lineno: int) -> nodes.Call:
-    """Make the node of a call of a global function."""
-    return nodes.Call(nodes.Name(function, "load"), [*arguments], [], None, None, lineno=lineno)
-
-
-class OperatorsAsCalls(NodeTransformer):
-    """Replaces operators that Jinja and str compute without calling methods of a string's subclass.
-
-    Args:
-        functions: the name of the global function that is called instead of each kind of operator.
-    """
-
-    def __init__(self, functions: Mapping[type[nodes.Node], str]):
-        self._functions = functions
-
-    def generic_visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> nodes.Node:
-        super().generic_visit(node)
-        function = self._functions.get(type(node))
-        return call_of(function, [*node.iter_child_nodes()], node.lineno) if function else node
 
 
 def compile_tree(tree: nodes.Template, environment: Any) -> jinja2.Template:

@@ -21,6 +21,7 @@ from jinja2.visitor import NodeTransformer
 from markupsafe import Markup
 
 from transforms.chat.rendering.environment import (
+    DICT_METHODS,
     compile_tree,
     given_keywords,
     look_up_quickly,
@@ -60,7 +61,6 @@ _WITHOUT_NEW_TEXTS = {
     *("slice", "sort", "sum", "trim", "unique", "wordcount"),
 }
 _CONSTANTS = frozenset((str, int, bool, type(None)))
-_OF_DICTS = frozenset(("get", "items", "keys", "values"))
 _new: Any = tuple.__new__  # in half the time that a NamedTuple takes
 
 
@@ -310,7 +310,7 @@ def _call(call: Callable[..., Any], context: Any, function: Any, *arguments: Any
         keywords = given_keywords(keywords)
         result = function(*arguments, **keywords)
         return derived(result, (owner, arguments, keywords)) if kind is not str and type(result) is str else result
-    if kind is dict and function.__name__ in _OF_DICTS:
+    if kind is dict and function.__name__ in DICT_METHODS:
         return function(*arguments, **given_keywords(keywords))
     owner = owner_of(function)
     if not isinstance(owner, str):

@@ -199,7 +199,7 @@ class ChatTemplate:
                 given.append((key, -1))  # which is not printed, or not seen
             return sourced(text, key)
 
-        messages, _ = with_sources(plain, None, tracked)
+        messages = with_sources(plain, tracked)
         values = self.values(conversation, messages, add_generation_prompt)
         found = self._followed(conversation, values)
         shown = {
@@ -352,7 +352,7 @@ class ChatTemplate:
 
     def _probe(self, source: str, messages: list[dict[str, Any]], number: int) -> PrintedContent:
         """How the content of one of some messages of our own is printed."""
-        messages, _ = with_sources(messages, None)
+        messages = with_sources(messages)
         values = self.values(Conversation(messages), messages, False)
         try:
             parts = self._rendered(print_parts, instrumented(source), values)

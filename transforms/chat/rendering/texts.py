@@ -28,20 +28,15 @@ _OF_SCHEMAS = ("type", "format", "$ref", "$schema", "$id")
 _WITH_NAMES = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 
 
-def with_sources(
-    messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, sourced: Sourced = sourced
-) -> tuple[list[dict[str, Any]], list[Any] | None]:
-    """Copy what a chat template is given, with texts that carry where their characters came from.
+def with_sources(messages: Sequence[Mapping[str, Any]], sourced: Sourced = sourced) -> list[dict[str, Any]]:
+    """Copy the messages that a chat template is given, with texts that carry where their characters came from.
 
     Args:
         messages: the messages.
-        tools: the tool definitions.
-        sourced: takes a text and its key, and returns what is in its place: a text that carries its sources
-            (`provenance`), or one that is recognised where it is printed (`identity`).
+        sourced: takes a text and its key, and returns what is in its place.
     """
     called = called_names(messages) if any("name" in message for message in messages) else frozenset()
-    copies = [message_with_sources(number, message, sourced, called) for number, message in enumerate(messages)]
-    return copies, [_tool_with_sources(at, tool, sourced) for at, tool in enumerate(tools or ())] or None
+    return [message_with_sources(number, message, sourced, called) for number, message in enumerate(messages)]
 
 
 def called_names(messages: Sequence[Mapping[str, Any]]) -> frozenset[str]:

@@ -42,31 +42,20 @@ from transforms.model.examples import Conversation, Span
 
 # What is rendered: the text alone, or with the spans of a kind of loss.
 Target: TypeAlias = Literal["text", "assistant", "last_assistant", "completion", "completion_turns"]
-Reason: TypeAlias = Literal[
-    "template_not_traceable", "trace_failed", "guard_failed", "signature_not_repeated", "compiled_differs"
-]
 # A text, its spans, and what of its conversation is not printed.
 Rendered: TypeAlias = tuple[str, list[Span], Omissions]
 
 
 @dataclass(frozen=True, slots=True)
 class SlowPath:
-    """Why a conversation is not rendered by a compiled template, but for itself.
+    """A conversation is not rendered by a compiled template, but for itself.
 
     Attributes:
-        reason:
-            `template_not_traceable`: the detail is what the template does to a text.
-            `trace_failed`: the template refuses the traced messages, or the spans are not established for them; the
-                detail is the error. The reference mostly refuses such a conversation too.
-            `guard_failed`: the template may treat this text differently; the detail is the guard.
-            `signature_not_repeated`: that of the conversation, or those of many in its batch, hardly repeat.
-            `compiled_differs`: the compiled template renders a conversation in another way than the reference; the
-                detail is what is different.
-        detail: one line.
+        difference: what its compiled template renders in another way than the reference; empty if there is none for it,
+            or its guards do not hold.
     """
 
-    reason: Reason
-    detail: str = ""
+    difference: str = ""
 
 
 @dataclass
@@ -134,14 +123,12 @@ class TemplateCompiler:
             cut: as in `signature_of`.
 
         Returns:
-            The compiled template, or why there is none. It is the same for all conversations of the signature.
+            The compiled template, if there is one. It is the same for all conversations of the signature.
         """
         try:
             return self._compile(conversation, target, cut)
-        except NotTraceable as error:
-            return SlowPath("template_not_traceable", str(error))
-        except RecordError as error:
-            return SlowPath("trace_failed", f"{error.reason}: {error.detail}")
+        except (NotTraceable, RecordError):
+            return SlowPath()
 
     def compare(
         self, compiled: CompiledTemplate, conversation: Conversation, target: Target, rendered: Rendered
@@ -164,10 +151,10 @@ class TemplateCompiler:
             spans = [] if target == "text" else self._reference.trained_spans(rendering, target)
             expected = self._template.apply(conversation), spans, omissions_of(rendering)
         except RecordError as error:
-            return SlowPath("compiled_differs", f"the reference refuses it: {error.reason}: {error.detail}")
+            return SlowPath(f"the reference refuses it: {error.reason}: {error.detail}")
         for what, one, other in zip(("text", "spans", "omissions"), rendered, expected, strict=True):
             if one != other:
-                return SlowPath("compiled_differs", f"other {what}")
+                return SlowPath(f"other {what}")
         compiled.is_compared = True
         return None
 

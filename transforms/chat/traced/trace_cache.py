@@ -96,7 +96,7 @@ class TraceCache:
 
         Returns:
             The text, the spans and the omissions that the reference would give, and the signature by which they were
-            found; or why they are left to the reference.
+            found; or that it is rendered for itself.
         """
         if loss_on != "all":
             return self._render(conversation, loss_on)  # type: ignore[arg-type]
@@ -114,10 +114,10 @@ class TraceCache:
             is_printed = with_any_texts(conversation, source) is not conversation
             if is_printed and (arguments := settings_of(conversation)) not in self._arguments:
                 self._arguments.add(arguments)
-                return _NOT_COMPILED
+                return SlowPath()
         signature = signature_of(conversation)
         if signature is None:
-            return _NOT_COMPILED
+            return SlowPath()
         while True:
             key = target, conversation.completion_start if target in _ON_COMPLETION else None, signature.key
             compiled = self._compiled(key, signature.cut, conversation, target)
@@ -130,16 +130,14 @@ class TraceCache:
                 return rendered, signature
             cut = None if signature.cut else self._cuts.signature(conversation, signature)
             if cut is None:
-                return SlowPath("guard_failed", compiled.guards.failure(signature.texts, signature.trimmed))
+                return SlowPath()
             signature = cut
 
     def _compiled(
         self, key: Any, cut: Cut | None, conversation: Conversation, target: Target
     ) -> CompiledTemplate | SlowPath:
         compiled = self._cache.get(key, lambda: self._compiler.compile(conversation, target, cut))
-        return _NOT_COMPILED if compiled is None else compiled
+        return SlowPath() if compiled is None else compiled
 
 
 _ON_COMPLETION = ("completion", "completion_turns")
-# Its signature, or that of many conversations of its batch, hardly repeats.
-_NOT_COMPILED = SlowPath("signature_not_repeated")

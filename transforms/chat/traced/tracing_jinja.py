@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jinja2
 from jinja2 import nodes
+from jinja2.visitor import NodeTransformer
 
 from transforms.chat.rendering.environment import (
-    OperatorsAsCalls,
-    call_of,
     compile_template,
     compile_tree,
     given_keywords,
@@ -45,7 +44,7 @@ def traceable_template(source: str) -> jinja2.Template:
     look_up_quickly(environment)
     environment.call = functools.partial(_call, environment.call)
     environment.concat = _join
-    return compile_tree(_OperatorsAsCalls({nodes.Concat: _JOIN}).visit(environment.parse(source)), environment)
+    return compile_tree(_OperatorsAsCalls().visit(environment.parse(source)), environment)
 
 
 _JOIN, _IS_IN = "chatmill_join", "chatmill_is_in"
@@ -57,8 +56,12 @@ _COMPARISONS = {"==", "eq", "equalto", "!=", "ne", ">", "gt", "greaterthan", ">=
 _COMPARISONS |= {"<=", "le", "defined", "undefined", "none"}
 
 
-class _OperatorsAsCalls(OperatorsAsCalls):
-    """Replaces the operator in, too, for which a string calls no method of what is searched for."""
+class _OperatorsAsCalls(NodeTransformer):
+    """Replaces operators that Jinja and str compute without calling methods of a text, or of what is searched for."""
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+        self.generic_visit(node)
+        return _call_of(_JOIN, node.nodes, node.lineno)
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
         self.generic_visit(node)
@@ -66,7 +69,7 @@ class _OperatorsAsCalls(OperatorsAsCalls):
             return node
         if len(node.ops) > 1:
             raise NotTraceable("the template chains comparisons with in")
-        is_in = call_of(_IS_IN, [node.expr, node.ops[0].expr], node.lineno)
+        is_in = _call_of(_IS_IN, [node.expr, node.ops[0].expr], node.lineno)
         return is_in if node.ops[0].op == "in" else nodes.Not(is_in, lineno=node.lineno)
 
     def visit_Mod(self, node: nodes.Mod) -> nodes.Node:
@@ -74,6 +77,10 @@ class _OperatorsAsCalls(OperatorsAsCalls):
         if isinstance(node.left, nodes.Const) and isinstance(node.left.value, str):
             raise NotTraceable("the template formats with %")
         return node
+
+
+def _call_of(function: str, arguments: Sequence[nodes.Expr], lineno: int) -> nodes.Call:
+    return nodes.Call(nodes.Name(function, "load"), [*arguments], [], None, None, lineno=lineno)
 
 
 def _join(parts: Any) -> str:
