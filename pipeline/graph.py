@@ -27,14 +27,11 @@ from transforms.records.input_options import ParseOptions
 from transforms.rows.layout import RowLayout
 from transforms.steps.decontaminate import Decontaminate
 from transforms.steps.failures import FailureWriter
-from transforms.steps.label import BuildLabels
 from transforms.steps.pack import TruncateOrPack
-from transforms.steps.parity import CheckParity
 from transforms.steps.parse import ParseConversations
 from transforms.steps.read import ReadTasks
-from transforms.steps.render import ApplyChatTemplate
 from transforms.steps.row_options import PackOptions, WriteOptions
-from transforms.steps.tokenize import Tokenize
+from transforms.steps.texts import ApplyChatTemplate, BuildLabels, CheckParity, Tokenize
 from transforms.steps.write import WriteShards
 from transforms.storage.files import read_bytes
 

@@ -23,14 +23,11 @@ if TYPE_CHECKING:
     from transforms.model.examples import Conversation, Example, PlainText, PromptCompletion, TokenRow
     from transforms.steps.custom import FilterExamples, MapExamples
     from transforms.steps.functions import pack, parse, tokenize
-    from transforms.steps.label import BuildLabels
     from transforms.steps.one_conversation import RenderedExample, render
     from transforms.steps.pack import TruncateOrPack
-    from transforms.steps.parity import CheckParity
     from transforms.steps.parse import ParseConversations
     from transforms.steps.read import ReadConversations
-    from transforms.steps.render import ApplyChatTemplate
-    from transforms.steps.tokenize import Tokenize
+    from transforms.steps.texts import ApplyChatTemplate, BuildLabels, CheckParity, Tokenize
 
 
 # Where each public name is defined. A name is imported when it is used: a command line must not wait for Beam.
@@ -40,10 +37,10 @@ _HOMES = {
     "FilterExamples": "steps.custom",
     "MapExamples": "steps.custom",
     "RenderConfig": "chat.config",
-    "ApplyChatTemplate": "steps.render",
-    "CheckParity": "steps.parity",
-    "Tokenize": "steps.tokenize",
-    "BuildLabels": "steps.label",
+    "ApplyChatTemplate": "steps.texts",
+    "CheckParity": "steps.texts",
+    "Tokenize": "steps.texts",
+    "BuildLabels": "steps.texts",
     "TruncateOrPack": "steps.pack",
     "WriteDataset": "dataset.custom_pipeline",
     "Dataset": "dataset.reader",

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from transforms.model.batches import Labels, Tokens
 from transforms.rows import IGNORED
 from transforms.rows.parts import PARTS, kinds_of
-from transforms.steps.base import Step
 
 
 def build_labels(batch: Tokens) -> Labels:
@@ -44,19 +41,3 @@ def _trained(batch: Tokens) -> tuple[np.ndarray, np.ndarray | None]:
     without_turn = batch.parts[:, 0] == 0  # of a text that has none, or of no span
     trained = batch.trained & (without_turn | is_chosen.any(axis=1))
     return trained, np.take_along_axis(batch.parts, first, axis=1)[:, 0]
-
-
-def _labeller() -> Callable[[Tokens], Labels]:
-    return build_labels
-
-
-class BuildLabels(Step):
-    """Label each token with its id if it is trained on, and with -100 otherwise.
-
-    PCollection[Chunks[Tokens]] -> PCollection[Chunks[Labels]].
-    """
-
-    input, output = Tokens, Labels
-
-    def __init__(self) -> None:
-        super().__init__(_labeller)

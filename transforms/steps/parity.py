@@ -17,7 +17,7 @@ import msgspec
 
 from transforms.base.errors import RecordError
 from transforms.base.options import check_choice
-from transforms.chat.config import PARITIES, ParityOptions, RenderConfig
+from transforms.chat.config import PARITIES, RenderConfig
 from transforms.chat.parity.compiled_beginnings import ComparisonCache, CompiledBeginnings, NotCompiled
 from transforms.chat.parity.contexts import (
     KINDS,
@@ -39,8 +39,6 @@ from transforms.chat.spans.turns import TurnFinder
 from transforms.model.batches import Texts
 from transforms.model.examples import Conversation, Text
 from transforms.model.outcomes import Outcomes, Reject
-from transforms.steps.base import Step
-from transforms.steps.render import rendering_for_sources
 
 # The sample of those conversations of a batch that are not compared by signature: the first ones, and one in this many.
 _FIRST, _ONE_OF = 4, 256
@@ -232,24 +230,3 @@ def _kinds(differences: Mapping[int, Difference]) -> dict[int, str]:
 def _conversation(text: Text) -> Conversation:
     assert isinstance(text.example.content, Conversation)
     return text.example.content
-
-
-class CheckParity(Step):
-    """Compare each turn, and the text before it, with what they are when the model writes the turn.
-
-    PCollection[Chunks[Texts]] -> PCollection[Chunks[Texts]].
-
-    Args:
-        config: how the texts were rendered.
-        sources: as for ApplyChatTemplate.
-        options: that of a build, by name: parity.
-
-    Raises:
-        ParameterError: if a value is not one of those.
-    """
-
-    input, output = Texts, Texts
-
-    def __init__(self, config: RenderConfig, *, sources: Sequence[Mapping[str, Any]] = (), **options: Any):
-        parity = ParityOptions(**options).parity
-        super().__init__(ParityChecker, rendering_for_sources(config, sources), config=config, parity=parity)

@@ -10,14 +10,14 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
-from transforms.base.errors import ParameterError, RecordError
+from transforms.base.errors import RecordError
 from transforms.chat.config import RenderConfig
 from transforms.chat.rendering.arguments import unread_arguments
 from transforms.chat.rendering.omissions import NO_OMISSIONS, Omissions, omissions_of
 from transforms.chat.rendering.probes import adapted
 from transforms.chat.rendering.template import load_template
 from transforms.chat.spans.loss import is_empty_answer, loss_of, trained_turns
-from transforms.chat.spans.stop_tokens import load_turn_rules
+from transforms.chat.spans.stop_tokens import load_turn_rules, turn_rules
 from transforms.chat.spans.template_facts import TemplateFacts
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.special_tokens.typed_tokens import Typed, TypedTokens, described
@@ -37,7 +37,6 @@ from transforms.model.examples import (
 )
 from transforms.model.outcomes import Outcomes, Reject
 from transforms.model.statistics import sum_of_unread
-from transforms.steps.base import Step, for_sources
 from transforms.steps.counting import of_contents
 from transforms.tokens.tokenizer import load_tokenizer
 
@@ -55,6 +54,8 @@ class Renderer:
 
     Args:
         config: how conversations are rendered.
+        tokenizer: of transformers, whose generation_config.json is not known; None if that of the configuration is to
+            be loaded.
 
     Attributes:
         template: the chat template.
@@ -65,9 +66,9 @@ class Renderer:
         UserError: if a template prints the date and the configuration does not give it.
     """
 
-    def __init__(self, config: RenderConfig):
-        self.template = load_template(config)
-        self.rules = rules = load_turn_rules(config)
+    def __init__(self, config: RenderConfig, tokenizer: Any = None):
+        self.template = load_template(config, tokenizer)
+        self.rules = rules = load_turn_rules(config) if tokenizer is None else turn_rules(config)
         self.turns = TurnFinder(self.template, rules)
         self._loss_on = config.loss_on
         self._trained_parts = config.trained_parts
@@ -78,8 +79,8 @@ class Renderer:
         self._trace_cache: TraceCache | None = None
         if config.engine != "reference":
             self._trace_cache = TraceCache(self.template, rules, self.turns)
-        mode, tokenizer = config.special_tokens_in_content, load_tokenizer(config.tokenizer)
-        self._typed_tokens = None if mode == "allow" else TypedTokens(mode, tokenizer, self.template, rules)
+        mode, own = config.special_tokens_in_content, tokenizer or load_tokenizer(config.tokenizer)
+        self._typed_tokens = None if mode == "allow" else TypedTokens(mode, own, self.template, rules)
 
     def __call__(self, batch: Examples) -> Texts:
         omitted: Omitted = {}
@@ -346,31 +347,3 @@ def _runs(trained: np.ndarray) -> list[Span]:
     """trained: bool (tokens,). Returns the (start, stop) of each run of True."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], trained, [False]))))
     return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]
-
-
-def rendering_for_sources(config: RenderConfig, sources: Sequence[Mapping[str, Any]]) -> list[dict[str, RenderConfig]]:
-    """Return the argument config of each source: all but tokenizer and engine may be others. Raises ParameterError."""
-    if not isinstance(config, RenderConfig):
-        raise ParameterError("config", config, "expected a value of type RenderConfig.")
-    names = [name for name in vars(config) if name not in ("tokenizer", "engine")]
-    return [{"config": each} for each in for_sources(config, sources, names)]
-
-
-class ApplyChatTemplate(Step):
-    """Render each example with the chat template, and find what of its text is trained on.
-
-    PCollection[Chunks[Examples]] -> PCollection[Chunks[Texts]].
-
-    Args:
-        config: how conversations are rendered, and what is trained on.
-        sources: for each source of the records, by its number, the fields of the configuration that have another value
-            for it; all but tokenizer and engine.
-
-    Raises:
-        ParameterError: if a value is not one of those.
-    """
-
-    input, output = Examples, Texts
-
-    def __init__(self, config: RenderConfig, *, sources: Sequence[Mapping[str, Any]] = ()):
-        super().__init__(Renderer, rendering_for_sources(config, sources), config=config)

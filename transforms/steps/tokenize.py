@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from transforms.base.errors import InputError, RecordError
-from transforms.base.options import String, check_choice, checked
-from transforms.chat.config import ENGINES, TokenizeOptions
+from transforms.base.options import check_choice
+from transforms.chat.config import ENGINES
 from transforms.chat.spans.untrained_parts import untrained_parts
 from transforms.files.formats import input_format
 from transforms.model.batches import Texts, Tokens
@@ -23,13 +23,12 @@ from transforms.model.examples import Conversation, Text
 from transforms.model.facts import RowFacts
 from transforms.model.outcomes import Reject
 from transforms.rows.ragged import indices_of, joined, offsets_of, slices_of, sums_of
-from transforms.steps.base import Step
 from transforms.steps.spot_checks import sample
 from transforms.tokens import Encoded, TextEncoder
 from transforms.tokens.fast_encoder import WORTH_LOADING, FastEncoder, NotSupported, load_fast_encoder
 from transforms.tokens.plain import PlainEncoder
 from transforms.tokens.reference import ReferenceEncoder
-from transforms.tokens.tokenizer import load_tokenizer
+from transforms.tokens.tokenizer import load_tokenizer, with_white_space
 from transforms.tokens.trained import is_trained, spans_of_tokens
 
 # Of a longer text, an excerpt of this many characters is compared.
@@ -60,7 +59,7 @@ class Encoder:
     """Encodes the texts of a batch.
 
     Args:
-        tokenizer: folder of the tokenizer, at any url.
+        tokenizer: folder of the tokenizer, at any url; with the engine `reference` also one of transformers.
         strip_bos: whether to remove a BOS that a row begins with.
         engine: one of ENGINES. With auto, a sample of each batch is also encoded by the reference.
 
@@ -68,9 +67,9 @@ class Encoder:
         ParameterError: if engine is not one of those.
     """
 
-    def __init__(self, tokenizer: str, strip_bos: bool = False, engine: str = "auto"):
+    def __init__(self, tokenizer: Any, strip_bos: bool = False, engine: str = "auto"):
         check_choice("engine", engine, ENGINES)
-        self._tokenizer = load_tokenizer(tokenizer)
+        self._tokenizer = load_tokenizer(tokenizer) if isinstance(tokenizer, str) else with_white_space(tokenizer)
         self._strip_bos = strip_bos
         self._engine = engine
         self._folder = tokenizer
@@ -397,27 +396,3 @@ def _joined_columns(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
         return None
     most = max(array.shape[1] for array in found)
     return np.concatenate([np.pad(array, ((0, 0), (0, most - array.shape[1]))) for array in found])
-
-
-class Tokenize(Step):
-    """Encode each text to token ids, with the offsets of each token.
-
-    PCollection[Chunks[Texts]] -> PCollection[Chunks[Tokens]].
-
-    Args:
-        tokenizer: folder of the tokenizer, at any url that fsspec opens.
-        engine: `reference` encodes with transformers alone; `auto` encodes faster, and fails if transformers encodes a
-            sample differently. The output is the same.
-        options: that of a build, by name: strip_bos.
-
-    Raises:
-        ParameterError: if a value is not one of those.
-    """
-
-    input, output = Texts, Tokens
-
-    def __init__(self, tokenizer: str, *, engine: str = "auto", **options: Any):
-        checked("tokenizer", tokenizer, String)
-        check_choice("engine", engine, ENGINES)
-        strip_bos = TokenizeOptions(**options).strip_bos
-        super().__init__(Encoder, tokenizer=tokenizer, engine=engine, strip_bos=strip_bos)

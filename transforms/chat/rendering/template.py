@@ -379,12 +379,16 @@ def _joined(one: str, other: str) -> str:
     return one + "\n" + other  # which traced texts follow, and not `join`
 
 
-def load_template(config: RenderConfig) -> ChatTemplate:
+def load_template(config: RenderConfig, tokenizer: Any = None) -> ChatTemplate:
     """Load the tokenizer and the chat template of a configuration.
+
+    Args:
+        config: the configuration.
+        tokenizer: of transformers; None if it is to be loaded.
 
     Raises:
         ParameterError: if the template prints the date and `config.now` is None.
     """
     moment = datetime.fromisoformat(config.now) if config.now else None
-    tokenizer, is_reference = load_tokenizer(config.tokenizer), config.engine == "reference"
+    tokenizer, is_reference = tokenizer or load_tokenizer(config.tokenizer), config.engine == "reference"
     return ChatTemplate(tokenizer, config.chat_template, config.chat_template_kwargs, moment, is_reference)

@@ -55,7 +55,9 @@ def segments_of(rendering: Rendering, turns: Mapping[int, Turn]) -> list[Segment
     found: list[Segment] = [Segment(start, stop, message, None) for start, stop, message in rendering.pieces]
     texts = [one for one in _kinds_of_texts(rendering) if one.start < one.stop]
     # What is printed again outside of its turn, such as the name of a function before its result, is not written there.
-    texts = [one if _is_in(one, turns) else one._replace(kind=None) for one in texts]
+    inside = {(one.message, one.kind) for one in texts if _is_in(one, turns)}
+    is_again = [not _is_in(one, turns) and (one.message, one.kind) in inside for one in texts]
+    texts = [one._replace(kind=None) if again else one for one, again in zip(texts, is_again, strict=True)]
     for turn, (_, spans, end) in turns.items():
         own = [one for one in texts if one.message == turn]
         for start, stop in spans:
