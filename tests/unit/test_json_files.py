@@ -222,6 +222,12 @@ def test_a_record_of_many_pieces_is_read_whole_and_once(tmp_path):
         assert records_of(found[name]) == [PRETTY.strip(), *records]
 
 
+def test_a_file_that_is_one_conversation_which_is_too_long_is_rejected(tmp_path):
+    content = json.dumps([*TALK, {"role": "user", "content": "x" * (1 << 26)}]).encode()
+    file = read_all(tmp_path, {"talk.json": content}, split_bytes=1 << 27)["talk.json"]
+    assert (file.rejected, file.records, file.faults) == ([(0, "too_long")], [], [])
+
+
 def letters(content: bytes) -> bytes:
     return bytes(byte for byte in content if byte not in b"[], \r\n\t")
 

@@ -78,7 +78,8 @@ def _elements(file: BinaryIO, start: bytes) -> Iterator[tuple[int, Any]] | None:
     try:
         elements = _decode_array(memoryview(content)[len(start) - len(_text(start)) :])
         if elements and is_message(msgspec.json.decode(elements[0])):
-            return None
+            begin = content.find(b"[")
+            return iter([(begin, content[begin:].rstrip())])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
