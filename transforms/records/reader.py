@@ -215,8 +215,8 @@ class RecordReader:
         firsts = {field.names[0] for field in fields.values()}
         for name, field in fields.items():
             columns = [(each, column) for each in field.names for column in by_name.get(each, ())]
-            # A name that another field has first, as `input`, says nothing of this one, if it has a column.
-            columns = [one for one in columns if one[0] not in firsts - {field.names[0]}] or columns
+            # After another column, a name that another field has first, as `input`, says nothing of this one.
+            columns = columns[:1] + [one for one in columns[1:] if one[0] not in firsts - {field.names[0]}]
             named = [one for one in columns if one[0] in decided][:1]
             if columns:
                 is_further = DIALOG.get(name) is field
