@@ -159,12 +159,13 @@ def prompt_completion(
         found = f"prompt is a string, completion is {kind_of(completion)}"
         raise RecordError("bad_prompt_completion", f"{found}; expected strings, or lists of messages")
     if isinstance(completion, str):
-        completion = [_message("assistant", completion)]
-    if not completion:
+        answers = [_message("assistant", completion)]
+    elif not completion:
         raise RecordError("empty", "completion has no messages")
-    if not reasoning and (plain_messages := _plain_turns([*prompt, *completion], reading)):
+    elif not reasoning and (plain_messages := _plain_turns([*prompt, *completion], reading)):
         return _conversation(reading, plain_messages, len(completion))
-    answers = messages_of(completion, reading.column("completion"), reading)
+    else:
+        answers = messages_of(completion, reading.column("completion"), reading)
     if reasoning:
         if answers[0]["role"] != "assistant" or any(answers[0].get(key) for key in REASONING_KEYS):
             found = f"{reading.column('reasoning')} has reasoning, and the completion has no answer that it belongs to"
