@@ -24,7 +24,7 @@ from transforms.records.json_text import decode_json, kind_of, strings_in
 from transforms.records.messages import messages_of
 from transforms.records.preference import split_chosen
 from transforms.records.reading import ROLE_NAMES, Reading
-from transforms.records.token_rows import token_row
+from transforms.records.token_rows import sampled_row
 from transforms.records.tool_calls import tools_of, without_padding
 from transforms.records.turns import read_turns
 from transforms.records.turns.marked import CHATML, LINES, marks_in, messages_in, speaker_of
@@ -272,18 +272,7 @@ def sampled(reading: Reading, completion: list[Any], prompt: Any = None, mask: A
     if len({len(completion), len(prompts), len(masks)}) > 1 or (mask and type(mask[0]) not in (list, type(None))):
         found = f"there are {len(completion):,} completions for {len(prompts):,} prompts"
         raise RecordError("bad_tokens", f"{found}; expected a prompt, and a mask if there are any, for each completion")
-    rows = []
-    for before, ids, trained in zip(prompts, completion, masks, strict=True):
-        of_all = [1] * len(ids) if trained is None else trained
-        if len(of_all) == len(ids):
-            of_all = [*[0] * len(before), *of_all]
-        elif len(of_all) != len(before) + len(ids):
-            found = f"the mask has {len(of_all):,} values for {len(before):,} tokens of the prompt and {len(ids):,} of"
-            raise RecordError(
-                "bad_tokens", f"{found} the completion; expected one for each token of the completion, or of both"
-            )
-        rows.append(token_row(reading, input_ids=[*before, *ids], completion_mask=of_all))
-    return rows
+    return [sampled_row(*call) for call in zip(prompts, completion, masks, strict=True)]
 
 
 def pair(

@@ -39,10 +39,7 @@ def token_row(reading: Reading, **record: Any) -> TokenRow:
         raise RecordError("empty", "input_ids is empty")
     own = _unpadded(record, tokens, reading)
     _check_not_packed(record, tokens, own)
-    ids = ids[own]
-    if ids.min() < 0 or ids.max() > np.iinfo(np.int32).max:
-        wrong = ids.min() if ids.min() < 0 else ids.max()
-        raise RecordError("bad_tokens", f"input_ids has {wrong}, which is not a token id")
+    ids = _token_ids(ids[own])
     trained = np.ones(len(ids), bool)
     if record.get("loss_weights") is not None:
         trained = _weighted(record["loss_weights"], tokens)[own]
@@ -55,7 +52,35 @@ def token_row(reading: Reading, **record: Any) -> TokenRow:
     for name in MASKS:
         if name in record:
             trained &= _mask(record, name, tokens)[own]
-    return TokenRow(ids.astype(np.int32), trained)
+    return TokenRow(ids, trained)
+
+
+def sampled_row(prompt: list[int], completion: list[int], mask: list[int] | None = None) -> TokenRow:
+    """Make the row of the literal ids of a call of a model. mask: of its completion, or of both.
+
+    Raises:
+        RecordError: if they are not token ids, or the mask has another length.
+    """
+    ids = _token_ids(_integers([*prompt, *completion], "input_ids"))
+    trained = np.zeros(len(ids), bool)
+    if mask is None:
+        trained[len(prompt) :] = True
+    elif len(mask) in (len(completion), len(ids)):
+        trained[len(ids) - len(mask) :] = _mask({"completion_mask": mask}, "completion_mask", len(mask))
+    else:
+        found = f"the mask has {len(mask):,} values for {len(prompt):,} tokens of the prompt and {len(completion):,} of"
+        raise RecordError(
+            "bad_tokens", f"{found} the completion; expected one for each token of the completion, or of both"
+        )
+    return TokenRow(ids, trained)
+
+
+def _token_ids(ids: np.ndarray) -> np.ndarray:
+    """Check that integers are token ids: int32, shape (tokens,)."""
+    if ids.min() < 0 or ids.max() > np.iinfo(np.int32).max:
+        wrong = ids.min() if ids.min() < 0 else ids.max()
+        raise RecordError("bad_tokens", f"input_ids has {wrong}, which is not a token id")
+    return ids.astype(np.int32)
 
 
 def _check_not_packed(record: Mapping[str, Any], tokens: int, own: slice) -> None:
