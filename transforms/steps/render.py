@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -18,7 +18,6 @@ from transforms.chat.rendering.probes import adapted
 from transforms.chat.rendering.template import load_template
 from transforms.chat.spans.loss import is_empty_answer, loss_of, trained_turns
 from transforms.chat.spans.stop_tokens import load_turn_rules, turn_rules
-from transforms.chat.spans.template_facts import TemplateFacts
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.special_tokens.typed_tokens import Typed, TypedTokens, described
 from transforms.chat.traced.compiled import SlowPath
@@ -119,19 +118,11 @@ class Renderer:
     def _with_notes(self, texts: Texts) -> Outcomes:
         """The outcomes of a batch, with what is worth reporting of the template for its conversations."""
         outcomes = texts.outcomes
-        known: dict[
-            bool, TemplateFacts
-        ] = {}  # with tools and without; most conversations have no arguments of their own
         for text in texts.texts:
             content = text.example.content
             if not isinstance(content, Conversation):
                 continue
-            has_tools = bool(content.tools)
-            facts = None if content.template_kwargs else known.get(has_tools)
-            if facts is None:
-                facts = self.turns.facts(content)
-                if not content.template_kwargs:
-                    known[has_tools] = facts
+            facts = self.turns.facts(content)
             if facts.is_sound or (loss_on := loss_of(content, self._loss_on)) == "all":
                 continue
             position = text.example.position
@@ -167,8 +158,7 @@ class Renderer:
         differing: dict[tuple[int, int], str] = {}
         if self._trace_cache is not None:
             self._trace_cache.begin_batch(len(batch.examples))
-        results = [_result(batch, one, lambda one: self._text(one, differing, omitted)) for one in batch.examples]
-        texts = _texts(batch, results)
+        texts: Texts = batch.attempt(Texts, "texts", lambda one: self._text(one, differing, omitted))
         outcomes = _noted(texts, omitted)
         if differing:
             (position, _), what = next(iter(differing.items()))
@@ -259,46 +249,14 @@ class Renderer:
         raise RecordError("loss_not_applicable", f"loss_on {self._loss_on} asks for what {kind} does not have")
 
 
-# The text of an example, or why its record is rejected.
-_Result: TypeAlias = Text | RecordError
-
-
-def _result(batch: Examples, example: Example, render: Callable[[Example], Text]) -> _Result:
-    """What rendering an example gives."""
-    try:
-        return render(example)
-    except RecordError as error:
-        return error
-    except RecursionError as error:
-        return RecordError("nested_too_deeply", f"{error}")
-
-
-def _texts(batch: Examples, results: Sequence[_Result]) -> Texts:
-    """The batch of what rendering gave for each example."""
-    left = iter(results)
-
-    def next_text(_: Example) -> Text:
-        result = next(left)
-        if isinstance(result, RecordError):
-            raise result
-        return result
-
-    return batch.attempt(Texts, "texts", next_text)
-
-
 def _noted(texts: Texts, omitted: Omitted) -> Outcomes:
     """The outcomes, with the records that are not printed completely."""
-    outcomes = texts.outcomes
-    if not omitted:
-        return outcomes
-    unprinted = [(key[0], omissions.detail()) for key, omissions in omitted.items() if omissions.not_printed]
-    reasoning = [(key[0], omissions.reasoning_detail()) for key, omissions in omitted.items() if omissions.reasoning]
-    of_last = [(key[0], omissions.reasoning_detail()) for key, omissions in omitted.items() if omissions.of_last]
-    for name, records in (
-        ("not_printed", unprinted),
-        ("reasoning_not_printed", reasoning),
-        ("last_reasoning_not_printed", of_last),
-    ):
+    outcomes, found = texts.outcomes, [(key[0], omissions) for key, omissions in omitted.items()]
+    unprinted = [(position, one.detail()) for position, one in found if one.not_printed]
+    reasoning = [(position, one.reasoning_detail()) for position, one in found if one.reasoning]
+    of_last = [(position, one.reasoning_detail()) for position, one in found if one.of_last]
+    of_names = {"not_printed": unprinted, "reasoning_not_printed": reasoning, "last_reasoning_not_printed": of_last}
+    for name, records in of_names.items():
         if records:
             outcomes = outcomes.note(name, len(records), records[0])
     return outcomes

@@ -16,7 +16,7 @@ import numpy as np
 from transforms.base.errors import InputError, RecordError
 from transforms.base.options import check_choice
 from transforms.chat.config import ENGINES
-from transforms.chat.spans.untrained_parts import untrained_parts
+from transforms.chat.spans.loss import assistant_turns, has_untrained_parts
 from transforms.files.formats import input_format
 from transforms.model.batches import Texts, Tokens
 from transforms.model.examples import Conversation, Text
@@ -299,19 +299,14 @@ def _prompt_ends(text: Text) -> list[int]:
 
     A span that follows another one directly, or a part of an answer that is not trained on, is written after it.
     """
-    if text.token_ids is not None or _has_untrained_parts(text):
+    content = text.example.content
+    if text.token_ids is not None:
         return []
+    if isinstance(content, Conversation) and content.texts is None:
+        if has_untrained_parts(content, assistant_turns(content)):
+            return []
     stops = {stop for _, stop in text.spans}
     return [start for start, _ in text.spans if 0 < start < len(text.text) and start not in stops]
-
-
-def _has_untrained_parts(text: Text) -> bool:
-    content = text.example.content
-    return (
-        isinstance(content, Conversation)
-        and content.texts is None
-        and any(message["role"] == "assistant" and untrained_parts(message) for message in content.messages)
-    )
 
 
 def _across_prompt_end(
