@@ -300,11 +300,9 @@ def _prompt_ends(text: Text) -> list[int]:
     A span that follows another one directly, or a part of an answer that is not trained on, is written after it.
     """
     content = text.example.content
-    if text.token_ids is not None:
+    parted = content if isinstance(content, Conversation) and content.texts is None else None
+    if text.token_ids is not None or (parted and has_untrained_parts(parted, assistant_turns(parted))):
         return []
-    if isinstance(content, Conversation) and content.texts is None:
-        if has_untrained_parts(content, assistant_turns(content)):
-            return []
     stops = {stop for _, stop in text.spans}
     return [start for start, _ in text.spans if 0 < start < len(text.text) and start not in stops]
 
