@@ -20,6 +20,7 @@ from jinja2.filters import make_attrgetter
 from jinja2.visitor import NodeTransformer
 from markupsafe import Markup
 
+from transforms.base.errors import RecordError
 from transforms.chat.rendering.environment import (
     DICT_METHODS,
     compile_tree,
@@ -83,8 +84,15 @@ def instrumented(source: str) -> jinja2.Template:
 
     Args:
         source: the text of the template.
+
+    Raises:
+        RecordError: if it escapes what it prints, by which the sources are lost.
     """
     environment: Any = new_environment(source)
+    tree = environment.parse(source)
+    if tree.find(nodes.ScopedEvalContextModifier):
+        why = "the template has {% autoescape %}, under which it is not followed where its texts are printed"
+        raise RecordError("spans_not_established", f"{why}, so it is unknown what is trained on")
     filters = {
         name: filter if name in _WITHOUT_NEW_TEXTS else _tracking(name, filter)
         for name, filter in environment.filters.items()
@@ -103,7 +111,7 @@ def instrumented(source: str) -> jinja2.Template:
     environment.concat = joined
     environment.finalize = _as_printed
     look_up_quickly(environment)
-    return compile_tree(_MarkLoops().visit(_Operators().visit(environment.parse(source))), environment)
+    return compile_tree(_MarkLoops().visit(_Operators().visit(tree)), environment)
 
 
 def print_parts(template: jinja2.Template, values: Mapping[str, Any], tools: KnownTools | None = None) -> list[str]:
@@ -126,10 +134,10 @@ def read_parts(parts: Iterable[str]) -> Printed:
     marks: list[tuple[int, Mark]] = []
     at = 0
     for part in parts:
-        if type(part) is not SourcedText:
+        if type(part) is str:
             at += len(part)
             continue
-        for length, sources in part.runs:
+        for length, sources in runs_of(part):
             if not length:
                 if type(sources) is Mark:
                     marks.append((at, sources))

@@ -144,7 +144,7 @@ class ChatTemplate:
         if self._is_reference:
             return self.apply(conversation, add_generation_prompt)
         values = self.values(conversation, self.plain_messages(conversation), add_generation_prompt)
-        return "".join(self._parts(conversation, values))
+        return self._print("".join, conversation, values)
 
     def render_with(
         self,
@@ -242,21 +242,21 @@ class ChatTemplate:
 
     def _followed(self, conversation: Conversation, values: dict[str, Any]) -> Printed:
         """What the template prints of values with sources."""
-        found = read_parts(self._parts(conversation, values))
+        found: Printed = self._print(read_parts, conversation, values)
         is_compared = self._is_reference or _compares_identity(self.source(conversation))
         if is_compared and self.apply(conversation, values["add_generation_prompt"]) != found.text:
             why = "the template prints another text while it is followed where its texts are printed"
             raise RecordError("spans_not_established", f"{why}, so it is unknown what is trained on")
         return found
 
-    def _parts(self, conversation: Conversation, values: dict[str, Any]) -> list[str]:
+    def _print(self, read: Callable[[list[str]], Any], conversation: Conversation, values: dict[str, Any]) -> Any:
         """What the instrumented template prints. values: its variables, with sources or without; tools are changed."""
-        tools = None
+        template, tools = instrumented(self.source(conversation)), None
         if conversation.tools and values["tools"] is conversation.tools:
             tools = self._known_tools(conversation.tools)
             values["tools"] = tools.tools
         try:
-            return self._rendered(print_parts, instrumented(self.source(conversation)), values, tools)
+            return self._rendered(lambda: read(print_parts(template, values, tools)))
         except RecordError:
             self.apply(conversation, values["add_generation_prompt"])  # whose error it is
             raise
@@ -355,10 +355,10 @@ class ChatTemplate:
         messages = with_sources(messages)
         values = self.values(Conversation(messages), messages, False)
         try:
-            parts = self._rendered(print_parts, instrumented(source), values)
+            template = instrumented(source)
+            found: Printed = self._rendered(lambda: read_parts(print_parts(template, values)))
         except RecordError:  # the template refuses the content in this form
             return PrintedContent(False, False, None)
-        found = read_parts(parts)
         copied = [text.is_copy for text in found.texts if text.key[:2] == (number, "content")]
         return PrintedContent(bool(copied), any(copied), found.text)
 
