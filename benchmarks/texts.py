@@ -4,8 +4,8 @@
         [--only-corpora sgd,kdconv] [--only-templates qwen3,phi3] [--records N] [--processes N]
 
 The corpora are the NAME.jsonl of a folder, the templates its NAME.jinja. For each pair a line is printed: how many
-records were kept, how many of these by the fast engine, how many texts are equal and how many are not, why the others
-were rejected. The exit code is 1 if a text or a compiled template differs, or if a record is missing.
+records were kept, how many texts are equal and how many are not, why the others were rejected. The exit code is 1 if a
+text or a compiled template differs, or if a record is missing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Compared(NamedTuple):
     """What became of the records of a corpus under a template.
 
     Attributes:
-        counts: read, kept, fast, equal and different; fast are those that the fast engine rendered.
+        counts: read, kept, equal and different.
         rejects: rejected records by reason.
         first: the first thing that is wrong; None if nothing is.
     """
@@ -65,7 +65,6 @@ def compare(corpus: Path, template: Path, tokenizer: Path, records: int | None) 
             texts = render(parse(batch))
             outcomes = texts.outcomes
             counts.update(read=outcomes.read, kept=len(texts.texts))
-            counts["fast"] += len(texts.texts) - sum(outcomes.rendered_by_reference.values())
             rejects.update(reject.reason for reject in outcomes.rejects)
             for text in texts.texts:
                 lines.seek(text.example.position)
@@ -145,7 +144,7 @@ def main() -> int:
         for job in as_completed(jobs):
             template, corpus = jobs[job]
             counts, rejects, first = job.result()
-            names = ("read", "kept", "fast", "equal", "different")
+            names = ("read", "kept", "equal", "different")
             shown = [f"{counts[name]:,} {name}" for name in names] + [f"{n:,} {why}" for why, n in rejects.items()]
             print(f"{template.stem}  {corpus.stem}:  {', '.join(shown)}", flush=True)
             if first:
