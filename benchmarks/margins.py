@@ -30,6 +30,7 @@ from tokenizers import Tokenizer
 
 from transforms.chat.config import RenderConfig
 from transforms.model.batches import Slice, Task
+from transforms.records.input_options import ParseOptions
 from transforms.steps.parity import ParityChecker
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_task
@@ -188,7 +189,7 @@ def texts_of(row: Row, records: Sequence[bytes], path: Path) -> list[str]:
     template = row.template.read_text()
     config = RenderConfig(tokenizer=str(row.tokenizer), chat_template=template, now=NOW, unprinted="report")
     task = Task(0, (Slice(str(path), "jsonl", None, 0, path.stat().st_size),))
-    texts = Renderer(config)(Parser()(next(read_task(task, task.bytes))))
+    texts = Renderer(config)(Parser(ParseOptions())(next(read_task(task, task.bytes))))
     if "--parity=expand" in row.kind.options:
         texts = ParityChecker(config, parity="expand")(texts)
     return [text.text for text in texts.texts]

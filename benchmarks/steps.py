@@ -19,6 +19,7 @@ from measure import publish
 
 from transforms.chat.config import RenderConfig
 from transforms.model.batches import Slice, Task
+from transforms.records.input_options import ParseOptions
 from transforms.steps.label import build_labels
 from transforms.steps.pack import Packer
 from transforms.steps.parity import ParityChecker
@@ -71,7 +72,7 @@ def rounds(
     now = datetime.now().isoformat()  # for templates that print the date
     config = RenderConfig(tokenizer=tokenizer, engine=engine, now=now)
     steps = {
-        "parse": Parser(),
+        "parse": Parser(ParseOptions()),
         "render": Renderer(config),
         "parity": ParityChecker(config),
         "tokenize": Encoder(tokenizer, engine=engine),

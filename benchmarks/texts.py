@@ -27,6 +27,7 @@ from support.transformers_text import TransformersText
 from transforms.chat.config import RenderConfig
 from transforms.model.batches import Slice, Task
 from transforms.model.chunks import CHUNK_BYTES
+from transforms.records.input_options import ParseOptions
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_task
 from transforms.steps.render import Renderer
@@ -56,7 +57,7 @@ def compare(corpus: Path, template: Path, tokenizer: Path, records: int | None) 
         tokenizer=str(tokenizer), chat_template=chat_template, now=NOW.isoformat(), unprinted="report",
         special_tokens_in_content="allow",
     )  # fmt: skip
-    parse, render = Parser(as_chat=True), Renderer(config)
+    parse, render = Parser(ParseOptions(as_chat=True)), Renderer(config)
     expected = TransformersText(chat_template, tokenizer, NOW)
     counts, rejects, first = Counter[str](), Counter[str](), None
     task = Task(0, (Slice(str(corpus), "jsonl", None, 0, _bytes_of(corpus, records)),))
