@@ -149,7 +149,7 @@ def _problem(repository: _Repository, dataset: Dataset) -> str | None:
 
 def _is_earlier(manifest: bytes, dataset: Dataset) -> bool:
     """Whether a manifest is that of a version whose shards a dataset has, or of an earlier one that it knows."""
-    with suppress(ValueError, LookupError, TypeError, UserError):  # it is not a manifest, or its version has expired
+    with suppress(ValueError, LookupError, TypeError, RecursionError, UserError):  # no manifest, or it has expired
         found = json.loads(manifest)
         theirs, version = _identity(found["shards"]), found["version"]
         return theirs <= _identity(dataset.manifest["shards"]) or (
@@ -221,9 +221,10 @@ class _Repository:
 
     def read(self, path: str, commit: str = "") -> bytes | None:
         """Return the content of a file, None if there is none. commit: that it is to be of, if it is another one."""
-        if path not in self.files:
-            return None
-        return Path(self._call("hf_hub_download", filename=path, revision=commit or self._commit)).read_bytes()
+        with suppress(FileNotFoundError):  # there was none at the other commit
+            if path in self.files:
+                return Path(self._call("hf_hub_download", filename=path, revision=commit or self._commit)).read_bytes()
+        return None
 
     def pushed_text(self) -> str:
         """The text of the card as the push wrote it that wrote the manifest: the two are in one commit."""

@@ -332,6 +332,10 @@ def test_header_that_was_added_on_the_hub_stays_and_an_edited_text_is_not_replac
     assert (code, "the text of its README.md was written or edited there" in printed) == (2, True)
     assert push(versions[1], "--overwrite")[0] == 0
     assert repo.files()["README.md"] == pushed
+    repo = hub.add("me/by-hand", {"manifest.json": (versions[0] / "manifest.json").read_bytes()})
+    repo.commit({"README.md": b"My own words."})
+    code, printed = push(versions[0], name="me/by-hand")
+    assert (code, "the text of its README.md was written or edited there" in printed) == (2, True)
 
 
 def test_header_of_a_card_that_has_nothing_else_adds_to_that_of_the_dataset(versions, hub, push):
@@ -351,6 +355,7 @@ OTHER_SHARD = f"data/train-{'c' * 16}-000000-000.parquet"
     [
         ("train.csv", b"a", "such as train.csv"),
         ("manifest.json", b'{"rows": 1}', "such as manifest.json"),
+        ("manifest.json", b"[" * 10_000, "such as manifest.json"),
         (OTHER_SHARD, b"another", f"such as {OTHER_SHARD}"),
         ("README.md", b"# Mine\n", "the text of its README.md"),
         ("README.md", b"---\n: [\n---\n", "the text of its README.md"),
