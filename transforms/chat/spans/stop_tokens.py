@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,11 +37,6 @@ class TurnRules:
         """Matches a stop token after white space."""
         return re.compile(rf"\s*(?:{longest_of(self.stop_tokens)})")
 
-    @functools.cached_property
-    def _followed(self) -> re.Pattern[str]:
-        """Matches a stop token with white space after it."""
-        return re.compile(rf"(?:{longest_of(self.stop_tokens)})\s*")
-
     def end_with_stop_token(self, text: str, stop: int, closing: str) -> int:
         """Find where a turn ends if the stop token after it belongs to it.
 
@@ -58,10 +52,6 @@ class TurnRules:
             return stop
         found = self._following.match(text, stop)
         return found.end() if found else stop
-
-    def stop_tokens_in(self, text: str, start: int, stop: int) -> Iterator[re.Match[str]]:
-        """Find the stop tokens between two offsets of a text, each with white space after it."""
-        return self._followed.finditer(text, start, stop)
 
     def may_be_in(self, content: Any) -> bool:
         """Return whether the content of a message has the text of a stop token."""

@@ -169,8 +169,6 @@ class TurnSearch:
             begin = spans[0][0]
             if found.header == (begin, begin) and self._follows_end(turn, begin):
                 del spans[0]
-        if self._rules.stop_tokens:
-            spans = [(start, self._end_of_stop_token(start, stop)) for start, stop in spans]
         return found._replace(spans=spans)
 
     def _is_moved(self, turn: int, span: Span) -> bool:
@@ -189,13 +187,6 @@ class TurnSearch:
         """Whether a text up to an offset is what a server renders before an answer."""
         context = rendered(self._template, self._rendering.conversation.with_messages(self._messages[:turn]), True)
         return self._is_answer(turn) and context == self._text[:stop]
-
-    def _end_of_stop_token(self, start: int, stop: int) -> int:
-        """Where the first stop token ends that the template prints in a span before another text; or the span."""
-        for found in self._rules.stop_tokens_in(self._text, start, stop):
-            if not self._rendering.texts_between(*found.span()) and self._rendering.texts_between(found.end(), stop):
-                return found.end()
-        return stop
 
     def _parts_of_turn(self, turn: int, pieces: Sequence[Span], content: int | None) -> Sequence[Span]:
         """Those of several pieces that are printed of a turn. Raises RecordError if they may be something else."""
