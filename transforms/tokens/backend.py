@@ -2,49 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from tokenizers import Tokenizer
 
+from transforms.tokens.tokenizer import load_tokenizer, loaded_tokenizer
 from transforms.tokens.tokenizer_files import TOKENIZER_JSON, read_tokenizer_folder
 
 _CONFIG, _ADDED = "tokenizer_config.json", "added_tokens.json"
 _ENDINGS, _WITH_TOKENS = ("_token", "_tokens"), ("added_tokens_decoder", "extra_special_tokens")
 
 
-def load_backend(folder: str) -> Tokenizer:
+def load_backend(folder: str, only_decodes: bool = False) -> Tokenizer:
     """Load the tokenizer of a folder.
 
     transformers loads it if other files name tokens that are not in tokenizer.json.
 
     Args:
         folder: that holds the tokenizer's files, at any url.
+        only_decodes: it may have no merges, which take most of the time: a tokenizer.json of 18 MB takes 1.2 seconds to
+            load, and 0.3 without them. It is the one of `load_tokenizer` if this process has loaded that.
 
     Raises:
         ParameterError: if there are none.
         StoreError: if the store of the folder fails.
     """
-    return _load(folder, lambda content: content)
-
-
-def load_decoder(folder: str) -> Tokenizer:
-    """Load a tokenizer that only decodes: without its merges, which take most of the time. Otherwise as load_backend.
-
-    A tokenizer.json of 18 MB takes 1.2 seconds to load, and 0.3 without the merges.
-    """
-    return _load(folder, _without_merges)
-
-
-def _load(folder: str, edit: Callable[[bytes], bytes]) -> Tokenizer:
     files = read_tokenizer_folder(folder)
-    tokenizer = Tokenizer.from_buffer(edit(files[TOKENIZER_JSON]))
+    if only_decodes and (loaded := loaded_tokenizer(files)):
+        return loaded.backend_tokenizer
+    content = files[TOKENIZER_JSON]
+    tokenizer = Tokenizer.from_buffer(_without_merges(content) if only_decodes else content)
     named = _named_tokens(files.get(_CONFIG, b"{}")) | {*msgspec.json.decode(files.get(_ADDED, b"{}"))}
     if all(tokenizer.token_to_id(token) is not None for token in named):
         return tokenizer
-    from transforms.tokens.tokenizer import load_tokenizer
-
     return load_tokenizer(folder).backend_tokenizer
 
 

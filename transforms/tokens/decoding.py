@@ -8,10 +8,11 @@ import numpy as np
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
-from transforms.tokens.backend import load_decoder
-from transforms.tokens.tokenizer import loaded_tokenizer, reading_tokenizer
+from transforms.base.errors import InputError, StoreError, UserError
+from transforms.tokens.backend import load_backend
 
 _UNKNOWN = "\ufffd"  # stands for bytes that are no character, and for ids that the tokenizer does not have
+_MOST_SHOWN = 200  # characters of an error
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,13 @@ class TokenDecoder:
             InputError: if the files are not those of a tokenizer.
             StoreError: if the store of the folder fails.
         """
-        with reading_tokenizer(folder):
-            loaded = loaded_tokenizer(folder)
-            return cls(load_decoder(folder) if loaded is None else loaded.backend_tokenizer)
+        try:
+            return cls(load_backend(folder, only_decodes=True))
+        except (StoreError, UserError):
+            raise
+        except Exception as error:  # each kind of tokenizer has its own
+            reason = " ".join(str(error).split())[:_MOST_SHOWN]
+            raise InputError(f"{folder}: the tokenizer is missing or damaged ({reason}). Copy it again.") from None
 
     def is_added(self, ids: np.ndarray) -> np.ndarray:
         """Return whether each id is that of an added token. ids: shape (tokens,). Returns bool, shape (tokens,)."""

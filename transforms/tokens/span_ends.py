@@ -40,26 +40,22 @@ class SpanEnds:
         ends[starts[1:] - 1] = trained[starts[1:] - 1]
         first, at = np.flatnonzero(begins), np.flatnonzero(ends)
         for _ in range(_MOST_SPACES):
-            before = at > first
-            before[before] = self._are(labels[at[before]], _SPACE)
-            if not before.any():
+            moves = (at > first) & self._is_space(labels[at])
+            if not moves.any():
                 break
-            at = at - before
-        ids, counts = np.unique(labels[at], return_counts=True)
+            at = at - moves
         found: Counter[str] = Counter()
-        for name, count in zip(self._names_of(ids), counts.tolist(), strict=True):
+        for id, count in zip(*(each.tolist() for each in np.unique(labels[at], return_counts=True)), strict=True):
+            name = self._name(id)
             found[_OTHERS if name == _SPACE else name] += count
         return found
 
-    def _are(self, ids: np.ndarray, name: str) -> np.ndarray:
-        """Whether each of some ids has a name."""
+    def _is_space(self, ids: np.ndarray) -> np.ndarray:
         some, inverse = np.unique(ids, return_inverse=True)
-        return np.array([found == name for found in self._names_of(some)], bool)[inverse]
+        return np.array([self._name(id) == _SPACE for id in some.tolist()], bool)[inverse]
 
-    def _names_of(self, ids: np.ndarray) -> list[str]:
-        """The text of each added token, and what other tokens are. ids: each once."""
-        wanted: list[int] = ids.tolist()
-        for id in wanted:
-            if id not in self._names:
-                self._names[id] = _SPACE if self._decoder.is_space(id) else self._decoder.added_token(id) or _OTHERS
-        return [self._names[id] for id in wanted]
+    def _name(self, id: int) -> str:
+        """The text of an added token, and what another one is."""
+        if id not in self._names:
+            self._names[id] = _SPACE if self._decoder.is_space(id) else self._decoder.added_token(id) or _OTHERS
+        return self._names[id]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import importlib
-import json
 import os
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from transforms.base.errors import InputError, StoreError, UserError
+from transforms.base.errors import UserError
 from transforms.base.once import once_per_version
 from transforms.base.stored import check_unchanged
 from transforms.storage.files import file_system
@@ -38,7 +37,7 @@ _CONFIG = "tokenizer_config.json"
 _GENERIC_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
 # From these files transformers takes the added tokens as well, if tokenizer_config.json does not have them.
 _OTHERS_WITH_ADDED_TOKENS = ("added_tokens.json", "special_tokens_map.json")
-_MOST_SHOWN = 200  # characters of an error
+_TRIMS = b'"trim_offsets":true'  # in the state of a post-processor
 
 
 @once_per_version(versions_below)
@@ -66,32 +65,9 @@ def load_tokenizer(folder: str) -> Any:
     return tokenizer
 
 
-@contextmanager
-def reading_tokenizer(folder: str) -> Iterator[None]:
-    """Inside, what is raised for the files of a tokenizer that is stored with a dataset is an InputError.
-
-    Args:
-        folder: that holds them.
-    """
-    try:
-        yield
-    except (StoreError, UserError):
-        raise
-    except Exception as error:  # each kind of tokenizer has its own
-        reason = " ".join(str(error).split())[:_MOST_SHOWN]
-        raise InputError(f"{folder}: the tokenizer is missing or damaged ({reason}). Copy it again.") from None
-
-
-def loaded_tokenizer(folder: str) -> Any | None:
-    """Return the tokenizer of a folder if this process has loaded one of the same files, from wherever.
-
-    Args:
-        folder: as for load_tokenizer.
-
-    Raises:
-        StoreError: if the store of the folder fails.
-    """
-    return _LOADED.get(fingerprint(read_tokenizer_folder(folder)))
+def loaded_tokenizer(files: dict[str, bytes]) -> Any | None:
+    """Return the tokenizer of some files if this process has loaded it, from wherever. files: of a tokenizer."""
+    return _LOADED.get(fingerprint(files))
 
 
 def _from_pretrained(folder: str, files: Mapping[str, bytes]) -> Any:
@@ -216,22 +192,11 @@ def with_white_space(tokenizer: Any) -> Any:
 
 def _keep_white_space(backend: Any) -> None:
     """Make the offsets include white space: some post-processors remove it from the offsets, not from the tokens."""
-    post_processor = backend.post_processor
     if _trims_offsets(backend):
-        state = json.loads(post_processor.__getstate__())
-        for part in _parts_of(state):
-            if "trim_offsets" in part:
-                part["trim_offsets"] = False
-        post_processor.__setstate__(json.dumps(state).encode())
+        post_processor = backend.post_processor
+        post_processor.__setstate__(post_processor.__getstate__().replace(_TRIMS, _TRIMS.replace(b"true", b"false")))
         backend.post_processor = post_processor
 
 
 def _trims_offsets(backend: Any) -> bool:
-    processor = backend.post_processor
-    return processor is not None and any(p.get("trim_offsets") for p in _parts_of(json.loads(processor.__getstate__())))
-
-
-def _parts_of(state: dict[str, Any]) -> list[dict[str, Any]]:
-    """The post-processors of the state of one, which may be a sequence."""
-    parts: list[dict[str, Any]] = state["processors"] if state.get("type") == "Sequence" else [state]
-    return parts
+    return backend.post_processor is not None and _TRIMS in backend.post_processor.__getstate__()
