@@ -1,18 +1,10 @@
-"""The tokens of texts by the fast and by the reference encoder, to be compared."""
+"""Texts that encoders cut at many places, and changed tokenizers."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-
-from transforms.rows.ragged import offsets_of
-from transforms.tokens import Encoded
-from transforms.tokens.fast_encoder import FastEncoder, load_fast_encoder
-from transforms.tokens.reference import ReferenceEncoder
-from transforms.tokens.tokenizer import load_tokenizer
 
 # What tokenizers cut at: digits and other numerals (also those of Unicode 16), white space, punctuation, scripts,
 # combining characters, and pieces of added tokens.
@@ -38,33 +30,3 @@ def changed(folder: str, **parts: Any) -> str:
         state[name] = value
     path.write_text(json.dumps(state))
     return folder
-
-
-def fast_encoder(folder: str) -> FastEncoder:
-    """Load the fast encoder, which must support the tokenizer."""
-    encoder = load_fast_encoder(folder)
-    assert isinstance(encoder, FastEncoder)
-    return encoder
-
-
-def assert_same_tokens(folder: str, texts: list[str], special_tokens: bool = False) -> Encoded:
-    """Assert that both encoders give the same ids at the same characters, and return what the fast one gives."""
-    fast = fast_encoder(folder).encode(texts, special_tokens)
-    reference = ReferenceEncoder(load_tokenizer(folder)).encode(texts, special_tokens)
-    for row, text in enumerate(texts):
-        found, expected = _row(fast, row), _row(reference, row)
-        assert found[0].tolist() == expected[0].tolist(), text
-        edges = offsets_of(np.array([len(character.encode()) for character in text], np.int64))
-        inside = (found[1] >= 0) & (found[2] <= edges[-1])  # not those that the tokenizer adds
-        # A token of some bytes of a character has the offsets of the character.
-        starts = np.searchsorted(edges, found[1][inside], "right") - 1
-        stops = np.searchsorted(edges, found[2][inside], "left")
-        assert starts.tolist() == expected[1][inside].tolist(), text
-        assert stops.tolist() == expected[2][inside].tolist(), text
-    return fast
-
-
-def _row(encoded: Encoded, row: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    own = slice(encoded.offsets[row], encoded.offsets[row + 1])
-    base = encoded.bases[row]
-    return encoded.ids[own], encoded.starts[own] - base, encoded.stops[own] - base

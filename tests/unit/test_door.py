@@ -22,7 +22,6 @@ integration/test_output_format.py
 runners/test_dataflow.py
 runners/test_kubernetes.py
 support/chats.py
-support/encodings.py
 trainers/test_recipes.py
 unit/test_architecture.py
 unit/test_beam_contract.py
@@ -31,7 +30,6 @@ unit/test_decoding.py
 unit/test_fuzz.py
 unit/test_hints.py
 unit/test_lock.py
-unit/test_newer.py
 unit/test_progress.py
 unit/test_provenance.py
 unit/test_stopping.py

@@ -6,7 +6,7 @@ not know which one it uses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -29,12 +29,9 @@ class Encoded:
         starts, stops: int64, shape (tokens,): the offsets of each token.
         bases: int64, shape (texts,): the offset at which each text begins.
         utf8: the texts in which offsets count bytes; None if they count characters.
-        altered: int64, shape (altered texts,): the numbers of the texts that the fast encoder left to the reference,
-            since the tokenizer normalises them. Only on what `TextEncoder.encode` returns.
-        long: int64, shape (long texts,): the numbers of those that it left to the reference because of their length.
-        newer: int64, shape (texts with newer characters,): the numbers of those with characters that it knows and the
-            reference does not.
         failed: for the number of each text that the tokenizer cannot encode, its error. Such a text has no tokens.
+        by_reference: for the number of each text that the fast encoder left to the reference, the reason, as a build
+            counts it.
     """
 
     ids: np.ndarray
@@ -43,10 +40,8 @@ class Encoded:
     stops: np.ndarray
     bases: np.ndarray
     utf8: Utf8 | None = None
-    altered: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    long: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    newer: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     failed: Mapping[int, str] = field(default_factory=dict)
+    by_reference: Mapping[int, str] = field(default_factory=dict)
 
 
 class TextEncoder(Protocol):
@@ -71,17 +66,15 @@ class TextEncoder(Protocol):
         ...
 
 
-def concatenated(
-    ids: list[np.ndarray], starts: list[np.ndarray], stops: list[np.ndarray], bases: np.ndarray
-) -> Encoded:
-    """Combine texts that were encoded one by one.
+# The tokens of one text: ids, int32, and their starts and stops in the text, int64, each of shape (tokens,).
+EncodedText = tuple[np.ndarray, np.ndarray, np.ndarray]
 
-    Args:
-        ids: for each text int32, shape (tokens,).
-        starts, stops: for each text int64, shape (tokens,): offsets in that text.
-        bases: int64, shape (texts,): the offset at which each text is to begin.
-    """
-    counts = np.array([len(row) for row in ids], np.int64)
+
+def concatenated(rows: Sequence[EncodedText], bases: np.ndarray, failed: Mapping[int, str]) -> Encoded:
+    """Combine texts that were encoded one by one. bases, failed: as Encoded has them."""
+    ids, starts, stops = (
+        joined([row[i] for row in rows], dtype) for i, dtype in enumerate((np.int32, *[np.int64] * 2))
+    )
+    counts = np.array([len(row[0]) for row in rows], np.int64)
     shifts = np.repeat(bases, counts)
-    all_starts, all_stops = (joined(rows, np.int64) + shifts for rows in (starts, stops))
-    return Encoded(joined(ids, np.int32), offsets_of(counts), all_starts, all_stops, bases)
+    return Encoded(ids, offsets_of(counts), starts + shifts, stops + shifts, bases, failed=failed)

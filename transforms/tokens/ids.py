@@ -1,7 +1,8 @@
-"""gigatoken: token ids without offsets."""
+"""gigatoken: token ids without offsets. Import this module when it is used: that takes some tenths of a second."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import awkward
@@ -10,47 +11,37 @@ import msgspec
 import numpy as np
 from tokenizers import Tokenizer
 
-from transforms.tokens.components import components_of
 from transforms.tokens.utf8 import Utf8
 
 
-class IdEncoder:
-    """Encodes texts with gigatoken.
+def token_ids(encoder: Any, texts: Utf8) -> tuple[np.ndarray, np.ndarray]:
+    """Encode texts, without the special tokens that the tokenizer adds.
 
     Args:
-        encoder: a tokenizer, as gigatoken loads it.
+        encoder: of `load_gigatoken`.
+        texts: any number of them.
+
+    Returns:
+        ids: int32, shape (tokens,).
+        offsets: int64, shape (texts + 1,): text i has the tokens offsets[i]:offsets[i + 1].
     """
-
-    def __init__(self, encoder: Any):
-        self._encode = encoder.backend.encode_batch
-
-    def encode(self, texts: Utf8) -> tuple[np.ndarray, np.ndarray]:
-        """Encode texts, without the special tokens that the tokenizer adds.
-
-        Returns:
-            ids: int32, shape (tokens,).
-            offsets: int64, shape (texts + 1,): text i has the tokens offsets[i]:offsets[i + 1].
-        """
-        layout = self._encode(_strings(texts), parallel=False).layout
-        ids = np.asarray(layout.content.data).view(np.int32)
-        return ids, np.asarray(layout.offsets.data).astype(np.int64, copy=False)
-
-
-def _strings(texts: Utf8) -> awkward.Array:
-    """The texts as an array of strings, without a copy."""
+    # The texts as an array of strings, without a copy.
     characters = awkward.contents.NumpyArray(np.frombuffer(texts.data, np.uint8), parameters={"__array__": "char"})
     offsets = awkward.index.Index64(texts.offsets)
-    return awkward.Array(awkward.contents.ListOffsetArray(offsets, characters, parameters={"__array__": "string"}))
+    strings = awkward.contents.ListOffsetArray(offsets, characters, parameters={"__array__": "string"})
+    layout = encoder.backend.encode_batch(awkward.Array(strings), parallel=False).layout
+    ids = np.asarray(layout.content.data).view(np.int32)
+    return ids, np.asarray(layout.offsets.data).astype(np.int64, copy=False)
 
 
-def load_id_encoder(tokenizer: Tokenizer) -> tuple[IdEncoder, dict[int, bytes]]:
+def load_gigatoken(tokenizer: Tokenizer) -> Any:
     """Load a tokenizer with gigatoken.
 
     Args:
         tokenizer: as tokenizers loads it.
 
     Returns:
-        The encoder, and the bytes of each token.
+        A tokenizer of gigatoken. Its `vocab` has the bytes of each token.
 
     Raises:
         ValueError: if gigatoken would encode some texts in another way than tokenizers does.
@@ -60,8 +51,26 @@ def load_id_encoder(tokenizer: Tokenizer) -> tuple[IdEncoder, dict[int, bytes]]:
         raise ValueError("it has added tokens that match whole words only")
     components = components_of(tokenizer.pre_tokenizer)
     _check(components)
-    encoder = gigatoken.Tokenizer.from_json(_source(tokenizer, components))
-    return IdEncoder(encoder), encoder.vocab
+    return gigatoken.Tokenizer.from_json(_source(tokenizer, components))
+
+
+def components_of(component: Any) -> list[dict[str, Any]]:
+    """Return the components of a sequence in their order, of one alone, or none.
+
+    Args:
+        component: a normalizer or a pre-tokenizer of tokenizers, or None.
+
+    Returns:
+        Each one as a dict, as in tokenizer.json. A sequence in a sequence is opened.
+    """
+    return [] if component is None else _opened(json.loads(component.__getstate__()))
+
+
+def _opened(state: dict[str, Any]) -> list[dict[str, Any]]:
+    if state["type"] != "Sequence":
+        return [state]
+    children = state.get("normalizers", state.get("pretokenizers", []))
+    return [component for child in children for component in _opened(child)]
 
 
 def _check(components: list[dict[str, Any]]) -> None:

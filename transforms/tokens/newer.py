@@ -18,48 +18,39 @@ from tokenizers import Regex, normalizers
 _PLANES = [*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000)]
 
 
-class Newer:
-    """The newer characters of the libraries that are installed. Use `newer`, which makes it once, in 0.1 s.
+def has_newer(text: str) -> bool:
+    """Return whether a text has a newer character of the libraries that are installed."""
+    return bool(_is_newer()[_codes_of(text)].any())
 
-    Attributes:
-        codes: int64, their code points, ascending.
+
+def tokens_of_newer(vocab: Mapping[int, bytes]) -> list[int]:
+    """Return the tokens that may occur in a text with a newer character: they have one, or end within one.
+
+    So most texts are known by their tokens to have none: looking at their characters would cost ten times as much.
+
+    Args:
+        vocab: the bytes of each token, by its number.
     """
-
-    def __init__(self) -> None:
-        all_characters = "".join(map(chr, _PLANES))
-        unknown_to_python = "".join(code for code in all_characters if unicodedata.category(code) == "Cn")
-        # These are two kinds: tokenizers has no class for the first ones, and one for the others.
-        newer = _without(r"\P{Cn}", all_characters) + _without(r"[^\p{L}\p{M}]", unknown_to_python)
-        self.codes = np.sort(_codes_of(newer)).astype(np.int64)
-        self._is_newer = np.zeros(0x110000, bool)
-        self._is_newer[self.codes] = True
-        encoded = {character.encode()[:-1] for character in newer}  # without its last byte
-        self._beginnings = frozenset(beginning[:size] for beginning in encoded for size in (1, 2, 3))
-        self._no_first_bytes = bytes({*range(256)} - {beginning[0] for beginning in encoded})
-
-    def tokens_in(self, vocab: Mapping[int, bytes]) -> list[int]:
-        """Return the tokens that may occur in a text with a newer character: they have one, or end within one.
-
-        So most texts are known by their tokens to have none: looking at their characters would cost ten times as much.
-
-        Args:
-            vocab: the bytes of each token, by its number.
-        """
-        may_be = [(number, token) for number, token in vocab.items() if token.translate(None, self._no_first_bytes)]
-        within = [number for number, token in may_be if any(token[-size:] in self._beginnings for size in (1, 2, 3))]
-        texts = [token.decode(errors="ignore") for _, token in may_be]
-        numbers = np.repeat(np.array([number for number, _ in may_be], np.int64), [*map(len, texts)])
-        return sorted({*within, *numbers[self._is_newer[_codes_of("".join(texts))]].tolist()})
-
-    def is_in(self, text: str) -> bool:
-        """Return whether a text has a newer character."""
-        return bool(self._is_newer[_codes_of(text)].any())
+    encoded = {chr(code).encode()[:-1] for code in np.flatnonzero(_is_newer())}  # without its last byte
+    beginnings = {beginning[:size] for beginning in encoded for size in (1, 2, 3)}
+    no_first_bytes = bytes({*range(256)} - {beginning[0] for beginning in encoded})
+    may_be = [(number, token) for number, token in vocab.items() if token.translate(None, no_first_bytes)]
+    within = [number for number, token in may_be if any(token[-size:] in beginnings for size in (1, 2, 3))]
+    texts = [token.decode(errors="ignore") for _, token in may_be]
+    numbers = np.repeat([number for number, _ in may_be], [*map(len, texts)])
+    return [*within, *numbers[_is_newer()[_codes_of("".join(texts))]].tolist()]
 
 
 @functools.cache
-def newer() -> Newer:
-    """Return the newer characters."""
-    return Newer()
+def _is_newer() -> np.ndarray:
+    """Whether each code point is a newer character: bool. It takes 0.1 s."""
+    all_characters = "".join(map(chr, _PLANES))
+    unknown_to_python = "".join(code for code in all_characters if unicodedata.category(code) == "Cn")
+    # These are two kinds: tokenizers has no class for the first ones, and one for the others.
+    newer = _without(r"\P{Cn}", all_characters) + _without(r"[^\p{L}\p{M}]", unknown_to_python)
+    found = np.zeros(0x110000, bool)
+    found[_codes_of(newer)] = True
+    return found
 
 
 def _without(pattern: str, text: str) -> str:

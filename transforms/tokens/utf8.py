@@ -52,10 +52,10 @@ class Utf8:
         if not len(rows):
             return spans
         # Those of all texts that are not ASCII at once: a call for each would cost more than the rest of the step.
-        codes = np.frombuffer(self.data, np.int8)
+        codes: np.ndarray = np.frombuffer(self.data, np.int8)
         if len(rows) < len(counts):
             codes = slices_of(codes, self.offsets[rows], self.sizes[rows])
-        bytes_at = _bytes_before(codes)
+        bytes_at = bytes_before(codes)
         lengths, of_row = self.lengths[rows], counts[rows]
         first = np.repeat(offsets_of(lengths)[:-1], of_row)[:, None]
         own = np.repeat(self.sizes != self.lengths, counts)
@@ -66,12 +66,12 @@ class Utf8:
         return converted
 
 
-def bytes_before(text: str) -> np.ndarray:
-    """Return the number of UTF-8 bytes before each character of a text, and before its end: int64 (characters + 1,)."""
-    return _bytes_before(np.frombuffer(text.encode(), np.int8))
+def bytes_before(text: bytes | np.ndarray) -> np.ndarray:
+    """Return the number of bytes before each character of a text, and before its end: int64 (characters + 1,).
 
-
-def _bytes_before(codes: np.ndarray) -> np.ndarray:
+    text: UTF-8, also as int8 of any shape (bytes,).
+    """
+    codes = np.frombuffer(text, np.int8)
     is_first = np.ones(len(codes) + 1, bool)
     np.greater_equal(codes, -64, out=is_first[:-1])  # the other bytes of a character are -128 to -65
     return np.flatnonzero(is_first)
