@@ -177,3 +177,11 @@ def test_segments_divide_each_text_and_agree_with_the_labels(name: str):
         assert all(one.start < one.stop for one in made.segments)
     assert compared >= 5
     assert json.dumps(made.labels)
+
+
+def test_tools_that_are_equal_but_not_the_same_are_printed_as_they_are():
+    template = "{{- tools | tojson -}}" + CHATML
+    for value in (1, True, 1.0, 1, "1"):
+        tools = [{"type": "function", "function": {"name": "find", "parameters": {"default": value}}}]
+        text = render([user("Hi"), assistant("Ho")], tools, tokenizer=FOLDER, chat_template=template).text
+        assert text.startswith(json.dumps(tools) + "<|im_start|>")

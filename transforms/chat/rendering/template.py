@@ -6,6 +6,7 @@ What has to be prepared for it is prepared in the messages: `ChatTemplate.plain_
 from __future__ import annotations
 
 import functools
+import marshal
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from itertools import count, pairwise
@@ -42,8 +43,8 @@ from transforms.model.examples import Conversation, Span
 from transforms.tokens.tokenizer import load_tokenizer
 
 NO_TEMPLATE = "the tokenizer has no chat template, and a conversation needs one"
-# The most lists of tools of which it is kept what is known.
-_MOST_TOOLS = 256
+# The most bytes of lists of tools of which it is kept what is known, which takes some 20 times as many.
+_MOST_OF_TOOLS = 4 << 20
 _NO_MOMENT = "the chat template prints the date (strftime_now). Give the moment, such as 2026-11-20T12:00:00."
 
 
@@ -97,7 +98,8 @@ class ChatTemplate:
         self._arguments = arguments or {}
         self._sources: dict[bool, str] = {}  # without tools, and with them
         self._is_reference = is_reference
-        self._tools: dict[int, KnownTools] = {}
+        self._tools: dict[int | bytes, KnownTools] = {}  # by the identity of the list, and by its content
+        self._size_of_tools = 0
         self._forms: dict[tuple[str, str], ContentForms] = {}
         self._call_forms: dict[str, CallForms] = {}
         self._printed: dict[tuple[str, str], bool] = {}
@@ -263,10 +265,19 @@ class ChatTemplate:
 
     def _known_tools(self, tools: list[Any]) -> KnownTools:
         known = self._tools.get(id(tools))  # many conversations share them, and none changes them
+        if known is not None:
+            return known
+        try:
+            content = marshal.dumps(tools, 2)  # version 2 writes what is equal in the same way
+        except ValueError:  # it holds something else than JSON
+            return know_tools(tools)
+        known = self._tools.get(content)
         if known is None:
-            if len(self._tools) >= _MOST_TOOLS:
+            self._size_of_tools += len(content)
+            if self._size_of_tools > _MOST_OF_TOOLS:
                 self._tools.clear()
-            known = self._tools[id(tools)] = know_tools(tools)
+                self._size_of_tools = len(content)
+            known = self._tools[id(tools)] = self._tools[content] = know_tools(tools)
         return known
 
     def plain_messages(self, conversation: Conversation) -> list[dict[str, Any]]:
