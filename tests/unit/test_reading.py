@@ -353,6 +353,16 @@ def test_a_row_that_is_not_utf8_costs_only_itself_and_its_bytes_are_kept(tmp_pat
     assert (position, reason) == (1, "invalid_unicode") and b"caf" in record and b" au lait" in record
 
 
+def test_a_column_of_tensors_is_read_and_next_to_one_text_that_is_not_utf8_is_an_error(tmp_path):
+    pairs = pa.array([[1, 2]] * 3, pa.list_(pa.int32(), 2))
+    tensors = pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.int32(), [2]), pairs)
+    table = pa.table({"text": ["a"] * 3, "tensor": tensors})
+    assert read_content(tmp_path / "a.arrow", arrow(table)).records[2] == (2, {"text": "a", "tensor": [1, 2]})
+    nested = pa.StructArray.from_arrays([tensors, LATIN1.view(pa.string())], ["tensor", "content"])
+    [fault] = read_content(tmp_path / "b.arrow", arrow(pa.table({"text": nested}))).faults
+    assert "it cannot be read as arrow" in fault
+
+
 NOT_IN_PYTHON = {
     "timestamp": pa.array([0, -(10**18)], pa.timestamp("us")),
     "date": pa.array([0, 10**9], pa.date32()),
