@@ -31,11 +31,7 @@ _LONG = 1 << 21
 
 @dataclass(frozen=True)
 class NotSupported:
-    """A tokenizer that the fast encoder cannot load.
-
-    Attributes:
-        reason: in one line.
-    """
+    """Why the fast encoder cannot load a tokenizer, in one line."""
 
     reason: str
 
@@ -129,9 +125,8 @@ class FastEncoder:
 
     def _is_altered(self, text: str) -> bool:
         """Whether the tokenizer may normalise a text without a change of its length."""
-        if self._spaces_are_meta and _META in text:
-            return True
-        return self._composes and not unicodedata.is_normalized("NFC", text)
+        is_composed = not self._composes or unicodedata.is_normalized("NFC", text)
+        return not is_composed or (self._spaces_are_meta and _META in text)
 
     @functools.cached_property
     def _may_be_of_newer(self) -> np.ndarray:

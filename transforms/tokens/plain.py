@@ -15,6 +15,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from transforms.tokens.reference import ReferenceEncoder
 
+_FLAGS = ("single_word", "lstrip", "rstrip")
 # The stand-in of the n-th added token is this character and n, as often as the token has characters.
 _FIRST = 0x100000
 STAND_INS = "[\U00100000-\U0010fffd]"
@@ -37,17 +38,16 @@ class PlainEncoder(ReferenceEncoder):
         super().__init__(tokenizer)
         state, stand_ins = msgspec.json.decode(tokenizer.backend_tokenizer.to_str()), stand_ins_of(tokenizer)
         added: list[dict[str, Any]] = state["added_tokens"]
-        flags = [{name: token[name] for name in ("single_word", "lstrip", "rstrip")} for token in added]
         for token in added:
             token["special"] = True
         self._backend = Tokenizer.from_str(msgspec.json.encode(state).decode())
         self._backend.encode_special_tokens = True
-        own = [stand_ins[token["content"]] for token in added]
+        own = {stand_ins[token["content"]]: token for token in added}
         self._backend.add_tokens(
-            [AddedToken(text, normalized=False, **flags_of) for text, flags_of in zip(own, flags, strict=True)]
+            [AddedToken(text, normalized=False, **{name: own[text][name] for name in _FLAGS}) for text in own]
         )
         self._ids = np.arange(max(self._backend.get_vocab().values()) + 1, dtype=np.int32)
-        for text, token in zip(own, added, strict=True):
+        for text, token in own.items():
             self._ids[self._backend.token_to_id(text)] = token["id"]
 
     def _encodings(self, texts: list[str], special_tokens: bool) -> Sequence[Any]:

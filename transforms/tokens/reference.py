@@ -65,14 +65,8 @@ class ReferenceEncoder:
 
     def _encodings(self, texts: list[str], special_tokens: bool) -> Sequence[Any]:
         """What the tokenizer in Rust gives for each text."""
-        encoded = self._tokenizer(
-            texts,
-            add_special_tokens=special_tokens,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-        )
-        found: Sequence[Any] = encoded.encodings
+        unneeded = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
+        found: Sequence[Any] = self._tokenizer(texts, add_special_tokens=special_tokens, **unneeded).encodings
         return found
 
     def _ids_of(self, encoding: Any) -> np.ndarray:

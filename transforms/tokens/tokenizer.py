@@ -13,7 +13,7 @@ from importlib.metadata import version
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -37,6 +37,8 @@ _CONFIG = "tokenizer_config.json"
 _GENERIC_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
 # From these files transformers takes the added tokens as well, if tokenizer_config.json does not have them.
 _OTHERS_WITH_ADDED_TOKENS = ("added_tokens.json", "special_tokens_map.json")
+_OBJECT, _OBJECTS = msgspec.json.Decoder(dict[str, Any]), msgspec.json.Decoder(list[dict[str, Any]])
+_STATE = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TRIMS = b'"trim_offsets":true'  # in the state of a post-processor
 
 
@@ -76,7 +78,7 @@ def _from_pretrained(folder: str, files: Mapping[str, bytes]) -> Any:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    config = _decoded(files.get(_CONFIG, b"{}"), msgspec.json.Decoder(dict))
+    config = _decoded(files.get(_CONFIG, b"{}"), _OBJECT)
     # AutoTokenizer takes half a second to import. It finds the class, which other files than these may decide.
     is_generic = config and config.get("tokenizer_class") in _GENERIC_CLASSES and "auto_map" not in config
     loader: Any
@@ -87,27 +89,7 @@ def _from_pretrained(folder: str, files: Mapping[str, bytes]) -> Any:
     tokenizer = loader.from_pretrained(
         folder, trust_remote_code=False, local_files_only=True, **_added_tokens(config, files)
     )
-    _check_has_offsets(tokenizer)
-    _keep_white_space(tokenizer.backend_tokenizer)
-    return tokenizer
-
-
-def _check_has_offsets(tokenizer: Any) -> None:
-    if not tokenizer.is_fast:
-        raise UserError(
-            f"{type(tokenizer).__name__} of transformers is in Python and gives no offsets of its tokens; expected a "
-            f"class that reads {TOKENIZER_JSON}, such as PreTrainedTokenizerFast"
-        )
-
-
-class _TokenizerFile(msgspec.Struct):
-    """What is needed here of tokenizer.json."""
-
-    added_tokens: list[dict[str, Any]]
-
-
-_TOKENIZER_FILE = msgspec.json.Decoder(_TokenizerFile)
-_T = TypeVar("_T")
+    return with_white_space(tokenizer, is_own=True)
 
 
 def _added_tokens(config: dict[str, Any] | None, files: Mapping[str, bytes]) -> dict[str, Any]:
@@ -117,15 +99,16 @@ def _added_tokens(config: dict[str, Any] | None, files: Mapping[str, bytes]) -> 
     """
     if config is None or "added_tokens_decoder" in config or "fast_tokenizer_files" in config:
         return {}
-    found = _decoded(files[TOKENIZER_JSON], _TOKENIZER_FILE)
+    state = _decoded(files[TOKENIZER_JSON], _STATE)
+    found = state and _decoded(state.get("added_tokens", b""), _OBJECTS)
     if found is None or any(name in files for name in _OTHERS_WITH_ADDED_TOKENS):
         return {}
     from tokenizers import AddedToken
 
-    return {"added_tokens_decoder": {token.pop("id"): AddedToken(**token) for token in found.added_tokens}}
+    return {"added_tokens_decoder": {token.pop("id"): AddedToken(**token) for token in found}}
 
 
-def _decoded(content: bytes, decoder: msgspec.json.Decoder[_T]) -> _T | None:
+def _decoded(content: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -> Any:
     """JSON of a type; None if it is something else, for which transformers raises an error."""
     try:
         return decoder.decode(content)
@@ -180,23 +163,21 @@ def _local_folder(folder: str, files: Mapping[str, bytes]) -> Iterator[str]:
         yield copy
 
 
-def with_white_space(tokenizer: Any) -> Any:
-    """Return a tokenizer whose offsets include white space: itself, or a copy. Raises UserError if it gives none."""
-    _check_has_offsets(tokenizer)
-    if not _trims_offsets(tokenizer.backend_tokenizer):
+def with_white_space(tokenizer: Any, is_own: bool = False) -> Any:
+    """Return a tokenizer whose offsets include white space: itself, or a copy if it is not ours.
+
+    Some post-processors remove white space from the offsets, not from the tokens. Raises UserError if it gives none.
+    """
+    if not tokenizer.is_fast:
+        raise UserError(
+            f"{type(tokenizer).__name__} of transformers is in Python and gives no offsets of its tokens; expected a "
+            f"class that reads {TOKENIZER_JSON}, such as PreTrainedTokenizerFast"
+        )
+    processor = tokenizer.backend_tokenizer.post_processor
+    if processor is None or _TRIMS not in processor.__getstate__():
         return tokenizer
-    tokenizer = copy.deepcopy(tokenizer)
-    _keep_white_space(tokenizer.backend_tokenizer)
+    tokenizer = tokenizer if is_own else copy.deepcopy(tokenizer)
+    processor = tokenizer.backend_tokenizer.post_processor
+    processor.__setstate__(processor.__getstate__().replace(_TRIMS, _TRIMS.replace(b"true", b"false")))
+    tokenizer.backend_tokenizer.post_processor = processor
     return tokenizer
-
-
-def _keep_white_space(backend: Any) -> None:
-    """Make the offsets include white space: some post-processors remove it from the offsets, not from the tokens."""
-    if _trims_offsets(backend):
-        post_processor = backend.post_processor
-        post_processor.__setstate__(post_processor.__getstate__().replace(_TRIMS, _TRIMS.replace(b"true", b"false")))
-        backend.post_processor = post_processor
-
-
-def _trims_offsets(backend: Any) -> bool:
-    return backend.post_processor is not None and _TRIMS in backend.post_processor.__getstate__()

@@ -67,10 +67,7 @@ class Utf8:
 
 
 def bytes_before(text: bytes | np.ndarray) -> np.ndarray:
-    """Return the number of bytes before each character of a text, and before its end: int64 (characters + 1,).
-
-    text: UTF-8, also as int8 of any shape (bytes,).
-    """
+    """Return the number of bytes before each character of UTF-8, and before its end: int64 (characters + 1,)."""
     codes = np.frombuffer(text, np.int8)
     is_first = np.ones(len(codes) + 1, bool)
     np.greater_equal(codes, -64, out=is_first[:-1])  # the other bytes of a character are -128 to -65
