@@ -22,8 +22,6 @@ _SHAREGPT = {"from": "role", "value": "content"}
 _CHANNELS = ("analysis", "commentary")
 # The keys of messages of which only the calls may have to be changed, if their content is text.
 _USUAL = {"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "thinking"}
-
-
 # OpenAI's chat API, and its responses API.
 _TEXT = ("text", "input_text", "output_text")
 # The keys of a tool's answer that has no content, as that of a tool that returns nothing.

@@ -19,8 +19,6 @@ from transforms.records.reading import Reading
 from transforms.records.turns import anthropic, gemini, named, olmo, responses
 
 _SAID = {"content", "tool_calls", "parts"}
-
-
 # The names of the forms, for counts and errors; what recognizes a list of objects, and what adds one to a TurnBuilder.
 _Form: TypeAlias = tuple[str, Callable[[list[Any]], bool], Callable[[TurnBuilder, dict[str, Any]], Any]]
 FORMS: tuple[_Form, ...] = (
