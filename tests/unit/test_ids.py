@@ -31,38 +31,35 @@ def refusal(folder: str, caplog: pytest.LogCaptureFixture) -> str:
     return warning
 
 
+DIGITS = {"type": "Digits", "individual_digits": True}
+WHOLE_WORD = {"content": "wheel", "single_word": True}
+WHOLE_WORD |= dict.fromkeys(("lstrip", "rstrip", "normalized", "special"), False)
+
+
 @pytest.mark.parametrize(
-    ("pre_tokenizers", "reason"),
+    ("parts", "reason"),
     [
-        ([split(), {"type": "Digits", "individual_digits": True}, byte_level(False)], "Digits"),
-        ([{"type": "Digits", "individual_digits": True}, byte_level(True)], "Digits"),
-        ([{"type": "Punctuation", "behavior": "Isolated"}, split(), byte_level(False)], "Punctuation"),
-        ([split("MergedWithPrevious"), byte_level(False)], "MergedWithPrevious"),
-        ([split(), byte_level(True)], "splits again"),
-        ([byte_level(False)], "does not split"),
+        ({"pre_tokenizer": [split(), DIGITS, byte_level(False)]}, "Digits"),
+        ({"pre_tokenizer": [DIGITS, byte_level(True)]}, "Digits"),
+        (
+            {"pre_tokenizer": [{"type": "Punctuation", "behavior": "Isolated"}, split(), byte_level(False)]},
+            "Punctuation",
+        ),
+        ({"pre_tokenizer": [split("MergedWithPrevious"), byte_level(False)]}, "MergedWithPrevious"),
+        ({"pre_tokenizer": [split(), byte_level(True)]}, "splits again"),
+        ({"pre_tokenizer": [byte_level(False)]}, "does not split"),
+        ({"added_tokens": [WHOLE_WORD]}, "whole words"),
     ],
 )
-def test_pre_tokenizers_that_gigatoken_ignores_are_refused(
-    tmp_path: Path, pre_tokenizers: list[dict[str, Any]], reason: str, caplog: pytest.LogCaptureFixture
+def test_what_gigatoken_ignores_is_refused(
+    tmp_path: Path, parts: dict[str, Any], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder = changed(save_tokenizer(tmp_path), pre_tokenizer=pre_tokenizers)
-    assert reason in refusal(folder, caplog)
+    assert reason in refusal(changed(save_tokenizer(tmp_path), **parts), caplog)
 
 
-def test_added_tokens_that_match_whole_words_only_are_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    flags = dict.fromkeys(("lstrip", "rstrip", "normalized", "special"), False)
-    token = {"content": "wheel", "single_word": True, **flags}
-    folder = changed(save_tokenizer(tmp_path), added_tokens=[token])
-    assert "whole words" in refusal(folder, caplog)
-
-
-def test_a_vocabulary_without_a_token_for_each_byte_is_refused(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_vocabulary_without_a_token_for_each_byte_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     """SmolLM2 has none for some control characters, which it drops."""
     folder = save_tokenizer(tmp_path)
-    path = Path(folder, "tokenizer.json")
-    state = json.loads(path.read_text())
-    del state["model"]["vocab"]["\u010b"]  # 0x0B
-    path.write_text(json.dumps(state))
-    assert "byte" in refusal(folder, caplog).lower()
+    model = json.loads(Path(folder, "tokenizer.json").read_text())["model"]
+    del model["vocab"]["\u010b"]  # 0x0B
+    assert "byte" in refusal(changed(folder, model=model), caplog).lower()

@@ -237,22 +237,13 @@ def test_rows_equal_those_of_the_naive_packer(options: Options, records: list[To
             Options(8, truncation="windows", window_overlap=4), [[-1, -2, -3, 4, 5, -6, 7, 8, -9, -10, 11, 12]],
             [[[-1, -2, -3, 4, 5, -6, 7, 8]], [[-6, -7, -8, -9, -10, 11, 12]]],
         ),
+        # A row is shifted as one, and predicts nothing from another segment; one token at its end disappears.
+        (Options(5, "bfd", shift_labels=True), [[1, 2, 3], [4, 5], [6]], [[[1, 2, 3], [-4, 5]]]),
+        (Options(3, "wrapped", shift_labels=True), [[1, 2, 3, 4, 5], [6, 7]], [[[1, 2, 3]], [[-4, 5], [-6]]]),
     ],
 )  # fmt: skip
 def test_examples(options: Options, records: list[Tokens], rows: list[Row]):
-    assert packed(records, options) == [as_row(row, False) for row in rows]
-
-
-def test_packed_row_is_shifted_as_one_row_and_predicts_nothing_from_another_segment():
-    records = [[1, 2, 3], [4, 5], [6]]
-    assert packed(records, Options(5, "bfd", shift_labels=True)) == [
-        {"input_ids": [1, 2, 3, 4], "labels": [2, 3, -100, 5], "seq_lengths": [3, 1]}
-    ]
-    # A segment of one token at the end of a row disappears.
-    assert packed([[1, 2, 3, 4, 5], [6, 7]], Options(3, "wrapped", shift_labels=True)) == [
-        {"input_ids": [1, 2], "labels": [2, 3], "seq_lengths": [2]},
-        {"input_ids": [4, 5], "labels": [5, -100], "seq_lengths": [2]},
-    ]
+    assert packed(records, options) == [as_row(row, options.shift_labels) for row in rows]
 
 
 @pytest.mark.parametrize("packing", PACKINGS)

@@ -23,21 +23,6 @@ def folder(tmp_path: Path) -> Path:
     return Path(shutil.copytree(TOKENIZER, tmp_path / "tokenizer"))
 
 
-def refused(folder: Path) -> str:
-    with pytest.raises(ParameterError) as error:
-        tokenize([TEXT], str(folder))
-    assert len(str(error.value).splitlines()) == 1
-    return str(error.value)
-
-
-def test_link_that_leaves_the_folder_is_refused(folder):
-    secret = folder.parent / "secret"
-    secret.write_text("secret")
-    (folder / "vocab.txt").symlink_to(secret)
-    assert "vocab.txt" in refused(folder)
-    assert "link to a file outside" in refused(folder)
-
-
 def test_folder_that_is_a_link_to_another_one_is_not_read(folder, tmp_path, build):
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "tool_use.jinja").write_text("secret")
@@ -64,26 +49,33 @@ def test_links_inside_of_the_folder_and_of_the_cache_of_the_hub_are_read(folder,
     assert tokenize([TEXT], str(snapshot))[0].tolist() == ids
 
 
-def test_pipe_device_and_broken_link_are_refused(folder):
-    os.mkfifo(folder / "vocab.fifo")
-    assert "is not a regular file" in refused(folder)
-    (folder / "vocab.fifo").unlink()
-    (folder / "vocab.zero").symlink_to("/dev/zero")
-    assert "link to a file outside" in refused(folder)
-    (folder / "vocab.zero").unlink()
-    (folder / "vocab.gone").symlink_to("gone")
-    assert "is not a regular file" in refused(folder)
+def sparse(file: Path) -> None:
+    with file.open("wb") as opened:
+        opened.truncate(20 << 30)
 
 
-def test_sparse_file_of_20_gb_is_refused(folder):
-    with (folder / "tokenizer.model").open("wb") as file:
-        file.truncate(20 << 30)
-    assert "it has 21,474,836,480 bytes" in refused(folder)
+@pytest.mark.parametrize(
+    ("name", "make", "problem"),
+    [
+        ("vocab.txt", lambda file: file.symlink_to(TOKENIZER / "tokenizer.json"), "link to a file outside"),
+        ("vocab.zero", lambda file: file.symlink_to("/dev/zero"), "link to a file outside"),
+        ("vocab.gone", lambda file: file.symlink_to("gone"), "is not a regular file"),
+        ("vocab.fifo", os.mkfifo, "is not a regular file"),
+        ("tokenizer.model", sparse, "it has 21,474,836,480 bytes"),
+        ("vocab.pkl", lambda file: file.write_bytes(b"cos\nsystem\n(S'true'\ntR."), "runs code when it is read"),
+    ],
+)
+def test_what_is_no_regular_file_of_the_folder_or_may_hold_code_is_refused(folder, name, make, problem):
+    make(folder / name)
+    with pytest.raises(ParameterError, match=f"^[^\n]*{name}[^\n]*{problem}[^\n]*$"):
+        tokenize([TEXT], str(folder))
 
 
 def test_folder_without_tokenizer_json_is_refused(folder):
     (folder / "tokenizer.json").unlink()
-    assert refused(folder) == (
+    with pytest.raises(ParameterError) as error:
+        tokenize([TEXT], str(folder))
+    assert str(error.value) == (
         f"tokenizer={str(folder)!r}: it has no tokenizer.json. Convert it with "
         "AutoTokenizer.from_pretrained(OLD).save_pretrained(NEW), and give NEW, which has one."
     )
@@ -95,11 +87,6 @@ def test_tokenizer_in_python_is_refused(folder):
         tokenize([TEXT], str(folder))
     with pytest.raises(UserError, match="ByT5Tokenizer"):
         render([{"role": "user", "content": "Hi"}], tokenizer=ByT5Tokenizer(), chat_template="Hi")
-
-
-def test_pickle_is_refused(folder):
-    (folder / "vocab.pkl").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
-    assert "runs code when it is read" in refused(folder)
 
 
 def test_code_of_a_tokenizer_is_never_run(folder):
