@@ -238,7 +238,7 @@ def _filter(name: str, value: nodes.Expr, *arguments: nodes.Expr) -> nodes.Filte
     return nodes.Filter(value, name, [*arguments], [], None, None, lineno=value.lineno)
 
 
-@functools.cache
+@functools.lru_cache(16384)
 def _text_of_mark(kind: int, loop: int, message: int = 0) -> str:
     return tracked("", [(0, Mark(kind, loop, message))])
 
