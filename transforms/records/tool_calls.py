@@ -141,7 +141,7 @@ def _has_null(value: Any) -> bool:
 
 def _without_unknown(value: Any, schema: Any, left_out: list[str]) -> Any:
     """A value without the keys that are null and that its schema does not have. left_out: gets their names."""
-    if not isinstance(schema, dict):
+    if not isinstance(schema, dict) or not _has_null(value):
         return value
     if isinstance(value, list):
         return [_without_unknown(item, schema.get("items"), left_out) for item in value]
