@@ -38,7 +38,7 @@ def _pieces(file: BinaryIO, start: int, stop: int | None) -> Iterator[tuple[int,
             for column in batch.columns:  # lists must end within their values
                 try:
                     column.validate(full=True)
-                except pa.ArrowInvalid:
+                except pa.ArrowInvalid:  # if it is of text that is not UTF-8 alone, that costs its row later
                     column.view(_of_bytes(column.type)).validate(full=True)
             yield from ((row + at, batch.slice(at, ROWS_AT_ONCE)) for at in range(0, len(batch), ROWS_AT_ONCE))
         row += len(batch)
@@ -64,10 +64,7 @@ def _batches(file: BinaryIO) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def _of_bytes(type: pa.DataType) -> pa.DataType:
-    """The same type with bytes in place of text: what is not UTF-8 costs its row later, not the file.
-
-    pyarrow crashes if it views a tensor as one, and refuses to view it as what it is stored as.
-    """
+    """The same type with bytes in place of text, and of what extensions are stored as: pyarrow crashes at tensors."""
     if isinstance(type, pa.BaseExtensionType):
         return _of_bytes(type.storage_type)
     if pa.types.is_string(type):
