@@ -92,7 +92,7 @@ class FastEncoder:
         self._lengths = np.zeros(max(vocab) + 1, np.int64)
         for number, token in vocab.items():
             self._lengths[number] = len(token.replace(_META.encode(), b" ") if self._spaces_are_meta else token)
-        self._prefix, self._suffix = _special_tokens(tokenizer)
+        self._prefix, self._suffix = self._reference.special_tokens
 
     def encode(self, texts: list[str], special_tokens: bool) -> Encoded:
         """Encode texts, see TextEncoder."""
@@ -177,11 +177,3 @@ class FastEncoder:
             stops=np.insert(encoded.stops + shifts, at, starts + 1),
             bases=bases,
         )
-
-
-def _special_tokens(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """The ids that the tokenizer adds before a text, and those that it adds after it."""
-    encoded = tokenizer("a", return_special_tokens_mask=True)
-    ids, added = encoded["input_ids"], encoded["special_tokens_mask"]
-    first, last = added.index(0), len(ids) - added[::-1].index(0)
-    return ids[:first], ids[last:]

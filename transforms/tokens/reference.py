@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,17 +15,21 @@ _NO_TOKENS: EncodedText = np.empty(0, np.int32), np.empty(0, np.int64), np.empty
 
 
 class ReferenceEncoder:
-    """Encodes with a tokenizer of transformers in Rust ("fast"). Offsets count characters.
-
-    Args:
-        tokenizer: the tokenizer.
-    """
+    """Encodes with a tokenizer of transformers in Rust ("fast"). Offsets count characters."""
 
     # transformers makes Python objects of about 200 bytes for each token; larger calls take memory and are not faster.
     characters_at_once = 1 << 20
 
     def __init__(self, tokenizer: Any):
         self._tokenizer = tokenizer
+
+    @functools.cached_property
+    def special_tokens(self) -> tuple[list[int], list[int]]:
+        """The ids that the tokenizer adds before a text, and those that it adds after it."""
+        encoded = self._tokenizer("a", return_special_tokens_mask=True)
+        ids, added = encoded["input_ids"], encoded["special_tokens_mask"]
+        first, last = added.index(0), len(ids) - added[::-1].index(0)
+        return ids[:first], ids[last:]
 
     def encode(self, texts: list[str], special_tokens: bool) -> Encoded:
         """Encode texts, see TextEncoder."""
@@ -52,6 +57,8 @@ class ReferenceEncoder:
         if special_tokens:
             added = np.array(encoding.special_tokens_mask, bool)
             before = added & (np.cumsum(~added) == 0)
+            if added.all():  # the text has no tokens of its own
+                before[len(self.special_tokens[0]) :] = False
             starts = np.where(before, -1, np.where(added, len(text), starts))
             stops = np.where(added, starts + 1, stops)
             eos = self._tokenizer.eos_token_id
