@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from support.models import QWEN
 from support.paths import TOKENIZER
 from support.tokenizers import LARGE
 from transforms.tokens.decoding import TokenDecoder
@@ -61,24 +60,13 @@ def test_tokens_share_no_characters_but_those_of_which_they_are_parts(folder):
         assert not edges or edges[-1][1] == len(decoded.text)
 
 
-@pytest.mark.slow
-def test_emoji_of_several_tokens_is_the_text_of_each_of_them():
-    ids = Tokenizer.from_file(str(QWEN / "tokenizer.json")).encode("水 👩!", add_special_tokens=False).ids
-    decoded = TokenDecoder.load(str(QWEN)).decode(np.array(ids))
-    shown = [decoded.text[start:stop] for start, stop in zip(decoded.starts, decoded.stops, strict=True)]
-    assert shown == ["水", " 👩", "👩", "!"]
-
-
-def test_what_is_left_of_a_character_that_was_cut_is_a_replacement_character():
-    ids = Tokenizer.from_file(str(TOKENIZER / "tokenizer.json")).encode("水👩", add_special_tokens=False).ids
-    decoded = TokenDecoder.load(str(TOKENIZER)).decode(np.array(ids[:-1]))
-    assert decoded.text.rstrip("\ufffd") == "水" and decoded.text[1:]
-    assert decoded.stops.tolist()[-1] == len(decoded.text)
-
-
-def test_unknown_ids_are_replacement_characters():
-    decoded = TokenDecoder.load(str(TOKENIZER)).decode(np.array([-1, 10**9]))
-    assert (decoded.text, decoded.starts.tolist(), decoded.stops.tolist()) == ("\ufffd\ufffd", [0, 1], [1, 2])
+def test_each_token_of_an_emoji_has_it_and_what_is_cut_or_unknown_is_a_replacement_character():
+    tokenizer = Tokenizer.from_file(str(TOKENIZER / "tokenizer.json"))
+    decoder, ids = TokenDecoder.load(str(TOKENIZER)), tokenizer.encode("水👩", add_special_tokens=False).ids
+    whole, cut, unknown = (decoder.decode(np.array(some)) for some in (ids, ids[:-1], [-1, 10**9]))
+    assert (whole.text, whole.starts.tolist()[-2:], whole.stops.tolist()[-2:]) == ("水👩", [1, 1], [2, 2])
+    assert (cut.text.rstrip("\ufffd"), cut.stops.tolist()[-1]) == ("水", len(cut.text)) and cut.text[1:]
+    assert (unknown.text, unknown.starts.tolist(), unknown.stops.tolist()) == ("\ufffd\ufffd", [0, 1], [1, 2])
 
 
 @pytest.mark.parametrize("file", ["tokenizer_config.json", "added_tokens.json"])
