@@ -123,7 +123,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "packed": (lambda out: write_manifest(out, SHARD, layout={"packing": "bfd", "max_length": 8}), PACKED),
     "shifted": (lambda out: write_manifest(out, SHARD, layout={"packing": "none", "shift_labels": True}), PACKED),
     "in TFRecord": (
-        lambda out: write_manifest(out, TFRECORD),
+        lambda out: write_manifest(out, TFRECORD, layout=None),
         "its rows are not in parquet, which is read. Build it again with",
     ),
 }

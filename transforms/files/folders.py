@@ -90,7 +90,7 @@ def _rows(dataset: Dataset, read: _Read, splits: Sequence[str] | None, arriving:
     shards: dict[str, dict[str, int]] = {}
     try:
         manifest = json.loads(read(_MANIFEST))
-        records, layout = manifest["records"], manifest.get("layout", {})
+        records, layout = manifest["records"], manifest.get("layout") or {}
         lost = records.get("truncated", 0) + records.get("dropped", {}).get("too_long", 0)
         for shard in manifest["shards"]:
             if shard.get("format", "parquet") == "parquet":
