@@ -13,6 +13,7 @@ from transforms.files.tables import ROWS_AT_ONCE, check_schema, sized_records
 _FILE = b"ARROW1"
 _STREAM = b"\xff\xff\xff\xff"
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 
 
 def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_record_bytes: int) -> Iterator[Chunk]:
@@ -67,15 +68,11 @@ def _of_bytes(type: pa.DataType) -> pa.DataType:
     """The same type with bytes in place of text, and of what extensions are stored as: pyarrow crashes at tensors."""
     if isinstance(type, pa.BaseExtensionType):
         return _of_bytes(type.storage_type)
-    if pa.types.is_string(type):
-        return pa.binary()
-    if pa.types.is_large_string(type):
-        return pa.large_binary()
     if pa.types.is_list(type) or pa.types.is_large_list(type):
         return (pa.list_ if pa.types.is_list(type) else pa.large_list)(_of_bytes(type.value_type))
     if pa.types.is_struct(type):
         return pa.struct([field.with_type(_of_bytes(field.type)) for field in type])
-    return type
+    return _BYTES.get(type, type)
 
 
 FORMAT = InputFormat(
