@@ -84,7 +84,7 @@ class ParityChecker:
         self._rendered = functools.partial(
             RenderedBeginnings, template, plain, as_trained, is_as_printed=not rules.appended
         )
-        self._comparisons = ComparisonCache(template, rules, plain, as_trained)
+        self._comparisons = ComparisonCache(template, plain, as_trained, self._trained_turns)
         self._loss_on = config.loss_on
         self._engine = config.engine
         self._parity = parity
@@ -123,7 +123,7 @@ class ParityChecker:
             target: Any = loss_of(content, self._loss_on)
             if target == "all":
                 continue
-            found = self._comparisons.find(content, text.signature, target, self._trained_turns)
+            found = self._comparisons.find(content, text.signature, target)
             if found is None:
                 continue
             turns, kinds = found.comparison.turns, found.comparison.kinds

@@ -20,8 +20,7 @@ from transforms.chat.spans.loss import is_empty_answer, loss_of, trained_turns
 from transforms.chat.spans.stop_tokens import load_turn_rules, turn_rules
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.special_tokens.typed_tokens import Typed, TypedTokens, described
-from transforms.chat.traced.compiled import SlowPath
-from transforms.chat.traced.trace_cache import TraceCache
+from transforms.chat.traced.trace_cache import SlowPath, TraceCache
 from transforms.model.batches import Examples, Texts
 from transforms.model.counts import Statistics
 from transforms.model.examples import (
@@ -77,7 +76,7 @@ class Renderer:
         self._unprinted = config.unprinted
         self._trace_cache: TraceCache | None = None
         if config.engine != "reference":
-            self._trace_cache = TraceCache(self.template, rules, self.turns)
+            self._trace_cache = TraceCache(self.template, self.turns)
         mode, own = config.special_tokens_in_content, tokenizer or load_tokenizer(config.tokenizer)
         self._typed_tokens = None if mode == "allow" else TypedTokens(mode, own, self.template, rules)
 

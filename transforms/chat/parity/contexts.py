@@ -62,8 +62,8 @@ class Difference(NamedTuple):
         return f"{where} of the turn has {training!r} where the last turn has {inference!r}"
 
 
-class EndsOfTurns(Protocol):
-    """What a template prints up to turns of one conversation.
+class Beginnings(Protocol):
+    """The beginnings of one conversation, each as a template prints it.
 
     Attributes:
         conversation: the conversation.
@@ -85,10 +85,6 @@ class EndsOfTurns(Protocol):
         Raises:
             RecordError: if they cannot be established.
         """
-
-
-class Beginnings(EndsOfTurns, Protocol):
-    """The beginnings of one conversation, each as a template prints it."""
 
     def text(self, length: int) -> str:
         """Return the text of the first messages. Raises RecordError if the template refuses them."""
@@ -165,7 +161,7 @@ class _AsLast(NamedTuple):
     answer: str | None
 
 
-def differing(beginnings: EndsOfTurns, text: str, spans: Sequence[Span], turns: Sequence[int]) -> dict[int, Difference]:
+def differing(beginnings: Beginnings, text: str, spans: Sequence[Span], turns: Sequence[int]) -> dict[int, Difference]:
     """Find the turns that are trained on in another way than the model would write them.
 
     Args:
@@ -244,7 +240,7 @@ def expanded(beginnings: Beginnings, turns: Sequence[int]) -> list[Expanded]:
     return rows[::-1]
 
 
-def _as_last(beginnings: EndsOfTurns, turn: int) -> _AsLast:
+def _as_last(beginnings: Beginnings, turn: int) -> _AsLast:
     """What a turn is when it is the last one."""
     context = beginnings.context(turn)
     found = None if context is None else beginnings.answered(turn)
@@ -267,7 +263,7 @@ def _differs(as_last: _AsLast, text: str, spans: Sequence[Span], first_only: boo
 
 
 def _difference(
-    beginnings: EndsOfTurns, turn: int, as_last: _AsLast, text: str, spans: Sequence[Span]
+    beginnings: Beginnings, turn: int, as_last: _AsLast, text: str, spans: Sequence[Span]
 ) -> Difference | None:
     """How a turn differs whose spans in a text begin with some spans; None if it does not."""
     if not _differs(as_last, text, spans):
@@ -292,7 +288,7 @@ def _message(conversation: Conversation, number: int) -> Mapping[str, Any]:
 
 def has_reasoning(conversation: Conversation) -> bool:
     """Return whether a message of the assistant has reasoning."""
-    return any(message["role"] == "assistant" and _reasoning(message) for message in conversation.messages)
+    return any(message["role"] == "assistant" and reasoning_in(message) for message in conversation.messages)
 
 
 def kind_of_answers(message: Mapping[str, Any], trained: str, answer: str) -> str:
@@ -304,7 +300,7 @@ def kind_of_answers(message: Mapping[str, Any], trained: str, answer: str) -> st
         answer: what the model would have written, which is another text.
     """
     trained, answer = trained.rstrip(), answer.rstrip()
-    if any(answer.count(thought) > trained.count(thought) for thought in _reasoning(message)):
+    if any(answer.count(thought) > trained.count(thought) for thought in reasoning_in(message)):
         return REASONING_DROPPED
     if answer.startswith(trained) or trained.startswith(answer):
         return OTHER_END if trained else DEFAULT_ADDED
@@ -343,8 +339,8 @@ def _text_of(text: str, spans: Sequence[Span]) -> str:
     return "".join(text[start:stop] for start, stop in spans)
 
 
-def _reasoning(message: Mapping[str, Any]) -> list[str]:
-    """What a message of the assistant holds besides its answer: in keys of its own, or before </think>."""
+def reasoning_in(message: Mapping[str, Any]) -> list[str]:
+    """Return what a message of the assistant holds besides its answer: in keys of its own, or before </think>."""
     thoughts = [] if _KEYS.isdisjoint(message) else [_plain(message[key]) for key in REASONING_KEYS if key in message]
     content = message.get("content")
     if isinstance(content, str) and "</think>" in (text := plain_text(content)):

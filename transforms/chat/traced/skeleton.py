@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias
 
-from transforms.chat.traced.tracer import SENTINEL, joined_with_texts, split_at_texts
+from transforms.chat.traced.tracer import LOWER, SENTINEL, STRIPPED, NotTraceable, number_of, print_form
 from transforms.model.examples import Span
 
 # A span of a skeleton: how many holes are before its start, and how many characters of literals; the same for its stop.
@@ -22,19 +22,25 @@ class Skeleton:
     Attributes:
         literals: what is printed before, between and after texts.
         holes: for each literal but the last, the number of the text after it, and whether that is stripped.
+        edges: of its spans.
     """
 
     literals: list[str]
     holes: list[tuple[int, bool]]
+    edges: Sequence[Edges] = ()
 
     @classmethod
-    def of(cls, traced: str) -> Skeleton:
-        """Make the skeleton of what a template printed for traced texts.
+    def of(cls, traced: str, spans: Sequence[Span] = ()) -> Skeleton:
+        """Make the skeleton of what a template printed for traced texts. spans: of that text.
 
         Raises:
             NotTraceable: if a text is printed in lower case.
         """
-        return cls(*split_at_texts(traced))
+        forms = [(number_of(text), print_form(text)) for text in SENTINEL.findall(traced)]
+        if any(form == LOWER for _, form in forms):
+            raise NotTraceable("the template prints a text in lower case")
+        holes = [(number, form == STRIPPED) for number, form in forms]
+        return cls(SENTINEL.split(traced), holes, edges_of(traced, spans) if spans else ())
 
     @functools.cached_property
     def _strips_all(self) -> bool | None:
@@ -54,9 +60,14 @@ class Skeleton:
             return trimmed if self._strips_all else texts
         return [trimmed[number] if strips else texts[number] for number, strips in self.holes]
 
-    def text(self, printed: list[str]) -> str:
-        """Return the text with what is in the holes."""
-        return joined_with_texts(self.literals, printed)
+    def filled(self, texts: list[str], trimmed: list[str]) -> tuple[str, list[Span]]:
+        """Return the text of a conversation, and the spans in it. texts, trimmed: as in `printed`."""
+        printed = self.printed(texts, trimmed)
+        parts = self.literals * 2
+        parts[::2] = self.literals
+        parts[1:-1:2] = printed
+        parts[-1] = ""
+        return "".join(parts), spans_of(self.edges, printed)
 
 
 def spans_of(edges: Sequence[Edges], printed: list[str]) -> list[Span]:

@@ -2,89 +2,147 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from transforms.base.errors import RecordError
 from transforms.chat.rendering.arguments import with_any_texts, with_read_arguments
+from transforms.chat.rendering.omissions import omissions_of
 from transforms.chat.rendering.template import ChatTemplate
-from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.spans.template_facts import settings_of
 from transforms.chat.spans.turns import TurnFinder
-from transforms.chat.traced.compiled import CompiledTemplate, Rendered, SlowPath, Target, TemplateCompiler
-from transforms.chat.traced.signatures import Cut, Cuts, Signature, signature_of
+from transforms.chat.traced.compiled import CompiledTemplate, Rendered, Target, compile_for_signature
+from transforms.chat.traced.signatures import Cut, Signature, signature_of
+from transforms.chat.traced.tracer import NotTraceable
+from transforms.chat.traced.tracing_jinja import markers_of
 from transforms.model.examples import Conversation
 
-# A signature takes as long to compile as some five conversations to render by the reference, so that it pays only if it
-# repeats. The conversations of a batch for which it compiles one signature; a small batch compiles a few.
-_CONVERSATIONS_PER_SIGNATURE, _FEW_SIGNATURES = 8, 16
+# The signatures that are compiled in a small batch.
+_FEW_SIGNATURES = 16
 # The most compiled templates that are kept beyond a batch.
 _KEPT = 4096
 
-T = TypeVar("T")
+T = TypeVar("T", bound=CompiledTemplate)
+
+
+@dataclass(frozen=True, slots=True)
+class SlowPath:
+    """A conversation is not rendered by a compiled template, but for itself.
+
+    Attributes:
+        difference: what its compiled template renders in another way than the reference; empty if there is none for it,
+            or its guards do not hold.
+    """
+
+    difference: str = ""
 
 
 class SignatureCache(Generic[T]):
-    """Keeps what is made once per signature.
+    """Keeps what is compiled once per signature.
 
     Whether a conversation gets it depends on the batch alone, and not on the batches before it, so that the numbers
     that are counted are the same with any number of workers. Call `begin_batch` at the beginning of each batch.
 
     Args:
-        conversations_per_signature: those of a batch for which it compiles one signature; a small batch compiles a few.
+        template: the chat template.
+        turns: finds turns under it.
     """
 
-    def __init__(self, conversations_per_signature: int):
-        self._conversations_per_signature = conversations_per_signature
-        self._cache: dict[Any, T] = {}
-        self._batch: dict[Any, T] = {}
+    # The conversations of a batch for which it compiles one signature; a small batch compiles a few. That takes as long
+    # as to render some five of them by the reference, so that it pays only if the signature repeats.
+    _conversations_per_signature = 8
+
+    def __init__(self, template: ChatTemplate, turns: TurnFinder):
+        self._template, self._turns = template, turns
+        self._cache: dict[Any, T | SlowPath] = {}
+        self._batch: dict[Any, T | SlowPath] = {}
         self._most = _FEW_SIGNATURES
 
     def begin_batch(self, conversations: int) -> None:
-        """Begin a batch: it has no signature yet. If the cache is large, keep only what the last batch used of it.
-
-        Args:
-            conversations: how many the batch has.
-        """
+        """Begin a batch of so many conversations. It has no signature yet."""
         if len(self._cache) > _KEPT:
-            self._cache = self._batch
+            self._cache = self._batch  # what the last batch used of it
         self._batch = {}
         self._most = max(_FEW_SIGNATURES, conversations // self._conversations_per_signature)
 
-    def get(self, signature: Any, make: Callable[[], T]) -> T | None:
-        """Return what is made for a signature, None if the batch has too many others."""
-        found = self._batch.get(signature)
-        if found is not None or len(self._batch) >= self._most:
-            return found
-        found = self._cache.get(signature)
-        if found is None:
-            found = self._cache[signature] = make()
-        self._batch[signature] = found
-        return found
+    def _compile(self, conversation: Conversation, target: Target, cut: Cut) -> Any:
+        return compile_for_signature(self._template, self._turns, conversation, target, cut)
 
-    def replace(self, signature: Any, made: T) -> None:
-        """Put something else in the place of what was made for a signature."""
-        self._cache[signature] = self._batch[signature] = made
+    def _find(
+        self, conversation: Conversation, target: Target, known: Signature | None = None
+    ) -> tuple[T, Signature] | SlowPath:
+        """What is compiled for the first or the second signature of a conversation, and holds for its texts.
+
+        known: its signature, if that is known, the first or the second.
+        """
+        # The first also if it was rendered by the second: what a batch compares does not depend on the engine.
+        signature = (known.first or known) if known else signature_of(conversation)
+        while signature:
+            key = target, conversation.completion_start, signature.key
+            found = self._batch.get(key)
+            if found is None and len(self._batch) < self._most:
+                found = self._batch[key] = self._cache.get(key) or self._compiled(conversation, target, signature.cut)
+                self._cache[key] = found
+            if isinstance(found, SlowPath):
+                return found
+            if found and found.guards.hold(signature.texts, signature.trimmed):
+                if not found.is_compared:
+                    if difference := self._difference(found, conversation, target, signature):
+                        self._cache[key] = self._batch[key] = slow = SlowPath(difference)
+                        return slow
+                    found.is_compared = True
+                return found, signature
+            signature = None if signature.cut is not None else self._second(conversation, signature, known)
+        return SlowPath()
+
+    def _compiled(self, conversation: Conversation, target: Target, cut: Cut) -> T | SlowPath:
+        try:
+            return self._compile(conversation, target, cut)
+        except (NotTraceable, RecordError):
+            return SlowPath()
+
+    def _difference(self, compiled: T, conversation: Conversation, target: Target, signature: Signature) -> str:
+        """What a compiled template renders in another way than the reference, `apply_chat_template`; empty if nothing.
+
+        conversation: the first one for which its guards hold.
+        """
+        try:
+            rendering = self._template.rendering(conversation)
+            spans = [] if target == "text" else self._turns.trained_spans(rendering, target)
+            expected = self._template.apply(conversation), spans, omissions_of(rendering)
+        except RecordError as error:
+            return f"the reference refuses it: {error.reason}: {error.detail}"
+        whats = zip(("text", "spans", "omissions"), compiled.render(signature), expected, strict=True)
+        return next((f"other {what}" for what, one, other in whats if one != other), "")
+
+    def _second(self, conversation: Conversation, first: Signature, known: Signature | None) -> Signature | None:
+        """The second signature of a conversation; None if it has the same texts as the first."""
+        if known and known.first:
+            return known
+        found = signature_of(conversation, self._cut)
+        return None if found is None or found.texts == first.texts else found._replace(first=first)
+
+    @functools.cached_property
+    def _cut(self) -> Cut:
+        # It matters whether a text holds a stop token. A conversation with tools has no signature.
+        return markers_of(self._template.source(Conversation([]))).difference(self._turns.rules.stop_tokens)
 
 
-class TraceCache:
+class TraceCache(SignatureCache[CompiledTemplate]):
     """Renders conversations by templates that are compiled once per signature.
 
     Args:
         template: the chat template.
-        rules: what else is known about turns.
-        reference: as TemplateCompiler has it.
+        turns: finds turns under it.
     """
 
-    def __init__(self, template: ChatTemplate, rules: TurnRules | None = None, reference: TurnFinder | None = None):
-        self._template = template
-        self._compiler = TemplateCompiler(template, rules, reference)
-        self._cuts = Cuts(template, rules)
-        self._cache = SignatureCache[CompiledTemplate | SlowPath](_CONVERSATIONS_PER_SIGNATURE)
+    def __init__(self, template: ChatTemplate, turns: TurnFinder):
+        super().__init__(template, turns)
         self._arguments = set[Any]()  # those of conversations of the batch
 
     def begin_batch(self, conversations: int) -> None:
-        """Begin a batch with this number of conversations, see SignatureCache."""
-        self._cache.begin_batch(conversations)
+        super().begin_batch(conversations)
         self._arguments.clear()
 
     def render_with_spans(self, conversation: Conversation, loss_on: str) -> tuple[Rendered, Signature] | SlowPath:
@@ -98,15 +156,6 @@ class TraceCache:
             The text, the spans and the omissions that the reference would give, and the signature by which they were
             found; or that it is rendered for itself.
         """
-        if loss_on != "all":
-            return self._render(conversation, loss_on)  # type: ignore[arg-type]
-        found = self._render(conversation, "text")
-        if isinstance(found, SlowPath):
-            return found
-        (text, _, omissions), signature = found
-        return (text, [(0, len(text))], omissions), signature
-
-    def _render(self, conversation: Conversation, target: Target) -> tuple[Rendered, Signature] | SlowPath:
         if conversation.template_kwargs:
             source = self._template.source(conversation)
             conversation = with_read_arguments(conversation, source)
@@ -115,29 +164,10 @@ class TraceCache:
             if is_printed and (arguments := settings_of(conversation)) not in self._arguments:
                 self._arguments.add(arguments)
                 return SlowPath()
-        signature = signature_of(conversation)
-        if signature is None:
-            return SlowPath()
-        while True:
-            key = target, conversation.completion_start if target in _ON_COMPLETION else None, signature.key
-            compiled = self._compiled(key, signature.cut, conversation, target)
-            if isinstance(compiled, SlowPath):
-                return compiled
-            if rendered := compiled.render(signature.texts, signature.trimmed):
-                if differs := self._compiler.compare(compiled, conversation, target, rendered):
-                    self._cache.replace(key, differs)
-                    return differs
-                return rendered, signature
-            cut = None if signature.cut else self._cuts.signature(conversation, signature)
-            if cut is None:
-                return SlowPath()
-            signature = cut
-
-    def _compiled(
-        self, key: Any, cut: Cut | None, conversation: Conversation, target: Target
-    ) -> CompiledTemplate | SlowPath:
-        compiled = self._cache.get(key, lambda: self._compiler.compile(conversation, target, cut))
-        return SlowPath() if compiled is None else compiled
-
-
-_ON_COMPLETION = ("completion", "completion_turns")
+        target: Any = "text" if loss_on == "all" else loss_on
+        found = self._find(conversation, target)
+        if isinstance(found, SlowPath):
+            return found
+        compiled, signature = found
+        text, spans, omissions = compiled.render(signature)
+        return (text, [(0, len(text))] if loss_on == "all" else spans, omissions), signature

@@ -7,6 +7,8 @@ of the rope is answered by its literals. What must hold for the texts so that th
 
 from __future__ import annotations
 
+import math
+import operator
 import re
 from collections.abc import Callable
 from typing import Any, Final
@@ -15,17 +17,14 @@ from transforms.chat.traced.guards import Guards
 
 # How a text is printed: as it is, stripped, or (which is searched only) in lower case.
 STRIPPED: Final = 1
-_LOWER: Final = 2
-# Sentinels: for each form a block of this size, with the numbers of two alphabets. The same conversation is traced with
-# both, which shows whether a character is a text or a character that happens to be a sentinel. Texts may hold
-# sentinels, since they are inserted after tracing.
-_FIRST, _SIZE, MOST_TEXTS = 0x100000, 0x4000, 0x2000
-SENTINEL = re.compile("[\U00100000-\U0010bfff]")
-_TO_OTHER_ALPHABET = {code: code ^ MOST_TEXTS for code in range(_FIRST, _FIRST + 3 * _SIZE)}
-_TO_RAW = {_FIRST + STRIPPED * _SIZE + number: _FIRST + number for number in range(_SIZE)}
+LOWER: Final = 2
+# Sentinels: for each form a block of this size. A template that has one itself is not traced. Texts may hold them, for
+# they are inserted after tracing.
+_FIRST, MOST_TEXTS = 0x100000, 0x2000
+SENTINEL = re.compile("[\U00100000-\U00105fff]")
+_TO_RAW = {_FIRST + STRIPPED * MOST_TEXTS + number: _FIRST + number for number in range(MOST_TEXTS)}
 _TO_STRIPPED = {raw: stripped for stripped, raw in _TO_RAW.items()}
-_TO_LOWER = {_FIRST + number: _FIRST + _LOWER * _SIZE + number % _SIZE for number in range(_LOWER * _SIZE)}
-UNSEEN = "the template changes a text in a way that the tracer does not see"
+_TO_LOWER = {_FIRST + number: _FIRST + LOWER * MOST_TEXTS + number % MOST_TEXTS for number in range(2 * MOST_TEXTS)}
 
 
 class NotTraceable(BaseException):
@@ -35,14 +34,9 @@ class NotTraceable(BaseException):
     """
 
 
-def sentinel(number: int, alphabet: int = 0) -> str:
-    """Return the character that stands for a text.
-
-    Args:
-        number: of the text, less than MOST_TEXTS.
-        alphabet: 0 or 1.
-    """
-    return chr(_FIRST + alphabet * MOST_TEXTS + number)
+def sentinel(number: int) -> str:
+    """Return the character that stands for a text. number: of the text, less than MOST_TEXTS."""
+    return chr(_FIRST + number)
 
 
 def number_of(character: str) -> int:
@@ -50,23 +44,64 @@ def number_of(character: str) -> int:
     return (ord(character) - _FIRST) % MOST_TEXTS
 
 
-def in_other_alphabet(text: str) -> str:
-    """Return a text with the sentinels of the other alphabet."""
-    return text.translate(_TO_OTHER_ALPHABET)
-
-
 def with_raw_texts(text: str) -> str:
     """Return a text with the same sentinels for stripped texts as for others."""
     return text.translate(_TO_RAW)
 
 
-def _print_form(character: str) -> int:
-    return (ord(character) - _FIRST) // _SIZE
+def print_form(character: str) -> int:
+    """Return how the text of a sentinel is printed: 0, STRIPPED or LOWER."""
+    return (ord(character) - _FIRST) // MOST_TEXTS
 
 
-def _untraceable(action: str) -> Callable[..., Any]:
+def _untraceable(action: str) -> Any:
     def method(self: Any, *arguments: Any, **keywords: Any) -> Any:
         raise NotTraceable(f"the template {action}")
+
+    return method
+
+
+def _searching(search: Callable[..., Any]) -> Any:
+    """A method of str that searches for a string, and returns the text, changed, or pieces of it."""
+
+    def method(self: TracedText, string: Any = None, *others: Any) -> Any:
+        found = search(self, self.located(string), *(_constant(one) if isinstance(one, str) else one for one in others))
+        return self.derived(found) if isinstance(found, str) else type(found)(map(self.derived, found))
+
+    return method
+
+
+def _stripping(strip: Callable[..., str], *edges: int) -> Any:
+    """A method of str that strips a text at some edges."""
+
+    def method(self: TracedText, characters: str | None = None) -> str:
+        if characters is not None and _constant(characters).strip():
+            raise NotTraceable(f"the template strips {characters!r} off a text")
+        left = strip(self, characters)
+        reached = [left[edge] for edge in edges if SENTINEL.match(left[edge]) and print_form(left[edge]) != STRIPPED]
+        if len(edges) == 2 and characters is None and len(left) == 1 and reached:
+            return self.derived(left.translate(_TO_STRIPPED))
+        # Stripping reaches the white space of a text itself only if the text has some at that edge.
+        self.guards.trimmed |= bool(reached)
+        return self.derived(left)
+
+    return method
+
+
+def _searching_edge(is_at: Callable[[str, str], bool], edge: int) -> Any:
+    """A method of str that asks whether a text begins, or ends, with a string, or with one of several."""
+
+    def method(self: TracedText, given: Any, *positions: Any) -> bool:
+        if positions:
+            raise NotTraceable("the template searches a part of a text")
+        literal = self.literal_ends()[edge]
+        for one in given if isinstance(given, tuple) else (given,):
+            if is_at(literal, _constant(one)):
+                return True
+            # The literal decides unless the string is longer and begins, or ends, with all of it.
+            if len(one) > len(literal) and is_at(one, literal):
+                self.located(one)
+        return False
 
     return method
 
@@ -82,7 +117,8 @@ class TracedText(str):
 
     guards: Guards
 
-    def _derive(self, text: str) -> str:
+    def derived(self, text: str) -> str:
+        """Return a text that was made of this one."""
         return traced_text(text, self.guards)
 
     def __str__(self) -> str:
@@ -92,10 +128,10 @@ class TracedText(str):
         return True
 
     def __add__(self, other: str) -> str:
-        return self if other == "" else self._derive(str.__add__(self, other))
+        return self if other == "" else self.derived(str.__add__(self, known(other)))
 
     def __radd__(self, other: str) -> str:
-        return self if other == "" else self._derive(str.__add__(other, self))
+        return self if other == "" else self.derived(str.__add__(known(other), self))
 
     def __contains__(self, string: object) -> bool:
         return str.__contains__(self, self.located(string))
@@ -103,19 +139,9 @@ class TracedText(str):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, str) or str.__eq__(self, other):
             return isinstance(other, str)
-        if isinstance(other, TracedText):
-            raise NotTraceable("the template compares two texts")
-        head, tail = self._literal_ends()
-        given = _constant(other)
-        text = given[len(head) : len(given) - len(tail)]
-        if given.startswith(head) and given.endswith(tail) and len(given) >= len(head) + len(tail) and text.strip():
-            literals = len(head) + len(tail)
-            if _print_form(str.__getitem__(self, len(head))) == _LOWER and not literals:
-                self.located(given)
-            elif str.__len__(self) == literals + 1:
-                self.guards.unequal.add(text)
-            else:
-                raise NotTraceable("the template compares texts that it has put together")
+        given, (head, tail) = _constant(other), self.literal_ends()
+        if given.startswith(head) and given.endswith(tail) and given[len(head) : len(given) - len(tail)].strip():
+            raise NotTraceable("the template compares a text")
         return False
 
     def __ne__(self, other: object) -> bool:
@@ -124,89 +150,34 @@ class TracedText(str):
     __hash__: Any = _untraceable("uses a text as a key")
 
     def __getitem__(self, index: Any) -> str:  # type: ignore[override]
-        head, tail = map(len, self._literal_ends())
-        edges = (index.start, index.stop, index.step) if isinstance(index, slice) else (index,)
+        head, tail = map(len, self.literal_ends())
         if isinstance(index, slice):
             # The characters up to the first text have the same offsets for any texts, and those after the last one.
-            is_known = index.step is None and all(
-                edge is None or (type(edge) is int and -tail <= edge <= head) for edge in edges
-            )
+            edges = [edge for edge in (index.start, index.stop) if edge is not None]
+            is_known = index.step is None and all(type(edge) is int and -tail <= edge <= head for edge in edges)
         else:
             is_known = type(index) is int and -tail <= index < head
         if not is_known:
             raise NotTraceable("the template takes a part of a text")
-        return self._derive(str.__getitem__(self, index))
+        return self.derived(str.__getitem__(self, index))
 
-    def startswith(self, prefix: Any, *positions: Any) -> bool:  # type: ignore[override]
-        return self._is_at_edge(str.startswith, self._literal_ends()[0], prefix, positions)
-
-    def endswith(self, suffix: Any, *positions: Any) -> bool:  # type: ignore[override]
-        return self._is_at_edge(str.endswith, self._literal_ends()[1], suffix, positions)
-
-    def _is_at_edge(self, is_at: Callable[[str, str], bool], literal: str, given: Any, positions: Any) -> bool:
-        if positions:
-            raise NotTraceable("the template searches a part of a text")
-        for one in given if isinstance(given, tuple) else (given,):
-            # The literal decides unless the string is longer and begins, or ends, with all of it.
-            if is_at(literal, _constant(one)) or (len(one) > len(literal) and is_at(one, literal) and self._has(one)):
-                return True
-        return False
-
-    def _has(self, string: str) -> bool:
-        """Record that a string which is longer than the literal at an edge is not there. Returns False."""
-        self.located(string)
-        return False
-
-    def split(self, separator: Any = None, *limit: Any) -> list[str]:  # type: ignore[override]
-        return [*map(self._derive, str.split(self, self.located(separator), *limit))]
-
-    def rsplit(self, separator: Any = None, *limit: Any) -> list[str]:  # type: ignore[override]
-        return [*map(self._derive, str.rsplit(self, self.located(separator), *limit))]
-
-    def partition(self, separator: str) -> tuple[str, ...]:  # type: ignore[override]
-        return tuple(map(self._derive, str.partition(self, self.located(separator))))
-
-    def rpartition(self, separator: str) -> tuple[str, ...]:  # type: ignore[override]
-        return tuple(map(self._derive, str.rpartition(self, self.located(separator))))
-
-    def replace(self, old: str, new: str, *limit: Any) -> str:  # type: ignore[override]
-        return self._derive(str.replace(self, self.located(old), _constant(new), *limit))
+    split, rsplit = _searching(str.split), _searching(str.rsplit)
+    partition, rpartition = _searching(str.partition), _searching(str.rpartition)
+    replace = _searching(str.replace)
+    strip, lstrip, rstrip = _stripping(str.strip, 0, -1), _stripping(str.lstrip, 0), _stripping(str.rstrip, -1)
+    startswith, endswith = _searching_edge(str.startswith, 0), _searching_edge(str.endswith, -1)
 
     def removeprefix(self, prefix: str) -> str:
-        return self._derive(str.removeprefix(self, prefix)) if self.startswith(prefix) else self
+        return self.derived(str.removeprefix(self, prefix)) if self.startswith(prefix) else self
 
     def removesuffix(self, suffix: str) -> str:
-        return self._derive(str.removesuffix(self, suffix)) if self.endswith(suffix) else self
-
-    def strip(self, characters: str | None = None) -> str:
-        return self._stripped(str.strip, characters, (0, -1))
-
-    def lstrip(self, characters: str | None = None) -> str:
-        return self._stripped(str.lstrip, characters, (0,))
-
-    def rstrip(self, characters: str | None = None) -> str:
-        return self._stripped(str.rstrip, characters, (-1,))
-
-    def _stripped(self, strip: Callable[..., str], characters: str | None, edges: tuple[int, ...]) -> str:
-        if characters is not None and _constant(characters).strip():
-            raise NotTraceable(f"the template strips {characters!r} off a text")
-        left = strip(self, characters)
-        reached = [left[edge] for edge in edges if SENTINEL.match(left[edge]) and _print_form(left[edge]) != STRIPPED]
-        if strip is str.strip and characters is None and len(left) == 1 and reached:
-            return self._derive(left.translate(_TO_STRIPPED))
-        # Stripping reaches the white space of a text itself only if the text has some at that edge.
-        self.guards.trimmed |= bool(reached)
-        return self._derive(left)
+        return self.derived(str.removesuffix(self, suffix)) if self.endswith(suffix) else self
 
     def lower(self) -> str:
-        return self._derive(str.lower(self).translate(_TO_LOWER))
+        return self.derived(str.lower(self).translate(_TO_LOWER))
 
-    def minimum_length(self) -> int:
-        """Return the length that it has at least."""
-        return str.__len__(self)
-
-    def _literal_ends(self) -> tuple[str, str]:
-        """The characters before the first text, and those after the last one."""
+    def literal_ends(self) -> tuple[str, str]:
+        """Return the characters before the first text, and those after the last one."""
         literals = SENTINEL.split(str.__str__(self))
         return literals[0], literals[-1]
 
@@ -227,7 +198,7 @@ class TracedText(str):
         literals, texts = SENTINEL.split(str.__str__(self)), SENTINEL.findall(self)
         halves = [(string[:cut], string[cut:]) for cut in range(1, len(string))]
         for at, text in enumerate(texts):
-            is_lower = _print_form(text) == _LOWER
+            is_lower = print_form(text) == LOWER
             (self.guards.absent_in_lower if is_lower else self.guards.absent).add(string)
             before, after, is_last = literals[at], literals[at + 1], at + 1 == len(texts)
             # It could begin in the literal before the text, or begin in the text and end after it.
@@ -237,9 +208,9 @@ class TracedText(str):
             }
             if is_lower and (begun or ended or not string.isascii()):
                 raise NotTraceable("the template searches a text in lower case after adding to it")
-            for guards, strings in ((self.guards.starts, begun), (self.guards.ends, ended)):
+            for edge, strings in ((0, begun), (-1, ended)):
                 if strings:
-                    guards.setdefault(number_of(text), set()).update(strings)
+                    self.guards.edges.setdefault((number_of(text), edge), set()).update(strings)
         return str(string)
 
 
@@ -251,45 +222,42 @@ TracedText.__rmod__ = _untraceable("formats a text with %")  # type: ignore[attr
 
 
 class TracedLength:
-    """The length of a traced text; only its least value is known."""
+    """The length of a traced text, which is at least some minimum."""
 
     def __init__(self, minimum: int):
-        self._minimum = minimum
-
-    def _is_more(self, other: Any, result: bool, at_least: bool = False) -> bool:
-        """Return the result if the length is certainly more than a number, or at least that."""
-        if type(other) is not int or other >= self._minimum + at_least:
-            raise NotTraceable("the template reads the length of a text")
-        return result
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __eq__(self, other: object) -> bool:
-        return self._is_more(other, False)
-
-    def __ne__(self, other: object) -> bool:
-        return self._is_more(other, True)
-
-    def __gt__(self, other: Any) -> bool:
-        return self._is_more(other, True)
-
-    def __le__(self, other: Any) -> bool:
-        return self._is_more(other, False)
-
-    def __ge__(self, other: Any) -> bool:
-        return self._is_more(other, True, at_least=True)
-
-    def __lt__(self, other: Any) -> bool:
-        return self._is_more(other, False, at_least=True)
+        self.minimum = minimum
 
     __hash__: Any = _untraceable("uses the length of a text as a key")
     __str__ = __repr__ = _untraceable("prints the length of a text")
 
 
+def _comparing(compare: Callable[[Any, Any], bool]) -> Any:
+    def method(self: TracedLength, other: Any) -> bool:
+        if type(other) is int:
+            answers = {compare(length, other) for length in (self.minimum, max(self.minimum, other), math.inf)}
+            if len(answers) == 1:  # it is that of all lengths
+                return answers.pop()
+        raise NotTraceable("the template reads the length of a text")
+
+    return method
+
+
+for _compare in (operator.eq, operator.ne, operator.gt, operator.ge, operator.lt, operator.le):
+    setattr(TracedLength, f"__{_compare.__name__}__", _comparing(_compare))
+
+
 def _constant(given: Any) -> str:
     if type(given) is not str or SENTINEL.search(given):
         raise NotTraceable("the template searches a text for something other than a constant string")
+    return given
+
+
+def known(given: Any) -> Any:
+    """Return what is put together with a text. Raises NotTraceable if it is not known which texts it has."""
+    if isinstance(given, str) and not isinstance(given, TracedText) and SENTINEL.search(given):
+        raise NotTraceable(
+            "the template changes a text in a way that the tracer does not see, or has a sentinel itself"
+        )
     return given
 
 
@@ -305,34 +273,6 @@ def traced_text(text: str, guards: Guards) -> str:
     traced = str.__new__(TracedText, text)
     traced.guards = guards
     return traced
-
-
-def split_at_texts(traced: str) -> tuple[list[str], list[tuple[int, bool]]]:
-    """Split what a template printed for traced texts.
-
-    Args:
-        traced: what it printed.
-
-    Returns:
-        The literals before, between and after texts; and for each text between them its number, and whether it is
-        stripped.
-
-    Raises:
-        NotTraceable: if a text is printed in lower case.
-    """
-    texts = SENTINEL.findall(traced)
-    if any(_print_form(text) == _LOWER for text in texts):
-        raise NotTraceable("the template prints a text in lower case")
-    return SENTINEL.split(traced), [(number_of(text), _print_form(text) == STRIPPED) for text in texts]
-
-
-def joined_with_texts(literals: list[str], texts: list[str]) -> str:
-    """Return the literals with a text between each two of them; the reverse of `split_at_texts`."""
-    parts = literals * 2
-    parts[::2] = literals
-    parts[1:-1:2] = texts
-    parts[-1] = ""
-    return "".join(parts)
 
 
 def plain_text(text: str) -> str:

@@ -17,7 +17,7 @@ from transforms.chat.rendering.environment import (
     look_up_quickly,
     new_environment,
 )
-from transforms.chat.traced.tracer import SENTINEL, UNSEEN, NotTraceable, TracedLength, TracedText, traced_text
+from transforms.chat.traced.tracer import SENTINEL, NotTraceable, TracedLength, TracedText, known, traced_text
 
 
 @functools.cache
@@ -37,9 +37,9 @@ def traceable_template(source: str) -> jinja2.Template:
         raise NotTraceable(f"the template holds the character {found[0]!r}")
     environment: Any = new_environment(source)
     environment.filters = {name: _traceable_filter(name, filter) for name, filter in environment.filters.items()}
-    tests_of_text = {name: functools.partial(_test_text, environment.tests[name]) for name in ("sequence", "iterable")}
-    tests = {name: _test_of_lengths(name, test) for name, test in environment.tests.items()}
-    environment.tests = {**tests, **tests_of_text, "in": _is_in}
+    kinds = {"sequence": TracedText, "iterable": TracedText, "number": TracedLength, "integer": TracedLength}
+    tests = {name: functools.partial(_test, kind, environment.tests[name]) for name, kind in kinds.items()}
+    environment.tests = {**environment.tests, **tests, "in": _is_in, "sameas": _is_same}
     environment.globals = {**environment.globals, _JOIN: lambda *parts: _join(map(str, parts)), _IS_IN: _is_in}
     look_up_quickly(environment)
     environment.call = functools.partial(_call, environment.call)
@@ -51,9 +51,6 @@ _JOIN, _IS_IN = "chatmill_join", "chatmill_is_in"
 # Filters that return texts as they are, or only call methods of a text.
 _TRACEABLE_FILTERS = {"trim", "string", "lower", "list", "first", "last", "reverse", "items", "map", "attr"}
 _TRACEABLE_FILTERS |= {"selectattr", "rejectattr", "select", "reject", "default", "d"}
-# Tests that compare, or that hold for all values or none.
-_COMPARISONS = {"==", "eq", "equalto", "!=", "ne", ">", "gt", "greaterthan", ">=", "ge", "<", "lt", "lessthan"}
-_COMPARISONS |= {"<=", "le", "defined", "undefined", "none"}
 
 
 class _OperatorsAsCalls(NodeTransformer):
@@ -84,10 +81,8 @@ def _call_of(function: str, arguments: Sequence[nodes.Expr], lineno: int) -> nod
 
 
 def _join(parts: Any) -> str:
-    parts = [part for part in parts if str.__len__(part)]
+    parts = [known(part) for part in parts if str.__len__(part)]
     texts = [part for part in parts if isinstance(part, TracedText)]
-    if not all(isinstance(part, TracedText) or not SENTINEL.search(part) for part in parts):
-        raise NotTraceable(UNSEEN)
     if not texts:
         return "".join(parts)
     return parts[0] if len(parts) == 1 else traced_text("".join(parts), texts[0].guards)
@@ -109,26 +104,19 @@ def _call(call: Callable[..., Any], context: Any, function: Any, *arguments: Any
     return call(context, function, *arguments, **keywords)
 
 
-def _test_text(test: Callable[[Any], bool], value: Any) -> bool:
-    return isinstance(value, TracedText) or test(value)
+def _test(kind: type, test: Callable[[Any], bool], value: Any) -> bool:
+    return isinstance(value, kind) or test(value)
 
 
-def _test_of_lengths(name: str, test: Callable[..., bool]) -> Callable[..., bool]:
-    if name in _COMPARISONS:
-        return test
-
-    @functools.wraps(test)
-    def checked(*arguments: Any) -> bool:
-        if any(isinstance(value, TracedLength) for value in arguments):
-            raise NotTraceable(f"the template tests whether the length of a text is {name}")
-        return test(*arguments)
-
-    return checked
+def _is_same(value: Any, other: Any) -> bool:
+    if isinstance(value, TracedLength) or isinstance(other, TracedLength):
+        raise NotTraceable("the template tests whether the length of a text is the same object")
+    return value is other
 
 
 def _traceable_filter(name: str, filter: Callable[..., Any]) -> Callable[..., Any]:
     if name in ("length", "count"):
-        return lambda value: TracedLength(value.minimum_length()) if isinstance(value, TracedText) else filter(value)
+        return lambda value: TracedLength(str.__len__(value)) if isinstance(value, TracedText) else filter(value)
     if name in _TRACEABLE_FILTERS:
         return filter
     unchecked = 2 if name == "replace" else 0  # the context, and the text whose method it calls
@@ -166,23 +154,15 @@ def markers_of(source: str) -> frozenset[str]:
         source: the text of the template.
     """
     tree = compile_template(source).environment.parse(source)
-    constants = {
-        assign.target.name: assign.node
-        for assign in tree.find_all(nodes.Assign)
-        if isinstance(assign.target, nodes.Name)
-    }
-    searched: list[nodes.Node] = []
+    assigned = [(assign.target, assign.node) for assign in tree.find_all(nodes.Assign)]
+    constants = {target.name: value for target, value in assigned if isinstance(target, nodes.Name)}
+    searched: list[Any] = []
     for compare in tree.find_all(nodes.Compare):
         searched += [compare.expr] * any(operand.op in ("in", "notin") for operand in compare.ops)
     for call in tree.find_all((nodes.Call, nodes.Filter, nodes.Test)):
         assert isinstance(call, (nodes.Call, nodes.Filter, nodes.Test))
         name = getattr(call.node, "attr", None) if isinstance(call, nodes.Call) else call.name
-        if name in _SEARCHES:
-            searched += call.args[:1]
-    strings = set()
-    for node in searched:
-        node = constants.get(node.name, node) if isinstance(node, nodes.Name) else node
-        for constant in node.find_all(nodes.Const) if not isinstance(node, nodes.Const) else (node,):
-            if isinstance(constant.value, str) and len(constant.value.strip()) >= _SHORTEST_MARKER:
-                strings.add(constant.value)
-    return frozenset(strings)
+        searched += call.args[: name in _SEARCHES]
+    searched += [constants[node.name] for node in searched if isinstance(node, nodes.Name) and node.name in constants]
+    found = [constant.value for constant in nodes.List(searched).find_all(nodes.Const)]
+    return frozenset(one for one in found if isinstance(one, str) and len(one.strip()) >= _SHORTEST_MARKER)

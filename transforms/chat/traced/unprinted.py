@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import Any
 
 from transforms.chat.rendering.omissions import (
@@ -18,7 +18,8 @@ from transforms.chat.rendering.omissions import (
 )
 from transforms.chat.rendering.tags import is_whole_of_tags, may_complete_tag
 from transforms.chat.rendering.texts import Key, message_with_sources, texts_of
-from transforms.chat.traced.tracer import SENTINEL, joined_with_texts, number_of
+from transforms.chat.traced.skeleton import Skeleton
+from transforms.chat.traced.tracer import SENTINEL, number_of
 from transforms.model.examples import REASONING_KEYS
 
 
@@ -36,6 +37,7 @@ class Unprinted:
 
     def __init__(self, messages: Sequence[Mapping[str, Any]], printed: Printed, keys: Collection[Key] = ()):
         self._messages, self._printed = messages, printed
+        self._skeleton = functools.cache(lambda text, key: Skeleton.of(text, printed.get(key, ())))
         self._found = [omissions_of_message(number, message, printed, keys) for number, message in enumerate(messages)]
         # Of further keys the name, the characters besides texts, and the numbers of these.
         self._unread = [
@@ -53,12 +55,11 @@ class Unprinted:
     def _dropped_texts(self, number: int) -> list[int] | None:
         message, dropped = self._messages[number], list[int]()
         for key, text in texts_of(number, message):
-            kind = key[1]
             for start, stop in gaps_between(text, self._printed.get(key, ())):
                 literals, numbers = SENTINEL.split(text[start:stop]), SENTINEL.findall(text, start, stop)
-                if kind == "reasoning" and numbers and sum(key in message for key in REASONING_KEYS) > 1:
+                if key[1] == "reasoning" and numbers and sum(one in message for one in REASONING_KEYS) > 1:
                     return None  # the texts may be the same
-                if kind == "content" and numbers:
+                if key[1] == "content" and numbers:
                     dropped += map(number_of, numbers)
                     if not all(map(is_whole_of_tags, literals)):
                         return None
@@ -88,21 +89,10 @@ class Unprinted:
         printed: dict[Key, list[tuple[int, int]]] = {}
 
         def inserted(text: str, key: Key) -> str:
-            whole, ranges = _inserted(text, self._printed.get(key, ()), texts)
+            whole, ranges = self._skeleton(text, key).filled(texts, texts)
             if ranges:
                 printed[key] = ranges
             return whole
 
         own = message_with_sources(number, self._messages[number], inserted)
         return omissions_of_message(number, own, printed)._replace(unread=self._found[number].unread)
-
-
-def _inserted(text: str, ranges: Sequence[tuple[int, int]], texts: list[str]) -> tuple[str, list[tuple[int, int]]]:
-    """A traced text with its texts, and ranges of its characters in it."""
-    numbers = [number_of(character) for character in SENTINEL.findall(text)]
-    whole = joined_with_texts(SENTINEL.split(text), [texts[number] for number in numbers])
-    if not ranges:
-        return whole, []
-    lengths = [len(texts[number_of(c)]) if SENTINEL.match(c) else 1 for c in text]
-    offsets = [0, *accumulate(lengths)]
-    return whole, [(offsets[start], offsets[stop]) for start, stop in ranges]
