@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -260,11 +261,17 @@ def test_hub_that_cannot_be_reached_is_reported(hub, home, capfd, monkeypatch):
 def test_limit_of_requests_is_waited_for_as_long_as_the_hub_says(hub, run):
     hub.add("org/open", {"train.jsonl": as_lines(records(0, 1))})
     hub.limited = {"RateLimit": '"api";r=0;t=3'}
-    hub.faults = iter(["429"])
+
+    def first_about_datasets() -> Iterator[str | None]:
+        while "/api/datasets" not in hub.log[-1]:  # the client asks something else, once in each process
+            yield None
+        yield "429"
+
+    hub.faults = first_about_datasets()
     arrived: list[float] = []
     hub.on_request = lambda number, request: arrived.append(time.time())
     assert run("masks", f"--tokenizer={TOKENIZER}", "--input=org/open")[0] == 0
-    assert arrived[1] - arrived[0] > 3.9 and len(arrived) > 4
+    assert max(later - one for one, later in pairwise(arrived)) > 3.9 and len(arrived) > 4
 
 
 def test_file_that_datasets_has_downloaded_is_read_where_it_is(hub, home, run, on_disk, tmp_path):
