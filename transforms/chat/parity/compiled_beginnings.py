@@ -91,7 +91,8 @@ class CompiledBeginnings:
         return None if skeleton is None else skeleton.filled(self._texts, self._trimmed)
 
     def text(self, length: int) -> str:
-        return self._beginning(length)[0].skeleton.filled(self._texts, self._trimmed)[0]
+        beginning, printed = self._beginning(length)
+        return beginning.skeleton.text(printed)
 
     def turns(self, length: int, numbers: Sequence[int]) -> Mapping[int, list[Span]]:
         beginning, printed = self._beginning(length)

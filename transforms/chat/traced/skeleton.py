@@ -63,11 +63,15 @@ class Skeleton:
     def filled(self, texts: list[str], trimmed: list[str]) -> tuple[str, list[Span]]:
         """Return the text of a conversation, and the spans in it. texts, trimmed: as in `printed`."""
         printed = self.printed(texts, trimmed)
+        return self.text(printed), spans_of(self.edges, printed)
+
+    def text(self, printed: list[str]) -> str:
+        """Return the text with what is in the holes."""
         parts = self.literals * 2
         parts[::2] = self.literals
         parts[1:-1:2] = printed
         parts[-1] = ""
-        return "".join(parts), spans_of(self.edges, printed)
+        return "".join(parts)
 
 
 def spans_of(edges: Sequence[Edges], printed: list[str]) -> list[Span]:
