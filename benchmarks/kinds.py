@@ -141,16 +141,16 @@ KINDS = [
 # fmt: on
 
 
-def lines_of(kind: Kind, corpora: Path, size: float) -> list[bytes]:
+def read_lines(kind: Kind, corpora: Path, size: float) -> list[bytes]:
     """Return the lines of an input of about `size` bytes. A corpus that is smaller is repeated."""
     made = [
-        json.dumps(record, ensure_ascii=False).encode() + b"\n" for record in kind.derive(records_of(kind, corpora))
+        json.dumps(record, ensure_ascii=False).encode() + b"\n" for record in kind.derive(read_records(kind, corpora))
     ]
     sizes = itertools.accumulate(len(line) for line in itertools.cycle(made))
     return [line for line, _ in zip(itertools.cycle(made), itertools.takewhile(lambda total: total <= size, sizes))]
 
 
-def records_of(kind: Kind, corpora: Path) -> Iterator[Record]:
+def read_records(kind: Kind, corpora: Path) -> Iterator[Record]:
     path = corpora / f"{kind.corpus}.jsonl"
     with path.open("rb") if path.exists() else zstandard.open(f"{path}.zst", "rb") as file:
         yield from map(json.loads, io.BufferedReader(file))

@@ -24,7 +24,7 @@ from pathlib import Path
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
-from kinds import KINDS, Kind, changed, for_trl, lines_of
+from kinds import KINDS, Kind, changed, for_trl, read_lines
 from measure import build, peer, peers_templates, publish
 from tokenizers import Tokenizer
 
@@ -135,7 +135,7 @@ def measure(kind: Kind, arguments: argparse.Namespace, temporary: Path) -> Row:
     template = templates / f"{kind.template}.jinja" if kind.template else own / "chat_template.jinja"
     if change := kind.tokenizer.partition(", ")[2]:
         tokenizer = changed(own, change, temporary / kind.name)
-    lines = lines_of(kind, arguments.corpora, 4 * kind.megabytes * arguments.scale * 1e6)
+    lines = read_lines(kind, arguments.corpora, 4 * kind.megabytes * arguments.scale * 1e6)
     less = len(lines) // 4
     further = lines[less:]  # what the larger input has more than the smaller one
     different = list(dict.fromkeys(further))  # the corpus is repeated
@@ -143,7 +143,7 @@ def measure(kind: Kind, arguments: argparse.Namespace, temporary: Path) -> Row:
     sample = different[:: int(1 / share)]
     row = Row(kind, tokenizer, template, sample[1::2], size_of(further) / len(further))
     with tempfile.TemporaryDirectory() as folder:
-        texts, others = (texts_of(row, some, Path(folder, "sample.jsonl")) for some in (row.sample, sample[::2]))
+        texts, others = (message_texts(row, some, Path(folder, "sample.jsonl")) for some in (row.sample, sample[::2]))
         options = [f"--output={folder}/out", "--overwrite", f"--tokenizer={tokenizer}", f"--chat_template={template}"]
         options += [f"--now={NOW}", "--packing=bfd", f"--max_length={kind.max_length}", "--unprinted=report"]
         options += ["--max_reject_fraction=1", "--direct_num_workers=2", *kind.options]
@@ -183,7 +183,7 @@ def per_record(row: Row, seconds: float, size: int) -> float:
     return seconds / size * row.record_bytes * 1e6
 
 
-def texts_of(row: Row, records: Sequence[bytes], path: Path) -> list[str]:
+def message_texts(row: Row, records: Sequence[bytes], path: Path) -> list[str]:
     """Return the texts that a build tokenizes for some records, which are written to a file."""
     path.write_bytes(b"".join(records))
     template = row.template.read_text()

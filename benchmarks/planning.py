@@ -16,7 +16,7 @@ from pathlib import Path
 from measure import publish
 
 from transforms.files.listing import list_inputs
-from transforms.files.tasks import encode_plan, tasks_of
+from transforms.files.tasks import encode_plan, make_tasks
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
         files = list_inputs([folder], "auto")
         listed = time.perf_counter()
         plan = encode_plan(files)
-        tasks = sum(1 for _ in tasks_of(files, task_bytes))
+        tasks = sum(1 for _ in make_tasks(files, task_bytes))
         end, after = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     publish(
         "planning",

@@ -24,9 +24,9 @@ from transforms.base.options import (
     Urls,
     Values,
     checked,
-    one_of,
+    one_name,
     option,
-    values_of,
+    option_values,
 )
 from transforms.chat.config import Engine, ParityOptions, RenderOptions, TokenizeOptions
 from transforms.contamination.config import ContaminationOptions
@@ -89,7 +89,7 @@ class RowOptions(
 ):
     """The options that decide what the rows are: those of all steps, which a resumed build must have the same."""
 
-    consumer: Annotated[str, one_of(TRAINERS)] | None = option(
+    consumer: Annotated[str, one_name(TRAINERS)] | None = option(
         "Output",
         f"the trainer that will read the rows, one of {', '.join(TRAINERS)}: chooses the columns that it needs, and "
         "refuses options with which it would train on something else, such as examples that attend to each other; "
@@ -164,7 +164,7 @@ class _WhichOutput(Configuration):
         metavar="SECONDS",
         default_help="append once",
     )
-    on_changed_file: Annotated[str, one_of(ON_CHANGED_FILE)] = option(
+    on_changed_file: Annotated[str, one_name(ON_CHANGED_FILE)] = option(
         "Output",
         "with --append, what to do with a file that changed after it was added; error: fail; append: add it again, so "
         "that records which it still has are there twice",
@@ -176,7 +176,7 @@ class _WhichOutput(Configuration):
 class Options(Budgets, _WhichOutput, RowOptions, _WhichInput):
     """The options of a build. Each field is the option of its name; its metadata are its place and text in --help."""
 
-    report: Annotated[str, one_of(REPORTS)] = option(
+    report: Annotated[str, one_name(REPORTS)] = option(
         "Output",
         "the report of the dataset; html: report.html, a page to open in a browser",
         "html",
@@ -257,7 +257,7 @@ def check_options(options: Options) -> None:
         if getattr(options, name) != Options.__dataclass_fields__[name].default and not options.append:
             raise UserError(f"--{name} {getattr(options, name)} needs --append.")
     for step in STEPS:
-        step(**values_of(step, options))  # checks what does not go together
+        step(**option_values(step, options))  # checks what does not go together
     check_kept_columns(options.keep_columns, options.write_columns, options.provenance)
 
 
@@ -266,7 +266,7 @@ def for_consumer(options: Options) -> Options:
     consumer = options.consumer
     if consumer is None:
         return options
-    columns = options.write_columns or TRAINERS[consumer].columns_of(options.packing != "none")
+    columns = options.write_columns or TRAINERS[consumer].columns_for(options.packing != "none")
     options = dataclasses.replace(options, write_columns=columns)
     for name, text in TRAINERS[consumer].problems(RowLayout.of(vars(options))):
         raise UserError(f"--for {consumer}: --{name} {as_typed(getattr(options, name))}: {text}")

@@ -13,7 +13,7 @@ from pipeline.config import Options, RowOptions
 from pipeline.job import Job, Outcome, Request, differences, job_sources, tokenizer_name, version_job
 from pipeline.tokenizer import read_tokenizer_files
 from transforms.base.errors import ParameterError, StoreError, UserError
-from transforms.base.options import values_of
+from transforms.base.options import option_values
 from transforms.dataset.derived import finish_commit, is_stale
 from transforms.dataset.layout import Folder, check_format, check_free, check_no_links, is_alive, last_written
 from transforms.dataset.versions import Version, check_not_lost, newest
@@ -102,7 +102,7 @@ def _with_options(job: Job, request: Request) -> Job:
     name, template = tokenizer_name(options.tokenizer), options.chat_template
     return msgspec.structs.replace(
         job,
-        options=RowOptions(**values_of(RowOptions, options)),
+        options=RowOptions(**option_values(RowOptions, options)),
         now=options.now or job.now,
         tokenizer=job.tokenizer if name == job.tokenizer_name else fingerprint(read_tokenizer_files(name)),
         tokenizer_name=name,

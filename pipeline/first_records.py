@@ -16,12 +16,12 @@ from pipeline.recipe import Source
 from pipeline.show.hints import HINTS
 from pipeline.tokenizer import CheckedTokenizer
 from transforms.base.errors import RecordDropped, RecordError, before_the_work
-from transforms.base.options import values_of
+from transforms.base.options import option_values
 from transforms.chat.rendering.probes import adapted
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.files.formats import input_format
 from transforms.files.listing import InputFile
-from transforms.files.tasks import tasks_of
+from transforms.files.tasks import make_tasks
 from transforms.model.batches import Task
 from transforms.model.examples import Conversation, Example, PromptCompletion, Record, Text, attempt
 from transforms.model.outcomes import Reject
@@ -45,7 +45,7 @@ def first_records(source: Source, tasks: Iterable[Task], chunk_bytes: int) -> It
     Raises:
         UserError, Unavailable, InputError: if a file cannot be read.
     """
-    parser = Parser(ParseOptions(**values_of(ParseOptions, source.options)))
+    parser = Parser(ParseOptions(**option_values(ParseOptions, source.options)))
 
     def parse(record: Record) -> Example | RecordDropped:
         try:
@@ -96,7 +96,7 @@ def check_first_records(source: Source, file: InputFile, checked: CheckedTokeniz
             first_records does.
     """
     options, is_warned = source.options, False
-    first_task = next(tasks_of([file], _LOOKED_AT))
+    first_task = next(make_tasks([file], _LOOKED_AT))
     for url, place, found in first_records(source, [first_task], _LOOKED_AT):
         if not isinstance(found, Example):
             if isinstance(found, Reject) and found.reason == "preference_data" and not is_warned:
@@ -116,7 +116,7 @@ def check_first_records(source: Source, file: InputFile, checked: CheckedTokeniz
             raise checked.no_template()
         renderer = checked.renderer(options)
         with suppress(RecordError):
-            yield from _forms_of_contents(renderer.template, found.content)
+            yield from _describe_changed_contents(renderer.template, found.content)
         if isinstance(text := render(renderer, adapt(found, renderer.template)), Reject):
             name = shortened(options.chat_template or f"of {options.tokenizer}")
             yield (
@@ -126,7 +126,7 @@ def check_first_records(source: Source, file: InputFile, checked: CheckedTokeniz
         return
 
 
-def _forms_of_contents(template: ChatTemplate, conversation: Conversation) -> Iterator[str]:
+def _describe_changed_contents(template: ChatTemplate, conversation: Conversation) -> Iterator[str]:
     """Say which contents of a conversation are given to the chat template in another form. Raises RecordError."""
     for kind, form in ((str, "lists of one text part"), (list, "strings, with a line break between two parts")):
         pairs = zip(conversation.messages, template.plain_messages(conversation), strict=True)

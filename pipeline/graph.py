@@ -11,7 +11,7 @@ import apache_beam as beam
 from pipeline.config import Options
 from pipeline.job import Job
 from pipeline.plan import Plan
-from transforms.base.options import field_types, values_of
+from transforms.base.options import field_types, option_values
 from transforms.chat.config import ParityOptions, RenderConfig, RenderOptions, TokenizeOptions
 from transforms.corpus.buckets import unshuffled, with_buckets
 from transforms.corpus.index import SendExamples
@@ -21,7 +21,7 @@ from transforms.dataset import Budgets
 from transforms.dataset.commit import Change, CommitDataset, commit_increment, is_committed
 from transforms.dataset.finished import SkipFinished
 from transforms.dataset.layout import Folder
-from transforms.files.tasks import decode_plan, largest_first, tasks_of
+from transforms.files.tasks import decode_plan, largest_first, make_tasks
 from transforms.model.batches import Task
 from transforms.records.input_options import ParseOptions
 from transforms.rows.layout import RowLayout
@@ -51,7 +51,7 @@ def build_graph(pipeline: beam.Pipeline, plan: Plan, options: Options, change: C
     receipts = _build_tasks(pipeline | beam.Impulse() | "plan" >> read, job, folder, options.engine)
     if job.options.is_exchanged:
         receipts |= "exchange" >> _exchange(job, folder)
-    budgets = Budgets(**values_of(Budgets, options))
+    budgets = Budgets(**option_values(Budgets, options))
     commit = functools.partial(commit_increment, folder=folder, budgets=budgets, report=options.report, change=change)
     receipts | "commit" >> CommitDataset(folder, commit)
 
@@ -59,7 +59,7 @@ def build_graph(pipeline: beam.Pipeline, plan: Plan, options: Options, change: C
 def _build_tasks(tasks: beam.PCollection, job: Job, folder: Folder, engine: str) -> beam.PCollection:
     """Build shards of tasks. Returns PCollection[Receipt], also of tasks that were finished before."""
     options, tokenizer = job.options, folder.tokenizer(job.tokenizer)
-    parsing, rendering = _options_of_sources(job, folder)
+    parsing, rendering = _find_source_options(job, folder)
     formatter = folder.stored_formatter(options.formatter, job.formatter)
     config = RenderConfig(
         tokenizer=tokenizer,
@@ -67,13 +67,14 @@ def _build_tasks(tasks: beam.PCollection, job: Job, folder: Folder, engine: str)
         now=job.now,
         engine=engine,
         part_columns="part_lengths" in (options.write_columns or ()),
-        **values_of(RenderOptions, options),
+        **option_values(RenderOptions, options),
     )
     skipped = tasks | "skip" >> SkipFinished(folder.output)
     chunks = (
         skipped.unfinished
         | "read" >> ReadTasks(max_record_bytes=options.max_record_bytes)
-        | "parse" >> ParseConversations(sources=parsing, **values_of(ParseOptions, options) | {"formatter": formatter})
+        | "parse"
+        >> ParseConversations(sources=parsing, **option_values(ParseOptions, options) | {"formatter": formatter})
     )
     if job.evaluations:
         evaluations = folder.evaluations(job.evaluations.sha256)
@@ -81,18 +82,18 @@ def _build_tasks(tasks: beam.PCollection, job: Job, folder: Folder, engine: str)
             evaluations, words=options.decontaminate_words, contaminated=options.contaminated
         )
     chunks |= "render" >> ApplyChatTemplate(config, sources=rendering)
-    chunks |= "parity" >> CheckParity(config, **values_of(ParityOptions, options), sources=rendering)
-    chunks |= "tokenize" >> Tokenize(tokenizer, engine=engine, **values_of(TokenizeOptions, options))
+    chunks |= "parity" >> CheckParity(config, **option_values(ParityOptions, options), sources=rendering)
+    chunks |= "tokenize" >> Tokenize(tokenizer, engine=engine, **option_values(TokenizeOptions, options))
     chunks |= "label" >> BuildLabels()
     if options.is_exchanged:
         dedup = options.dedup != "none"
         chunks |= "send" >> SendExamples(folder.output, seed=options.seed, packing=options.packing, dedup=dedup)
     else:
-        chunks |= "pack" >> TruncateOrPack(**values_of(PackOptions, options))
+        chunks |= "pack" >> TruncateOrPack(**option_values(PackOptions, options))
     return (chunks | "write" >> _write(job, folder), skipped.finished) | "all" >> beam.Flatten()
 
 
-def _options_of_sources(job: Job, folder: Folder) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _find_source_options(job: Job, folder: Folder) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The options of each source that parsing and rendering have other values for; none if no source has any."""
     parsing, rendering = list[dict[str, Any]](), list[dict[str, Any]]()
     for source in job.sources:
@@ -107,7 +108,7 @@ def _options_of_sources(job: Job, folder: Folder) -> tuple[list[dict[str, Any]],
 def _write(job: Job, folder: Folder) -> WriteShards:
     return WriteShards(
         folder.output,
-        **values_of(WriteOptions, job.options),
+        **option_values(WriteOptions, job.options),
         about=RowLayout.of(dataclasses.asdict(job.options)).described() | {"tokenizer": job.tokenizer},
         tokenizer=folder.tokenizer(job.tokenizer),
     )
@@ -125,7 +126,7 @@ def _exchange(sent: beam.PCollection, job: Job, folder: Folder) -> beam.PCollect
     select = SelectRecords(output, reader, seed=options.seed, dedup=dedup, mix=job.mix)
     skipped = sent | "select" >> select | "skip" >> SkipFinished(output)
     chunks = skipped.unfinished | "receive" >> ReadBuckets(output, options.seed if is_shuffled else None)
-    chunks |= "pack" >> TruncateOrPack(**values_of(PackOptions, options))
+    chunks |= "pack" >> TruncateOrPack(**option_values(PackOptions, options))
     if is_shuffled and options.packing != "none":
         chunks |= "shuffle rows" >> ShuffleRows(options.seed)
     receipts = chunks | "write" >> _write(job, folder)
@@ -145,7 +146,7 @@ def _read_plan(folder: Folder, job: Job) -> list[Task]:
         if is_committed(folder):  # by an earlier run of the same pipeline, which removed it
             return []
         raise
-    options, tasks = job.options, list(tasks_of(files, job.split_bytes, folder.increment))
+    options, tasks = job.options, list(make_tasks(files, job.split_bytes, folder.increment))
     if options.shuffle != "none":
         return with_buckets(tasks, shards=options.shards, seed=options.seed, copies=job.copies)
     return unshuffled(tasks) if options.is_exchanged else tasks

@@ -17,9 +17,9 @@ from pipeline.recipe import Source
 from pipeline.runners import find_runner
 from pipeline.runners.runner import Runner
 from transforms.base.errors import UserError
-from transforms.base.options import options_in, values_of
+from transforms.base.options import option_values, options_in
 from transforms.base.version import __version__
-from transforms.corpus.mix import Mix, mix_of
+from transforms.corpus.mix import Mix, make_mix
 from transforms.dataset.layout import Folder
 from transforms.dataset.versions import Increment, Version
 from transforms.files.hub import expand_hub_name, hub_name
@@ -144,7 +144,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     @property
     def mix(self) -> Mix | None:
         """How often each record of each source is there; None for once."""
-        return mix_of(vars(self.options), [(source.name, source.options) for source in self.sources])
+        return make_mix(vars(self.options), [(source.name, source.options) for source in self.sources])
 
     @property
     def copies(self) -> int:
@@ -245,7 +245,7 @@ def _job(url: str, content: Any) -> Job:
     """The job of the content of a job.json."""
     try:
         job = msgspec.convert(content, Job)
-        if unknown := content["options"].keys() - values_of(RowOptions, job.options).keys():
+        if unknown := content["options"].keys() - option_values(RowOptions, job.options).keys():
             raise msgspec.ValidationError(f"unknown options: {', '.join(sorted(unknown))}")
     except msgspec.ValidationError as error:
         raise UserError(
@@ -289,7 +289,7 @@ def differences(before: Job, now: Job, with_inputs: bool = False) -> list[str]:
 
 def _compared(job: Job, with_inputs: bool) -> dict[str, Any]:
     """What two jobs must have the same, by what errors call it; or by the error, if nobody could read the values."""
-    found = {f"--{option_name(name)}": value for name, value in sorted(values_of(RowOptions, job.options).items())}
+    found = {f"--{option_name(name)}": value for name, value in sorted(option_values(RowOptions, job.options).items())}
     found |= {
         "the tokenizer's files differ": job.tokenizer,
         "--tokenizer": job.tokenizer_name,

@@ -18,7 +18,7 @@ from transforms.corpus.buckets import MOST_RECORDS, MOST_TASK_BYTES, bucket_coun
 from transforms.dataset.layout import Folder
 from transforms.dataset.versions import Version
 from transforms.files.listing import InputFile
-from transforms.files.tasks import default_task_bytes, encode_plan, tasks_of
+from transforms.files.tasks import default_task_bytes, encode_plan, make_tasks
 from transforms.storage.files import join, read_bytes
 from transforms.storage.walking import names_below
 from transforms.storage.writing import remove, write_atomically
@@ -46,7 +46,7 @@ def with_plan(job: Job, files: Sequence[InputFile]) -> Job:
     if options.is_exchanged:
         size = min(size, MOST_TASK_BYTES)
     split_bytes = options.split_bytes or size
-    tasks, copies = sum(1 for _ in tasks_of(files, split_bytes)), job.copies
+    tasks, copies = sum(1 for _ in make_tasks(files, split_bytes)), job.copies
     if options.shards and options.shards < (needed := shards_needed(tasks, copies)):
         raise UserError(
             f"--shards {options.shards}: with these epochs there are {copies} copies of some records, and no shard may "
@@ -76,7 +76,7 @@ def increment_id(job: Job, taken: Collection[str] = ()) -> str:
     return id
 
 
-def warn_of_much_input(job: Job) -> Iterator[str]:
+def warn_about_much_input(job: Job) -> Iterator[str]:
     """Say that workers need much memory for a shard of what is exchanged, or that records may be too many."""
     options, total = job.options, job.unpacked_bytes
     held = total // options.shards if options.shards else min(total, job.split_bytes)

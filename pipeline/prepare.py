@@ -15,20 +15,20 @@ from pipeline.config import RowOptions
 from pipeline.existing import output_errors
 from pipeline.first_records import check_first_records
 from pipeline.job import Job, JobEvaluations, Request, describe_recipe, job_sources, tokenizer_name
-from pipeline.plan import warn_of_much_input, with_plan
+from pipeline.plan import warn_about_much_input, with_plan
 from pipeline.tokenizer import checked_tokenizer, read_tokenizer_files
 from transforms.base.errors import UserError, before_the_work
-from transforms.base.options import values_of
+from transforms.base.options import option_values
 from transforms.base.phrases import counted
 from transforms.chat.rendering.template import reads_clock
 from transforms.contamination.index import MOST_RECORDS, EvaluationIndex
-from transforms.contamination.texts import encode_evaluations, evaluation_of
+from transforms.contamination.texts import encode_evaluations, evaluation_text
 from transforms.dataset.description import library_versions
 from transforms.dataset.layout import check_free
 from transforms.dataset.versions import Version
 from transforms.files.formats import input_format
 from transforms.files.listing import InputFile, list_inputs
-from transforms.files.tasks import tasks_of
+from transforms.files.tasks import make_tasks
 from transforms.model.batches import Task
 from transforms.records.formatter import load_formatter
 from transforms.report.trainers import layout_warnings
@@ -91,7 +91,7 @@ def prepare(request: Request, version: Version | None, files: Sequence[InputFile
     if now is None and reads_clock(checked.template or checked.tokenizer.chat_template):
         now = datetime.now().replace(microsecond=0).isoformat()
     job = Job(
-        options=RowOptions(**values_of(RowOptions, options)),
+        options=RowOptions(**option_values(RowOptions, options)),
         now=now,
         tokenizer=fingerprint(tokenizer),
         tokenizer_name=tokenizer_name(options.tokenizer),
@@ -106,9 +106,9 @@ def prepare(request: Request, version: Version | None, files: Sequence[InputFile
     stored |= {folder.formatter(sha256): contents[number] for number, sha256 in formatters.items()}
     if evaluations:
         stored[folder.evaluations(evaluations.sha256)] = sets
-        warnings += _warn_of_evaluations(evaluations)
+        warnings += _warn_about_evaluations(evaluations)
     job = with_plan(job, files)
-    return Prepared(job, files, stored, [*warnings, *warn_of_much_input(job)])
+    return Prepared(job, files, stored, [*warnings, *warn_about_much_input(job)])
 
 
 def _read_formatter(name: str | None) -> bytes:
@@ -130,16 +130,16 @@ def _read_evaluation_sets(patterns: Sequence[str], words: int) -> tuple[JobEvalu
     above = "".join(f"{folder}/" for folder in commonprefix([dirname(file.url).split("/") for file in files]))
     with before_the_work("--decontaminate "):
         evaluations = [
-            evaluation_of(f"{url.removeprefix(above)}:{position}", record)
-            for task in tasks_of(files, max(file.unpacked_bytes for file in files))
-            for url, position, record in _records_of(task)
+            evaluation_text(f"{url.removeprefix(above)}:{position}", record)
+            for task in make_tasks(files, max(file.unpacked_bytes for file in files))
+            for url, position, record in _read_records(task)
         ]
     content, index = encode_evaluations(evaluations), EvaluationIndex(evaluations, words)
     sha256 = hashlib.sha256(content).hexdigest()
     return JobEvaluations(sha256, len(evaluations), index.too_short, index.runs, index.in_templates), content
 
 
-def _records_of(task: Task) -> Iterator[tuple[str, int, Any]]:
+def _read_records(task: Task) -> Iterator[tuple[str, int, Any]]:
     """Yield the records of a task: the url of the file of each, its position there, and itself."""
     for batch in read_task(task, CHUNK_BYTES):
         for reject in batch.outcomes.rejects:
@@ -162,7 +162,7 @@ def _unreadable(task: Task, position: int, problem: str) -> UserError:
     )
 
 
-def _warn_of_evaluations(found: JobEvaluations) -> Iterator[str]:
+def _warn_about_evaluations(found: JobEvaluations) -> Iterator[str]:
     """Say what of the evaluation sets is not looked for."""
     if found.too_short:
         yield (

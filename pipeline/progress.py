@@ -19,7 +19,7 @@ from rich.table import Column
 from pipeline.cli.console import show, show_phase
 from pipeline.job import Job
 from transforms.dataset.layout import Folder
-from transforms.model.receipts import numbers_of, read_receipt
+from transforms.model.receipts import parse_receipt_name, read_receipt
 from transforms.steps.reports import Done, read_reports
 from transforms.storage.files import join
 from transforms.storage.walking import names_below
@@ -62,7 +62,7 @@ class ReportProgress:
 
     def __enter__(self) -> ReportProgress:
         self._before = set(names_below(self._folder.receipts))
-        if begun := len({numbers[0] for name in self._before if (numbers := numbers_of(name))}):
+        if begun := len({numbers[0] for name in self._before if (numbers := parse_receipt_name(name))}):
             show(f"resuming: {begun:,} of {self._tasks:,} tasks were finished or begun before.")
             self._bytes -= self._bytes * begun // self._tasks  # reports are of what is done now
         self._began = time.monotonic()
@@ -110,7 +110,11 @@ class ReportProgress:
     def _read_receipts(self) -> None:
         """Add up the receipts that are new. One that is damaged does not count: its task is done again."""
         with ThreadPoolExecutor(_READERS) as pool:
-            new = [name for name in names_below(self._folder.receipts) if name not in self._seen and numbers_of(name)]
+            new = [
+                name
+                for name in names_below(self._folder.receipts)
+                if name not in self._seen and parse_receipt_name(name)
+            ]
             for start in range(0, len(new), _READERS):
                 if self._stop.is_set():
                     break

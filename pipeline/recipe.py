@@ -19,7 +19,7 @@ from transforms.base.errors import UserError, before_the_work
 from transforms.base.options import Flag, Values, field_types, options_in, that
 from transforms.base.phrases import did_you_mean
 from transforms.files.hub import expand_hub_name
-from transforms.storage.files import check_reachable, exists, kind_of, read_bytes
+from transforms.storage.files import check_reachable, exists, path_type, read_bytes
 from transforms.storage.walking import WILDCARDS
 
 # Options whose paths begin at the folder of the recipe if they begin with ./ or ../: other texts may be names.
@@ -228,7 +228,7 @@ def _read_yaml(url: str) -> Any:
     """Read a YAML file; JSON is YAML, too. Raises UserError or Unavailable."""
     try:
         check_reachable(url)
-        if kind_of(url) != "file":
+        if path_type(url) != "file":
             raise UserError(f"{url}: there is no such file.")
         return yaml.load(read_bytes(url), _Loader)
     except yaml.MarkedYAMLError as error:

@@ -14,12 +14,12 @@ from jinja2 import TemplateSyntaxError
 
 from pipeline.config import Options, is_template
 from transforms.base.errors import ParameterError, Unavailable, UserError, before_the_work
-from transforms.base.options import values_of
+from transforms.base.options import option_values
 from transforms.chat.config import APPENDED, RenderConfig, RenderOptions
 from transforms.chat.rendering.environment import compile_template
 from transforms.chat.rendering.template import NO_TEMPLATE
 from transforms.chat.spans.stop_tokens import configured_stop_tokens
-from transforms.storage.files import join, kind_of, read_bytes
+from transforms.storage.files import join, path_type, read_bytes
 from transforms.storage.retries import is_transient
 from transforms.storage.writing import write_atomically
 from transforms.tokens.tokenizer import load_tokenizer
@@ -72,7 +72,7 @@ class CheckedTokenizer:
         from transforms.steps.render import Renderer
 
         now = options.now or datetime.now().isoformat()
-        rendering = values_of(RenderOptions, options)
+        rendering = option_values(RenderOptions, options)
         return Renderer(
             RenderConfig(tokenizer=self.folder, chat_template=self.template, now=now, engine="reference", **rendering)
         )
@@ -145,7 +145,7 @@ def _resolve_template(value: str | None, tokenizer: Any) -> str | None:
 def _read_template(url: str, names: list[str]) -> str:
     """Read a template from a file or url. names: those of the tokenizer's own templates, for the error."""
     try:
-        if kind_of(url):
+        if path_type(url):
             return read_bytes(url).decode()
     except UnicodeDecodeError:
         raise UserError(f"--chat_template {url}: the file is not UTF-8 text.") from None

@@ -58,10 +58,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not IS_FAST:
         return
-    of_functions: dict[Any, list[pytest.Item]] = {}
+    list_functions: dict[Any, list[pytest.Item]] = {}
     for item in items:
-        of_functions.setdefault(item.function, []).append(item)  # type: ignore[attr-defined]
-    kept = {item for found in of_functions.values() for item in found[:: -(-len(found) // FEW_PARAMETERS)]}
+        list_functions.setdefault(item.function, []).append(item)  # type: ignore[attr-defined]
+    kept = {item for found in list_functions.values() for item in found[:: -(-len(found) // FEW_PARAMETERS)]}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
 

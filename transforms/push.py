@@ -27,12 +27,12 @@ from rich.filesize import decimal
 from transforms.base.errors import InputError, ParameterError, Unavailable, UserError, before_the_work
 from transforms.base.phrases import counted
 from transforms.dataset.derived import NAMED_VERSIONS, encode_manifest
-from transforms.dataset.layout import increment_of
+from transforms.dataset.layout import find_increment_id
 from transforms.dataset.reader import Dataset, reading
 from transforms.dataset.versions import named_versions, read_version
 from transforms.outputs import ShardEntry, datasets_files
 from transforms.report.card import dataset_card
-from transforms.report.page import report_of
+from transforms.report.page import make_report
 from transforms.storage.files import exists, file_system, join, open_file, read_bytes
 from transforms.storage.hub import RemoteChanged, ask_hub
 
@@ -92,7 +92,9 @@ def push(
             raise InputError(f"{join(dataset.url, path)}: {problem}. Copy it again, or build the dataset again.")
         texts[_CARD] = _with_header(texts[_CARD], repository.header)
         new = {path: text for path, text in texts.items() if repository.read(path) != text}
-        deleted = [path for path in repository.files if path not in wanted and (increment_of(path) or path == _REPORT)]
+        deleted = [
+            path for path in repository.files if path not in wanted and (find_increment_id(path) or path == _REPORT)
+        ]
         with suppress(RemoteChanged):
             if missing:
                 size = decimal(sum(file["bytes"] for file in missing))
@@ -117,7 +119,7 @@ def _texts(dataset: Dataset, name: str) -> dict[str, bytes]:
     texts = {_MANIFEST: encode_manifest(manifest)}
     if exists(folder.report):
         with reading(folder.report):
-            texts[_REPORT] = report_of(folder, manifest) if version else read_bytes(folder.report)
+            texts[_REPORT] = make_report(folder, manifest) if version else read_bytes(folder.report)
     shards = _identity(manifest["shards"])
     named = named_versions(folder, version, NAMED_VERSIONS) if version and version.number > 1 else ()
     # The card names the versions of which all shards are pushed, since this version has them, too.
@@ -135,7 +137,7 @@ def _problem(repository: _Repository, dataset: Dataset) -> str | None:
     """Why what a repository has must not be replaced; None if it is nothing, or what an earlier push left there."""
     is_unfinished, manifest = repository.text == _UNFINISHED_TEXT, repository.read(_MANIFEST)
     if manifest is None or not _is_earlier(manifest, dataset):
-        left = {".gitattributes", _CARD, *(filter(increment_of, repository.files) if is_unfinished else ())}
+        left = {".gitattributes", _CARD, *(filter(find_increment_id, repository.files) if is_unfinished else ())}
         for path in sorted(repository.files.keys() - left):
             found = f"it has files that are not those of an earlier version of this dataset, such as {path}"
             return f"{found}. Push to a new or an empty repository, or to another branch."

@@ -89,11 +89,11 @@ def _first_conversations(options: Options, renderer: Any) -> Iterator[tuple[str,
     from pipeline.job import Request
     from pipeline.recipe import read_sources
     from transforms.base.errors import RecordDropped
-    from transforms.files.tasks import tasks_of
+    from transforms.files.tasks import make_tasks
     from transforms.model.examples import Conversation, Example
 
     [source] = sources = read_sources(options)
-    tasks = tasks_of(list_files(Request(options, sources)), _LOOKED_AT)
+    tasks = make_tasks(list_files(Request(options, sources)), _LOOKED_AT)
     shown = 0
     for url, place, found in first_records(source, tasks, _LOOKED_AT):
         title = f"{Path(url).name}, {place}"

@@ -25,10 +25,10 @@ def run(arguments: Sequence[str]) -> int:
 
     from pipeline.show.printing import new_console, new_table, print_json
     from transforms.dataset.layout import Folder
-    from transforms.dataset.reader import Dataset, url_of_all
+    from transforms.dataset.reader import Dataset, dataset_url
     from transforms.dataset.versions import history, newest
 
-    folder = Folder(url_of_all(options.dataset))
+    folder = Folder(dataset_url(options.dataset))
     versions = [*history(folder, newest(folder))]
     if not versions:
         Dataset(options.dataset)  # says why there is none

@@ -27,7 +27,7 @@ _SECONDS_TO_ANSWER = 10
 _WORKERS_KEPT_MILLIS = 20_000
 
 
-def _cluster_of(options: PipelineOptions) -> str | None:
+def _find_cluster(options: PipelineOptions) -> str | None:
     """The url of the cluster's REST server; None if Flink is to run inside the job server."""
     from apache_beam.options.pipeline_options import FlinkRunnerOptions
 
@@ -77,7 +77,7 @@ class _FlinkRunner(Runner):
 
         options = self.parse(request.flags)
         given = {flag.partition("=")[0] for flag in request.flags}
-        cluster = _cluster_of(options)
+        cluster = _find_cluster(options)
         java = options.view_as(JobServerOptions).job_server_java_launcher
         if not shutil.which(java) and not (cluster and options.view_as(FlinkRunnerOptions).flink_submit_uber_jar):
             raise UserError(
@@ -114,7 +114,7 @@ class _FlinkRunner(Runner):
         return self.parse([*defaults, *request.flags])
 
     def cancel(self, beam_options: PipelineOptions, result: Any) -> None:
-        cluster = _cluster_of(beam_options)
+        cluster = _find_cluster(beam_options)
         if cluster is None:  # Flink ends with the job server
             return
         from apache_beam.options.pipeline_options import GoogleCloudOptions

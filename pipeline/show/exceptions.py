@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from transforms.dataset.reader import Dataset, FailedBuild
-from transforms.outputs import stem_of
+from transforms.outputs import shard_stem
 
 Line: TypeAlias = Mapping[str, Any]
 # What is added to the columns of a line.
@@ -29,8 +29,8 @@ def read_lines(dataset: Dataset | FailedBuild, is_wanted: Callable[[Line], bool]
     """
     rejects = 0
     for file in dataset.manifest["exceptions"]:
-        shards = {split: stem_of(path) for split, path in file.get("shards", {}).items()}
-        if shard and stem_of(shard) not in shards.values():
+        shards = {split: shard_stem(path) for split, path in file.get("shards", {}).items()}
+        if shard and shard_stem(shard) not in shards.values():
             continue
         for batch in dataset.read_exceptions(file):
             for number, line in enumerate(batch.select(_CHOSEN_BY).to_pylist()):

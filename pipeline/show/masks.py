@@ -14,7 +14,7 @@ from pipeline.show.text import as_text, cut, legend
 from transforms.base.hidden import visible
 from transforms.model.examples import Conversation, Example
 from transforms.model.outcomes import Reject
-from transforms.rows.parts import KINDS, kinds_of
+from transforms.rows.parts import KINDS, code_kinds
 from transforms.steps.render import Omitted, Renderer
 
 # The kinds of turns whose end is shown, as in TemplateFacts.closings.
@@ -95,7 +95,7 @@ def print_conversations(
                 console.print(f"note: the chat template does not read {visible(name)}", style="yellow")
         if isinstance(text, Reject):
             continue
-        kinds = kinds_of(np.array(text.parts or [0] * len(text.spans), np.int32)).tolist()
+        kinds = code_kinds(np.array(text.parts or [0] * len(text.spans), np.int32)).tolist()
         spans = [
             (start, stop, True, kind)
             for (start, stop), kind in zip(text.spans, kinds, strict=True)

@@ -44,7 +44,7 @@ def print_reject(console: Console, line: Mapping[str, Any], full: bool) -> None:
     value = _value(line["record"])
     if value is None:
         text = line["record"].decode("utf-8", "surrogateescape")
-        place = _end_of_json(text)
+        place = _find_json_error(text)
         marked = {f"character {place:,}": text[place:] or "(the record ends here)"}
     else:
         text = json.dumps(value, indent=2, ensure_ascii=False)
@@ -73,7 +73,7 @@ def _value(record: bytes, constant: Callable[[str], Any] | None = None) -> Any:
         return None
 
 
-def _end_of_json(text: str) -> int:
+def _find_json_error(text: str) -> int:
     """The first character of a text that is not UTF-8, or at which it is not JSON."""
     if lone := re.search("[\ud800-\udfff]", text):
         return lone.start()

@@ -15,8 +15,8 @@ from pipeline.show.text import as_text, cut, joined, legend, within
 from transforms.base.hidden import visible
 from transforms.base.phrases import counted
 from transforms.dataset.reader import READ_FORMAT, Dataset
-from transforms.dataset.row_examples import RowExamples, examples_of
-from transforms.outputs import ShardEntry, stem_of
+from transforms.dataset.row_examples import RowExamples, find_examples
+from transforms.outputs import ShardEntry, shard_stem
 from transforms.rows import IGNORED
 from transforms.rows.columns import OUTPUT_COLUMNS, PROVENANCE_COLUMNS
 from transforms.tokens.decoding import TokenDecoder
@@ -56,7 +56,7 @@ class RowReader:
     def example(self, line: Line) -> Row:
         """Read the row that a line of exceptions is about, with the one example that it is about."""
         shards = self.dataset.readable(line["split"])
-        shard = next(each for each in shards if stem_of(each["path"]) == line["shard"])
+        shard = next(each for each in shards if shard_stem(each["path"]) == line["shard"])
         return self._read(shard, line["row"], line["segment"])
 
     def _read(self, shard: ShardEntry, in_shard: int, segment: int | None = None) -> Row:
@@ -68,7 +68,7 @@ class RowReader:
         if not layout.has_ids:
             return row | {"note": "The rows have no input_ids, so there is no text to show."}
         values = dataset.read_row(shard, in_shard)
-        found = examples_of(values, layout)
+        found = find_examples(values, layout)
         lines: Mapping[int, Line] = {}
         if not layout.has_segments:
             row["note"] = (

@@ -12,9 +12,9 @@ from rich.text import Text
 
 from pipeline.show.printing import new_console, new_table
 from transforms.base.hidden import visible
-from transforms.model.statistics import at_most, bins_of
+from transforms.model.statistics import at_most, histogram_bins
 from transforms.report.texts import records_compared, unread_events_text, unread_text
-from transforms.report.warnings import kinds_of_differences
+from transforms.report.warnings import count_difference_kinds
 
 _TITLES = {
     "turns": "messages of a conversation",
@@ -61,7 +61,7 @@ def print_statistics(manifest: Mapping[str, Any]) -> None:
         parts["end of turn"] = f"{trained_on} without one"
     if checked := notes.get("parity_turns_checked"):
         differing = notes.get("parity_turns_differing", 0)
-        kinds = f" ({kinds_of_differences(notes)})" if differing else ""
+        kinds = f" ({count_difference_kinds(notes)})" if differing else ""
         compared = f"{checked:,} turns of {records_compared(notes)} were compared"
         parts["parity with inference"] = f"{compared}: {differing:,} differ{kinds}"
     for title, part in parts.items():
@@ -78,7 +78,7 @@ def _describe(name: str, histogram: Mapping[str, Any]) -> str:
 
 
 def _bars(name: str, histogram: Mapping[str, Any]) -> Table:
-    bins = bins_of(name, histogram, _MOST_LINES)
+    bins = histogram_bins(name, histogram, _MOST_LINES)
     most = max(count for *_, count in bins)
     table = new_table("rlrr")
     for first, last, count in bins:

@@ -12,7 +12,7 @@ from rich.table import Table
 from pipeline.show.hints import hints
 from pipeline.show.printing import new_console, new_table
 from pipeline.show.rows import print_preview
-from transforms.base.phrases import counted, most_of
+from transforms.base.phrases import counted, describe_largest
 from transforms.dataset.layout import Folder
 from transforms.dataset.reader import Dataset
 from transforms.outputs import loading_code
@@ -39,9 +39,9 @@ def print_summary(folder: Folder, manifest: dict[str, Any], max_reject_fraction:
         table.add_row(name, f"{count:,}", text)
     console.print(table)
     if len(manifest.get("sources", ())) > 1:
-        console.print(_table_of_sources(manifest))
+        console.print(_format_sources_table(manifest))
     reasons = [reason for reason, _ in Counter(manifest["records"]["rejected"]).most_common(_SHOWN)]
-    for line in (*_lines_of_warnings(manifest, found), *hints(reasons)):
+    for line in (*_format_warnings(manifest, found), *hints(reasons)):
         print(f"chatmill: {line}", file=sys.stderr)
     if not manifest["shards"]:  # an append may replace all rows by none
         console.print(f"The dataset is in {folder.output}. It has no rows.")
@@ -51,7 +51,7 @@ def print_summary(folder: Folder, manifest: dict[str, Any], max_reject_fraction:
     console.print(f"  {loading_code(folder.output, manifest['shards'])}")
 
 
-def _lines_of_warnings(manifest: Mapping[str, Any], found: Sequence[DatasetWarning]) -> Iterator[str]:
+def _format_warnings(manifest: Mapping[str, Any], found: Sequence[DatasetWarning]) -> Iterator[str]:
     """Yield a line for each warning, and one about where their first records are."""
     of_sources = [warning for warning in found if warning.part == "sources"]
     for warning in of_sources[:_SOURCES_SHOWN] + [warning for warning in found if warning.part != "sources"]:
@@ -86,13 +86,13 @@ def _counts(manifest: dict[str, Any], with_warnings: Collection[str] = ()) -> It
     records, statistics, notes = manifest["records"], manifest["statistics"], manifest["notes"]
     schemas = statistics.get("schemas", {})
     read_as = {_SCHEMA_NAMES.get(name, name.replace("_", " ")): count for name, count in schemas.items()}
-    yield "records read", records["read"], f"as {most_of(read_as, _SHOWN)}" if read_as else ""
+    yield "records read", records["read"], f"as {describe_largest(read_as, _SHOWN)}" if read_as else ""
     for outcome in ("kept", "truncated"):
         if records[outcome]:
             yield f"  {outcome}", records[outcome], ""
     for outcome in ("dropped", "rejected"):
         if count := sum(records[outcome].values()):
-            yield f"  {outcome}", count, most_of(records[outcome], _SHOWN)
+            yield f"  {outcome}", count, describe_largest(records[outcome], _SHOWN)
     if unread := unread_text(manifest):
         yield "not read", len(statistics["unread"]), unread
     if events := unread_events_text(manifest):
@@ -124,7 +124,7 @@ def _counts(manifest: dict[str, Any], with_warnings: Collection[str] = ()) -> It
         yield "  rows added", added, ""
 
 
-def _table_of_sources(manifest: dict[str, Any]) -> Table:
+def _format_sources_table(manifest: dict[str, Any]) -> Table:
     sources, titles = manifest["sources"], ("source", *described_source(manifest, 0))
     table = new_table("l" + "r" * (len(titles) - 1), titles)
     for number, source in enumerate(sources[:_SOURCES_SHOWN]):

@@ -13,7 +13,7 @@ import pytest
 from support import forks
 from support.chats import assistant, user
 from support.command_line import chatmill
-from support.datasets import digests, manifest_of, write_jsonl
+from support.datasets import digests, read_manifest, write_jsonl
 from support.drawn import AT_LENGTH
 from support.paths import TOKENIZER
 from transforms import Dataset
@@ -146,7 +146,7 @@ def test_rejects_over_the_budget_are_shown_and_finished_before_what_is_new_since
     arrive(corpus, 3)
     ended = build(*append_to(output, corpus), "--max_reject_fraction=0.1")
     assert ended.code == 0 and "resuming: 1 of 1 tasks" in ended.err
-    assert [manifest_of(output)[name] for name in ("version", "increments")] == [3, 3]
+    assert [read_manifest(output)[name] for name in ("version", "increments")] == [3, 3]
 
 
 def test_append_to_a_dataset_with_a_damaged_shard_is_committed_and_derived_without_a_report(
@@ -156,7 +156,7 @@ def test_append_to_a_dataset_with_a_damaged_shard_is_committed_and_derived_witho
     arrive(corpus, 1)
     assert build(*append_to(output, corpus)).code == 0
     assert (output / "report.html").exists()
-    damaged = output / manifest_of(output)["shards"][0]["path"]
+    damaged = output / read_manifest(output)["shards"][0]["path"]
     damaged.write_bytes(damaged.read_bytes()[:-100])
     arrive(corpus, 2)
 
@@ -165,7 +165,7 @@ def test_append_to_a_dataset_with_a_damaged_shard_is_committed_and_derived_witho
     assert ended.code == 1  # the summary shows the first example
     assert ended.err.startswith(f"chatmill: {damaged}: the file is damaged") and ended.err.count("\n") == 1
     assert f"version 2 is complete, and has no report: {damaged}: the file is damaged" in caplog.text
-    assert (manifest_of(output)["version"], manifest_of(output)["records"]["read"]) == (2, 80)
+    assert (read_manifest(output)["version"], read_manifest(output)["records"]["read"]) == (2, 80)
     assert not (output / "report.html").exists()
     capfd.readouterr()
     assert chatmill("verify", output, "--json") == 1
@@ -183,7 +183,7 @@ def test_of_two_that_append_at_once_one_adds_what_is_new_and_the_other_finds_not
     printed = "".join(each.printed for each in ended)
     assert [each.code for each in ended] == [0, 0], printed
     assert printed.count("nothing is new") == 1 and printed.count("waiting: the output is locked by") <= 1
-    assert manifest_of(tmp_path / "out")["records"]["kept"] == 40
+    assert read_manifest(tmp_path / "out")["records"]["kept"] == 40
 
 
 BUILDS = 20
@@ -208,7 +208,7 @@ def test_of_twenty_builds_with_other_options_one_writes_the_dataset(corpus, tmp_
         if each.code:
             assert each.code == (1 if REFUSED[3] in each.printed else 2) and each.printed.count("\n") == 1, each
             assert any(why in each.printed for why in REFUSED), each
-    manifest = manifest_of(output)
+    manifest = read_manifest(output)
     assert manifest["job"]["options"]["seed"] == codes.index(0) and manifest["records"]["kept"] == 300
     assert chatmill("verify", output) == 0
     assert not (output / "_chatmill" / "lock").exists() and not (output / "_chatmill" / "building").exists()
@@ -264,8 +264,8 @@ def test_on_a_disk_without_locks_who_commits_second_fails_with_3_and_its_work_st
         f"chatmill: {output}: version 2 was committed meanwhile. What this run has built stays: run the same command "
         "again."
     )
-    assert manifest_of(output)["version"] == 2
+    assert read_manifest(output)["version"] == 2
     again = build(*options(1), how)
     assert again.code == 0 and "resuming: 1 of 1 tasks" in again.err
-    assert manifest_of(output)["version"] == 3
-    assert manifest_of(output)["records"]["kept"] == (27 if how == "--append" else 9)
+    assert read_manifest(output)["version"] == 3
+    assert read_manifest(output)["records"]["kept"] == (27 if how == "--append" else 9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.chats import assistant, user
-from support.datasets import exceptions_of, manifest_of, name_in_increment, work_in, write_jsonl
+from support.datasets import name_in_increment, read_exceptions, read_manifest, work_in, write_jsonl
 from support.paths import TOKENIZER
 from support.templates import DROPS_REASONING
 
@@ -59,8 +59,8 @@ def test_a_run_over_its_budgets_fails_with_one_message_and_is_finished_with_larg
     ended = build(*job, *(f"--{budget}=0.1" for budget in BUDGETS[:1]), "--max_lost_fraction=0.9")
     assert ended.code == 0, ended.err
     assert {path: path.stat().st_mtime_ns for path in output.glob("*/*.parquet")} == written
-    assert [(line["outcome"], line["origin_position"] == 0) for line in exceptions_of(output)] == [
+    assert [(line["outcome"], line["origin_position"] == 0) for line in read_exceptions(output)] == [
         ("truncated", True),
         ("rejected", False),
     ]
-    assert manifest_of(output)["records"]["kept"] == 38
+    assert read_manifest(output)["records"]["kept"] == 38

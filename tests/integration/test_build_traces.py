@@ -9,7 +9,7 @@ import pytest
 
 from support.chats import assistant, user
 from support.command_line import chatmill
-from support.datasets import assert_statistics_add_up, manifest_of, write_jsonl
+from support.datasets import assert_statistics_add_up, read_manifest, write_jsonl
 from support.paths import TOKENIZER
 from support.traces import TRACES
 
@@ -33,7 +33,7 @@ def built(tmp_path_factory):
 
 
 def test_sessions_and_chats_are_read_each_as_its_source_says(built):
-    manifest = manifest_of(built)
+    manifest = read_manifest(built)
     assert_statistics_add_up(manifest)
     assert manifest["statistics"]["schemas"] == {"atif": 2, "claude_code": 4, "codex": 3, "messages": 3}
     assert manifest["records"]["read"] == 6
@@ -47,7 +47,7 @@ def test_traces_with_calls_and_without_tools_have_a_warning(built):
 
 
 def test_events_of_all_files_are_in_the_manifest_the_card_the_report_and_the_statistics(built, capsys):
-    events = manifest_of(built)["statistics"]["trace_events"]
+    events = read_manifest(built)["statistics"]["trace_events"]
     lines = sum(len((TRACES / name).read_text().splitlines()) for name in ("claude_code.jsonl", "codex.jsonl"))
     counted = [sum(each.values()) for kind, each in events.items() if kind.startswith(("claude_code/", "codex/"))]
     assert sum(counted) == lines

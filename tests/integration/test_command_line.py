@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.chats import assistant, user
-from support.datasets import build_in_process, digests, manifest_of, write_jsonl
+from support.datasets import build_in_process, digests, read_manifest, write_jsonl
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.templates import CHATML
 from transforms import __version__
@@ -239,7 +239,7 @@ def test_a_tokenizer_of_the_hub_is_taken_from_its_cache_without_the_network(tmp_
     environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
     done = build_in_process(*with_options(tmp_path / "out", tokenizer="mill/tiny"), env=environment)
     assert done.returncode == 0, done.stderr
-    assert manifest_of(tmp_path / "out")["job"]["tokenizer_name"] == "mill/tiny"
+    assert read_manifest(tmp_path / "out")["job"]["tokenizer_name"] == "mill/tiny"
     missing = build_in_process(*with_options(tmp_path / "no", tokenizer="mill/none"), env=environment)
     assert (missing.returncode, missing.stderr.count("\n")) == (2, 1)
     problem = "there is no such folder, and it cannot be downloaded from the Hugging Face"
@@ -250,7 +250,7 @@ def test_the_result_of_a_run_is_the_last_line_of_its_output_for_schedulers(build
     output = tmp_path / "out"
     ended = build(*with_options(output, max_reject_fraction=0.5), "--json")
     assert ended.code == 0, ended.err
-    manifest, summary = manifest_of(output), json.loads(ended.out.splitlines()[-1])
+    manifest, summary = read_manifest(output), json.loads(ended.out.splitlines()[-1])
     expected = {"status": "done", "output": str(output), "shards": len(manifest["shards"])}
     expected |= {name: manifest[name] for name in ("records", "rows", "tokens")}
     assert summary == summary | expected

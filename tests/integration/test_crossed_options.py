@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, given
 
 from support.command_line import chatmill
 from support.crossed import IGNORED, Case, Record, cases
-from support.datasets import assert_statistics_add_up, digests, manifest_of
+from support.datasets import assert_statistics_add_up, digests, read_manifest
 from support.drawn import examples
 
 # Why a record that is in the mix has no row.
@@ -46,7 +46,7 @@ def test_laws_hold_whichever_options_are_crossed(build, tmp_path_factory, case):
             assert made.may_fail(ended.err), ended.err
             break
         assert ended.code == 0, ended.err
-        manifest = manifest_of(folder / "out")
+        manifest = read_manifest(folder / "out")
         for kind, earlier in before.items():
             assert manifest[kind][: len(earlier)] == earlier  # with their sha256, which the fixture has compared
         added = {kind: manifest[kind][len(earlier) :] for kind, earlier in before.items()}

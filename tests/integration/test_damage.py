@@ -20,7 +20,7 @@ import pytest
 
 from pipeline import main
 from support.command_line import chatmill
-from support.datasets import manifest_of, write_jsonl
+from support.datasets import read_manifest, write_jsonl
 from support.laws import broken_laws
 from support.paths import TOKENIZER
 from transforms import Dataset
@@ -58,7 +58,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert chatmill("build", *PLAIN, *kind, f"--input={made}/day-{day}.jsonl", f"--output={made}/grown") == 0
     shutil.copytree(made / "grown", made / "expired")
     assert chatmill("expire", made / "expired", "--older_than=0s", "--keep=2") == 0
-    assert chatmill(*command_of("resume", made / "begun", made), "--max_reject_fraction=0") == 1
+    assert chatmill(*make_command("resume", made / "begun", made), "--max_reject_fraction=0") == 1
     return made
 
 
@@ -72,7 +72,7 @@ def run(capfd: pytest.CaptureFixture[str]) -> Run:
     return run
 
 
-def command_of(name: str, output: Path, made: Path) -> list[object]:
+def make_command(name: str, output: Path, made: Path) -> list[object]:
     """A command on a dataset. What it writes elsewhere is next to the dataset."""
     build = ["build", *PLAIN, f"--output={output}", f"--input={made}/day-{DAYS}.jsonl"]
     return {
@@ -195,14 +195,14 @@ def assert_named(changed: Sequence[str], ended: tuple[int, str, str], codes: Seq
     assert any(part and part in err for part in parts), (changed, err)
 
 
-def versions_of(folder: Path) -> list[str]:
+def list_versions(folder: Path) -> list[str]:
     return sorted(name for name in contents(folder) if name.startswith(VERSIONS))
 
 
 def run_or_verify(run: Run, command: str, output: Path, made: Path) -> tuple[int, str, str]:
     """How a command ended. What verify prints of a fault is a line of its own."""
     if command != "verify":
-        return run(*command_of(command, output, made))
+        return run(*make_command(command, output, made))
     code, out, _ = run("verify", output)
     return code, "", out.partition("\n")[0] + "\n"
 
@@ -218,7 +218,7 @@ def test_version_that_is_not_whole_is_named_by_each_command_that_needs_it_and_no
 
     Nothing has the hash of the newest one, so a byte of it may change unseen. The oldest one may have expired.
     """
-    names = versions_of(made / "grown")
+    names = list_versions(made / "grown")
     for number, name in enumerate(names):
         is_newest = harm == "copy" or name == names[-1] or (harm == "exchange" and name == names[-2])
         if (harm, number) == ("remove", 0) or (harm == "flip" and is_newest):
@@ -243,10 +243,10 @@ def plant(output: Path, made: Path) -> None:
     """Let the newest version be one that others committed on the same version before it."""
     (output / VERSIONS / "00000005.json").unlink()
     (output / "manifest.json").unlink()
-    assert main(list(map(str, command_of("append", output, made)))) == 0
+    assert main(list(map(str, make_command("append", output, made)))) == 0
     newest = (output / VERSIONS / "00000005.json").read_bytes()
     shutil.copytree(made / "grown" / VERSIONS, output / VERSIONS, dirs_exist_ok=True)
-    assert main(list(map(str, command_of("append", output, made)))) == 0
+    assert main(list(map(str, make_command("append", output, made)))) == 0
     (output / VERSIONS / "00000005.json").write_bytes(newest)
 
 
@@ -284,7 +284,7 @@ def test_versions_that_a_disk_does_not_list_or_read_are_not_taken_for_none(made,
 
     def assert_none_goes_on() -> None:
         for command in ("stats", *WRITES):
-            code, _, err = run(*command_of(command, output, made))
+            code, _, err = run(*make_command(command, output, made))
             assert code and "(Input/output error)" in err and err.count("\n") == 1, err
 
     newest.unlink()
@@ -305,7 +305,7 @@ def chosen(folder: Path) -> list[str]:
 
 def shown(run: Run, made: Path, output: Path, command: str) -> tuple[tuple[int, str, str], Any]:
     """How a command that reads ended, and what it printed or how many rows it wrote."""
-    ended = run(*command_of(command, output, made))
+    ended = run(*make_command(command, output, made))
     if command == "input" and not ended[0]:
         assert broken_laws(output.parent / "read") == []
         return ended, Dataset(f"{output.parent}/read").manifest["rows"]
@@ -317,7 +317,7 @@ def test_command_that_reads_names_what_is_damaged_or_shows_what_is_right(made, t
     sound = Path(shutil.copytree(made / "expired", tmp_path / "sound" / "out"))
     ended, right = shown(run, made, sound, command)
     assert ended[0] == 0, ended
-    newest = versions_of(sound)[-1]
+    newest = list_versions(sound)[-1]
     for name in chosen(sound):
         for harm in HARMS if command != "input" else HARMS[:3]:
             if command == "input" and not name.startswith(("data/", "manifest", VERSIONS)):
@@ -341,7 +341,7 @@ def test_command_that_writes_names_what_is_damaged_or_loses_no_record(made, tmp_
         for harm in ("remove", "truncate") if name.startswith(VERSIONS) else ("remove",):
             output, changed = harmed(made, "expired", tmp_path / name / harm, name, harm)
             before = contents(output)
-            ended = run(*command_of(command, output, made))
+            ended = run(*make_command(command, output, made))
             if ended[0]:
                 assert_named(changed, ended)
                 after = contents(output)  # an append may be committed, and then have a row to show that is damaged
@@ -352,7 +352,7 @@ def test_command_that_writes_names_what_is_damaged_or_loses_no_record(made, tmp_
                     (output / each).parent.mkdir(exist_ok=True)
                     shutil.copy(made / "expired" / each, output / each)
             days = {"append": DAYS + 1, "overwrite": 1, "expire": DAYS}[command]
-            assert manifest_of(output)["records"]["read"] == RECORDS * days
+            assert read_manifest(output)["records"]["read"] == RECORDS * days
             faults = [fault["path"] for fault in json.loads(run("verify", output, "--json")[1])["faults"]]
             assert faults == ([name] if harm == "truncate" else []), (name, harm)
 
@@ -395,7 +395,7 @@ def test_version_that_no_build_wrote_is_refused(made, tmp_path, run, change, why
     (output / STATE / "building" / "alice" / "thesis.txt").touch()
     before = contents(output)
     for command in ("inspect", *WRITES):
-        code, _, err = run(*command_of(command, output, made))
+        code, _, err = run(*make_command(command, output, made))
         assert (code, err.count("\n")) == (1, 1), (command, err)
         assert "00000005.json: it is damaged (" in err and why in err, (command, err)
     assert contents(output) == before
@@ -437,24 +437,24 @@ def test_dataset_of_an_earlier_version_is_read_as_input_and_built_again_and_all_
     made, tmp_path, run, make
 ):
     output = Path(shutil.copytree(made / "grown", tmp_path / "out"))
-    rows = manifest_of(output)["rows"]
+    rows = read_manifest(output)["rows"]
     assert run("expire", output, "--older_than=0s")[0] == 0
     make(output)
     (output / "data" / "notes.txt").write_text("of somebody else")
     before = contents(output)
     assert shown(run, made, output, "input")[1] == rows
     for command in ("verify", *(each for each in (*READS, *WRITES, "resume") if each not in ("input", "overwrite"))):
-        code, _, err = run(*(["verify", output] if command == "verify" else command_of(command, output, made)))
+        code, _, err = run(*(["verify", output] if command == "verify" else make_command(command, output, made)))
         assert code == 2 and err.count("\n") == 1 and "an earlier version of Chatmill wrote this dataset" in err, err
     assert contents(output) == before
 
-    assert run(*command_of("overwrite", output, made))[0] == 0
+    assert run(*make_command("overwrite", output, made))[0] == 0
 
     assert broken_laws(output) == [] and Dataset(str(output)).version == 1
-    named = {file["path"] for file in (*manifest_of(output)["shards"], *manifest_of(output)["exceptions"])}
+    named = {file["path"] for file in (*read_manifest(output)["shards"], *read_manifest(output)["exceptions"])}
     assert {*published(output)} == {*named, "data/notes.txt"}
     assert not (output / STATE / "log").exists() and not (output / "_SUCCESS").exists()
-    assert run(*command_of("expire", output, made))[0] == 0
+    assert run(*make_command("expire", output, made))[0] == 0
 
 
 def without_versions(change: Callable[[Path], Any]) -> Callable[[Path], Any]:
@@ -493,7 +493,7 @@ NOT_WHOLE: list[tuple[str, Callable[[Path], Any], str]] = [
 def test_dataset_of_which_a_part_is_gone_is_refused_in_one_line(made, tmp_path, run, command, change, says):
     output = Path(shutil.copytree(made / "packed", tmp_path / "out"))
     change(output)
-    code, _, err = run(*command_of(command, output, made))
+    code, _, err = run(*make_command(command, output, made))
     assert code in (1, 2) and err.count("\n") == 1 and says in err, err
 
 
@@ -502,7 +502,7 @@ def test_version_without_a_shard_that_is_there_and_versions_that_are_gone_are_na
     in_json(output / VERSIONS / "00000001.json", lambda version: version["increments"][0]["files"].pop(1))
     problems = dict(fault.values() for fault in json.loads(run("verify", output, "--json")[1])["faults"])
     [shard] = [path for path, problem in problems.items() if "the manifest does not name this file" in problem]
-    assert shard in manifest_of(output)["shards"][1]["path"] and "manifest.json" in problems
+    assert shard in read_manifest(output)["shards"][1]["path"] and "manifest.json" in problems
     shutil.rmtree(output / VERSIONS)
     problems = dict(fault.values() for fault in json.loads(run("verify", output, "--json")[1])["faults"])
     assert problems == {"_chatmill/versions": "it is missing, and other files of _chatmill/ are there"}
@@ -510,7 +510,7 @@ def test_version_without_a_shard_that_is_there_and_versions_that_are_gone_are_na
 
 def test_an_append_that_is_not_finished_is_no_damage(made, tmp_path, run):
     output = Path(shutil.copytree(made / "grown", tmp_path / "out"))
-    assert run(*command_of("append", output, made), "--max_reject_fraction=0")[0] == 1
+    assert run(*make_command("append", output, made), "--max_reject_fraction=0")[0] == 1
     for version in ("", *(f"@{number + 1}" for number in range(DAYS))):
         assert json.loads(run("verify", f"{output}{version}", "--json")[1])["faults"] == []
 
@@ -536,7 +536,7 @@ def test_nothing_is_changed_through_a_link(made, tmp_path, run, link, command):
     (output / link).symlink_to(elsewhere)
     before, here = contents(elsewhere), contents(output)
 
-    code, _, err = run(*command_of(command, output, made))
+    code, _, err = run(*make_command(command, output, made))
 
     assert contents(elsewhere) == before and contents(output) == here
     assert code in (1, 2) and "Traceback" not in err and str(output / link) in err
@@ -554,7 +554,7 @@ def test_dataset_behind_a_link_grows_and_what_its_links_lead_to_and_files_of_oth
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("of somebody else")
     for command in WRITES:
-        assert chatmill(*command_of(command, output, made)) == 0
+        assert chatmill(*make_command(command, output, made)) == 0
     assert [fault["path"] for fault in json.loads(run("verify", output, "--json")[1])["faults"]] == ["data/notes.txt"]
     assert (tmp_path / "shard").read_bytes() == content
     assert [(output / name).read_text() for name in others] == ["of somebody else"] * 3
@@ -577,13 +577,13 @@ def test_overwrite_removes_nothing_and_expire_only_what_builds_wrote(made, tmp_p
     os.utime(output / of_a_killed_process, (days, days))
     before = published(output)
 
-    assert chatmill(*command_of("overwrite", output, made)) == 0
+    assert chatmill(*make_command("overwrite", output, made)) == 0
 
     del before[of_a_killed_process]
     assert before.items() < published(output).items()
     assert not (output / of_a_killed_process).exists()
 
-    assert chatmill(*command_of("expire", output, made)) == 0
+    assert chatmill(*make_command("expire", output, made)) == 0
 
     manifest = json.loads((output / "manifest.json").read_bytes())
     named = {file["path"] for file in (*manifest["shards"], *manifest["exceptions"])}

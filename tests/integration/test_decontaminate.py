@@ -13,7 +13,7 @@ import pytest
 
 from support.chats import assistant, system, user
 from support.command_line import chatmill
-from support.datasets import assert_statistics_add_up, exceptions_of, manifest_of, rows_of, write_jsonl
+from support.datasets import assert_statistics_add_up, read_exceptions, read_manifest, read_rows, write_jsonl
 from support.paths import TOKENIZER
 
 QUESTION = "Mark has a garden with 10 yellow flowers, and he plants 80% more of those in purple. How many has he?"
@@ -78,7 +78,7 @@ def expected_details() -> dict[str, tuple[str, str]]:
 def details(folder: Path, output: Path) -> dict[str, tuple[str, str]]:
     """What the exceptions say of records that are planted."""
     named, found = positions(folder), {}
-    for line in exceptions_of(output):
+    for line in read_exceptions(output):
         if line["detail"]:
             place, _, run = line["detail"].partition(": ")
             found[named[line["origin_position"]]] = place, run.partition(";")[0]
@@ -93,14 +93,14 @@ def reported(folder, tmp_path_factory) -> Path:
 
 
 def test_report_keeps_and_counts_the_records_and_lists_them_as_exceptions(folder, reported, capfd):
-    manifest = manifest_of(reported)
+    manifest = read_manifest(reported)
     assert manifest["records"]["kept"] == manifest["records"]["read"] == 48
     assert manifest["notes"]["contaminated"] == 6
     assert manifest["statistics"]["contaminated"] == {"math.jsonl": 6}
     evaluations = manifest["job"]["evaluations"]
     assert (evaluations["records"], evaluations["too_short"], evaluations["in_templates"]) == (3, 1, 0)
     assert details(folder, reported) == expected_details()
-    assert {line["outcome"] for line in exceptions_of(reported)} == {"kept"}
+    assert {line["outcome"] for line in read_exceptions(reported)} == {"kept"}
     assert_statistics_add_up(manifest)
     capfd.readouterr()
     assert chatmill("inspect", reported, "--reason=contaminated", "--limit=9", "--json") == 0
@@ -114,13 +114,13 @@ def test_report_keeps_and_counts_the_records_and_lists_them_as_exceptions(folder
 def test_drop_leaves_them_out_and_all_else_is_as_without(folder, reported, tmp_path):
     output = tmp_path / "out"
     assert chatmill(*command(folder, output, "--contaminated=drop")) == 0
-    manifest = manifest_of(output)
+    manifest = read_manifest(output)
     outcomes = {"truncated": 0, "dropped": {"contaminated": 6}, "rejected": {}}
     assert manifest["records"] == {"read": 48, "kept": 42, **outcomes}
     assert manifest["statistics"]["contaminated"] == {"math.jsonl": 6}
     assert details(folder, output) == expected_details()
-    rows = rows_of(reported)
-    assert rows_of(output) == rows[:20] + rows[26:]
+    rows = read_rows(reported)
+    assert read_rows(output) == rows[:20] + rows[26:]
 
 
 def test_shuffled_dataset_has_the_same_matches(folder, tmp_path):
@@ -143,7 +143,7 @@ def test_append_with_changed_evaluation_sets_is_refused(folder, tmp_path, capfd)
     assert "the evaluation sets (--decontaminate) differ" in error and error.count("\n") == 1
     (inputs / "evals" / "other.jsonl").unlink()
     assert chatmill(*command(inputs, tmp_path / "out", "--append", "--input", inputs / "more.jsonl")) == 0
-    assert manifest_of(tmp_path / "out")["records"]["read"] == 51
+    assert read_manifest(tmp_path / "out")["records"]["read"] == 51
 
 
 def test_evaluation_sets_of_several_stores_have_their_urls_and_of_one_folder_their_names(tmp_path):
@@ -158,7 +158,7 @@ def test_evaluation_sets_of_several_stores_have_their_urls_and_of_one_folder_the
     ):
         options = ("--input", chats, "--tokenizer", TOKENIZER, "--output", tmp_path / f"out{number}")
         assert chatmill("build", *options, "--direct_num_workers=1", "--decontaminate", ",".join(urls)) == 0
-        assert [line["detail"].partition(", ")[0] for line in exceptions_of(tmp_path / f"out{number}")] == [place]
+        assert [line["detail"].partition(", ")[0] for line in read_exceptions(tmp_path / f"out{number}")] == [place]
 
 
 def test_records_of_the_reason_are_those_with_a_match_and_no_duplicates(tmp_path, capfd):

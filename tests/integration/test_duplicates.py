@@ -16,9 +16,9 @@ from support.chats import assistant, user
 from support.command_line import chatmill
 from support.datasets import (
     assert_statistics_add_up,
-    exceptions_of,
-    manifest_of,
-    rows_of,
+    read_exceptions,
+    read_manifest,
+    read_rows,
     stopped_before_the_commit,
     work_in,
     write_jsonl,
@@ -65,13 +65,13 @@ def built(recipe, tmp_path_factory) -> Path:
 def test_duplicates_are_dropped_and_the_exceptions_name_what_is_kept(recipe, built, tmp_path):
     plain = build(recipe, tmp_path / "plain")
     seen, expected = set[tuple[int, ...]](), []
-    for row in rows_of(plain):
+    for row in read_rows(plain):
         if (ids := tuple(row["input_ids"])) not in seen:
             expected.append(row)
         seen.add(ids)
-    assert rows_of(built) == expected
-    manifest = manifest_of(built)
-    dropped = len(rows_of(plain)) - len(expected)
+    assert read_rows(built) == expected
+    manifest = read_manifest(built)
+    dropped = len(read_rows(plain)) - len(expected)
     assert dropped in (11, 12)  # as the template prints tools or not
     outcomes = {"truncated": 0, "dropped": {"duplicate": dropped}, "rejected": {}}
     assert manifest["records"] == {"read": 62, "kept": 62 - dropped, **outcomes}
@@ -79,7 +79,7 @@ def test_duplicates_are_dropped_and_the_exceptions_name_what_is_kept(recipe, bui
     assert [source["records"]["dropped"] for source in manifest["sources"]] == [{}, {"duplicate": dropped}]
     assert_statistics_add_up(manifest)
     first, second = (recipe.parent / f"{name}.jsonl" for name in ("first", "second"))
-    lines = [line for line in exceptions_of(built) if line["reason"] == "duplicate"]
+    lines = [line for line in read_exceptions(built) if line["reason"] == "duplicate"]
     assert len(lines) == dropped
     for line in lines:
         url, _, position = line["detail"].removeprefix("of ").rpartition(":")
@@ -92,10 +92,10 @@ def test_duplicates_are_dropped_and_the_exceptions_name_what_is_kept(recipe, bui
 
 def test_shuffled_dataset_keeps_the_same_records(recipe, built, tmp_path):
     shuffled = build(recipe, tmp_path / "one", "--dedup=exact", "--shuffle=global", "--shards=3")
-    rows, expected = rows_of(shuffled), rows_of(built)
+    rows, expected = read_rows(shuffled), read_rows(built)
     assert Counter(map(str, rows)) == Counter(map(str, expected)) and rows != expected
-    assert manifest_of(shuffled)["records"] == manifest_of(built)["records"]
-    assert manifest_of(shuffled)["sources"] == manifest_of(built)["sources"]
+    assert read_manifest(shuffled)["records"] == read_manifest(built)["records"]
+    assert read_manifest(shuffled)["sources"] == read_manifest(built)["sources"]
 
 
 def test_records_of_several_examples_are_the_same_if_all_of_these_are(tmp_path):
@@ -106,9 +106,9 @@ def test_records_of_several_examples_are_the_same_if_all_of_these_are(tmp_path):
     corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"id": id, "rows": of_record} for id, of_record in rows.items()])
     formatter = ("--formatter", f"{tmp_path}/rows.py:rows")
     assert chatmill("build", "--input", corpus, *common, *formatter, "--output", tmp_path / "out") == 0
-    found = [(row["id"], row["input_ids"]) for row in rows_of(tmp_path / "out")]
+    found = [(row["id"], row["input_ids"]) for row in read_rows(tmp_path / "out")]
     assert found == [(id, row) for id in "abd" for row in ids[id]]
-    assert [json.loads(line["columns"]) for line in exceptions_of(tmp_path / "out")] == [{"id": "c"}, {"id": "e"}]
+    assert [json.loads(line["columns"]) for line in read_exceptions(tmp_path / "out")] == [{"id": "c"}, {"id": "e"}]
 
 
 def test_append_compares_what_it_adds_with_itself_alone_and_says_so(tmp_path, capfd):
@@ -122,9 +122,9 @@ def test_append_compares_what_it_adds_with_itself_alone_and_says_so(tmp_path, ca
         assert chatmill("build", "--input", folder, *common, "--output", out) == 0
         said.append("new records are compared with each other, not with those that are there" in capfd.readouterr().err)
     assert said == [False, True, True]
-    [line] = [line for line in exceptions_of(out) if line["reason"] == "duplicate"]
+    [line] = [line for line in read_exceptions(out) if line["reason"] == "duplicate"]
     assert (line["detail"], line["columns"]) == (f"of {folder}/b.jsonl:{len(json.dumps(chat(5))) + 1}", '{"id":"21"}')
-    manifest = manifest_of(out)
+    manifest = read_manifest(out)
     assert manifest["records"]["dropped"] == {"duplicate": 1} and manifest["records"]["kept"] == 35
     assert manifest["statistics"]["duplicates"] == {"0 of 0": 1}
 
@@ -169,4 +169,4 @@ def test_a_build_that_may_have_too_many_records_says_so_at_its_start(tmp_path, c
             "input have more, unless a record has 1.5 kB on average."
         )
         assert (warning in capfd.readouterr().err.splitlines()) == (options != ("--shuffle=global",))
-        assert manifest_of(out)["rows"] == (60 if "--epochs=2" in options else 30)
+        assert read_manifest(out)["rows"] == (60 if "--epochs=2" in options else 30)

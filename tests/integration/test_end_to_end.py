@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
 from support.chats import assistant, system, user
 from support.command_line import chatmill
-from support.datasets import manifest_of, rejects_of, rows_of, write_jsonl
+from support.datasets import read_manifest, read_rejects, read_rows, write_jsonl
 from support.paths import TOKENIZER
 
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
@@ -34,7 +34,7 @@ def chat(name: str) -> list[dict[str, object]]:
 FORMATS = ("lines", "gz", "bz2", "xz", "zst", "array", "pretty", "deep")
 
 
-def records_of_each_schema(name: str) -> list[dict[str, object]]:
+def records_by_schema(name: str) -> list[dict[str, object]]:
     """One record of each schema; all conversations have the same content."""
     turns = [
         {"from": "human", "value": f"What is 2 + 3, {name}?"},
@@ -55,7 +55,7 @@ def records_of_each_schema(name: str) -> list[dict[str, object]]:
 
 def write_every_format(folder: Path) -> list[str]:
     """Write a file in each format, with a record of each schema in each. Returns the ids of the records."""
-    by_format = {name: records_of_each_schema(name) for name in FORMATS}
+    by_format = {name: records_by_schema(name) for name in FORMATS}
     lines = {name: b"".join(msgspec.json.encode(record) + b"\n" for record in by_format[name]) for name in by_format}
     folder.mkdir()
     (folder / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + lines["lines"].replace(b"\n", b"\r\n").rstrip())
@@ -75,7 +75,7 @@ def write_every_format(folder: Path) -> list[str]:
     # A column has one type, so a columnar file holds records of one schema.
     messages = [{"id": f"parquet-{i}", "messages": chat(f"p{i}"), "tools": json.dumps(TOOLS)} for i in range(5)]
     pq.write_table(pa.Table.from_pylist(messages), folder / "h.parquet", row_group_size=2)
-    sharegpt = [{**records_of_each_schema(f"a{i}")[1], "id": f"arrow-{i}", "tools": None} for i in range(5)]
+    sharegpt = [{**records_by_schema(f"a{i}")[1], "id": f"arrow-{i}", "tools": None} for i in range(5)]
     rows = [{"id": f"csv-{i}", "messages": json.dumps(chat(f"c{i}")), "tools": json.dumps(TOOLS)} for i in range(5)]
     with open(folder / "i.csv", "w", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
@@ -106,12 +106,12 @@ def mixed(tmp_path_factory) -> tuple[Path, list[str]]:
 
 def test_each_record_of_each_format_and_schema_becomes_a_row(mixed):
     output, names = mixed
-    rows = rows_of(output) + rows_of(output, "validation")
+    rows = read_rows(output) + read_rows(output, "validation")
     assert sorted(row["id"] for row in rows) == sorted(names)
-    manifest = manifest_of(output)
+    manifest = read_manifest(output)
     assert manifest["records"]["read"] == len(names) + 1
     assert manifest["records"]["kept"] == manifest["rows"] == len(names)
-    assert [(Path(reject["origin_file"]).name, reject["reason"]) for reject in rejects_of(output)] == [
+    assert [(Path(reject["origin_file"]).name, reject["reason"]) for reject in read_rejects(output)] == [
         ("malformed.txt", "invalid_json")
     ]
 
@@ -119,7 +119,7 @@ def test_each_record_of_each_format_and_schema_becomes_a_row(mixed):
 def test_one_conversation_gives_the_same_row_in_every_format_and_schema(mixed):
     output, _ = mixed
     tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
-    rows = {row["id"]: row for row in rows_of(output) + rows_of(output, "validation")}
+    rows = {row["id"]: row for row in read_rows(output) + read_rows(output, "validation")}
     masks = {"return_dict": True, "return_assistant_tokens_mask": True}
     for name in FORMATS:
         encoded = tokenizer.apply_chat_template(chat(name), tools=TOOLS, **masks)
@@ -137,18 +137,18 @@ def test_one_conversation_gives_the_same_row_in_every_format_and_schema(mixed):
 def test_arrow_adds_no_nulls_to_the_tokenized_text(mixed):
     output, _ = mixed
     tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
-    for row in rows_of(output) + rows_of(output, "validation"):
+    for row in read_rows(output) + read_rows(output, "validation"):
         assert "null" not in tokenizer.decode(row["input_ids"])
         assert "None" not in tokenizer.decode(row["input_ids"])
 
 
 def test_provenance_names_the_record_of_each_row(mixed):
     output, _ = mixed
-    for row in rows_of(output) + rows_of(output, "validation"):
+    for row in read_rows(output) + read_rows(output, "validation"):
         source = Path(row["origin_file"])
         position = row["origin_position"]
         if source.name == "g.jsonl":
-            assert row["id"] == [record["id"] for record in records_of_each_schema("pretty")][position]
+            assert row["id"] == [record["id"] for record in records_by_schema("pretty")][position]
         elif source.suffix == ".json":
             assert row["id"] == json.loads(source.read_text())[position]["id"]
         elif source.suffix == ".csv":
@@ -165,7 +165,7 @@ def test_datasets_loads_the_output_and_a_collator_pads_it(mixed, tmp_path):
     output, _ = mixed
     loaded = datasets.load_dataset(str(output), cache_dir=str(tmp_path))
     assert set(loaded) == {"train", "validation"}
-    assert loaded["train"].num_rows == len(rows_of(output))
+    assert loaded["train"].num_rows == len(read_rows(output))
     collate = DataCollatorForSeq2Seq(AutoTokenizer.from_pretrained(TOKENIZER), return_tensors="np")
     columns = ["input_ids", "labels", "attention_mask"]
     batch = collate([{name: row[name] for name in columns} for row in loaded["train"].select(range(8))])
@@ -181,7 +181,7 @@ def test_validation_and_training_share_no_content(build, tmp_path):
     options = [f"--input={write_jsonl(tmp_path / 'corpus.jsonl', records)}", f"--tokenizer={TOKENIZER}"]
     ended = build(*options, f"--output={tmp_path}/out", "--validation_fraction=0.3", "--split_bytes=3000")
     assert ended.code == 0, ended.err
-    rows = (rows_of(tmp_path / "out", split) for split in ("train", "validation"))
+    rows = (read_rows(tmp_path / "out", split) for split in ("train", "validation"))
     train, validation = ({tuple(row["input_ids"]) for row in of_split} for of_split in rows)
     assert train and validation and not train & validation
     assert len(train | validation) == 60

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from support.command_line import chatmill
-from support.datasets import build_in_process, manifest_of, rows_of, work_in
+from support.datasets import build_in_process, read_manifest, read_rows, work_in
 from support.drawn import AT_LENGTH
 from support.killed import kill_before_the_commit
 from support.paths import ROOT, TOKENIZER
@@ -69,7 +69,7 @@ class Dropper:
             path.write_bytes(content)
 
 
-def options_of(folder: Path, output: Path) -> list[str]:
+def make_options(folder: Path, output: Path) -> list[str]:
     return [f"--input={folder}/*.jsonl", f"--tokenizer={TOKENIZER}", f"--output={output}"]
 
 
@@ -78,7 +78,7 @@ def every_second(folder: Path, output: Path, *more: str) -> Iterator[subprocess.
     """A process that appends each second, which is killed in the end if it still runs. `log` next to the output has
     what it prints.
     """
-    command = [sys.executable, "-m", "pipeline", "build", "--append", "--every=1", *options_of(folder, output), *more]
+    command = [sys.executable, "-m", "pipeline", "build", "--append", "--every=1", *make_options(folder, output), *more]
     with output.with_name("log").open("w") as log:
         process = subprocess.Popen(
             command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True, preexec_fn=with_default_signals
@@ -111,7 +111,7 @@ def taken_of(output: Path) -> Counter[str]:
     return Counter()
 
 
-def increments_of(output: Path) -> list[str]:
+def list_increments(output: Path) -> list[str]:
     """The letters of the files of each increment."""
     increments = Dataset(str(output)).stored_version.increments
     return ["".join(Path(file.url).stem for file in each.inputs) for each in increments]
@@ -145,9 +145,9 @@ def test_files_that_arrive_and_are_still_being_written_are_there_once_although_i
     assert "chatmill: stopping after the current increment" in shown
     assert json.loads(summary)["records"]["read"] == sum(1 + number % 7 for number in range(FILES + 1))
 
-    batch = build_in_process(*options_of(folder, tmp_path / "batch"))
+    batch = build_in_process(*make_options(folder, tmp_path / "batch"))
     assert batch.returncode == 0, batch.stderr
-    rows = [Counter(json.dumps(row) for row in rows_of(dataset)) for dataset in (output, tmp_path / "batch")]
+    rows = [Counter(json.dumps(row) for row in read_rows(dataset)) for dataset in (output, tmp_path / "batch")]
     assert rows[0] == rows[1] and rows[0].total() == sum(1 + number % 7 for number in range(FILES + 1))
 
 
@@ -157,15 +157,15 @@ def test_sigterm_ends_it_after_the_increment_that_is_being_built(folder, output)
         wait_until(lambda: [*output.glob("_chatmill/building/*/job.json")], process, output)
         (folder / "b.jsonl").write_bytes(lines("b", 1))
         end(process)
-    assert increments_of(output) == ["a"]
-    assert manifest_of(output)["records"]["kept"] == 20_000
+    assert list_increments(output) == ["a"]
+    assert read_manifest(output)["records"]["kept"] == 20_000
 
 
 @pytest.mark.parametrize("more", [["--every=1"], []])
 def test_an_increment_that_was_begun_is_finished_first_with_its_own_files(folder, output, more):
     (folder / "b.jsonl").write_bytes(lines("b", 3))
     (folder / "c.jsonl").write_bytes(lines("c", 3))
-    kill_before_the_commit("--append", *options_of(folder, output))
+    kill_before_the_commit("--append", *make_options(folder, output))
     begun = work_in(output).name
     (folder / "a.jsonl").write_bytes(lines("a", 3))
     if more:
@@ -176,8 +176,8 @@ def test_an_increment_that_was_begun_is_finished_first_with_its_own_files(folder
         assert "Version 1: 2 files with 6 records were added: 6 rows, " in shown
         assert "Version 2: 1 file with 3 records was added: 3 rows, " in shown
     else:
-        assert chatmill("build", "--append", *options_of(folder, output)) == 0
-    assert increments_of(output) == ["bc", "a"]
+        assert chatmill("build", "--append", *make_options(folder, output)) == 0
+    assert list_increments(output) == ["bc", "a"]
     assert Dataset(str(output)).stored_version.increments[0].id == begun
     assert not (output / "_chatmill/building").exists()
 
@@ -185,13 +185,13 @@ def test_an_increment_that_was_begun_is_finished_first_with_its_own_files(folder
 def test_an_increment_that_was_begun_is_not_finished_if_a_file_of_it_changed(folder, output):
     for name in "ab":
         (folder / f"{name}.jsonl").write_bytes(lines(name, 3))
-    kill_before_the_commit("--append", *options_of(folder, output))
+    kill_before_the_commit("--append", *make_options(folder, output))
     (folder / "a.jsonl").write_bytes(lines("changed", 4))
     with every_second(folder, output) as process:
         wait_until(lambda: len(taken_of(output)) == 2, process, output)
         end(process)
-    assert manifest_of(output)["records"]["kept"] == 7
-    assert len(rows_of(output)) == 7
+    assert read_manifest(output)["records"]["kept"] == 7
+    assert len(read_rows(output)) == 7
 
 
 def test_an_append_that_fails_ends_it_with_its_line_and_what_was_committed_stays(folder, output):
@@ -203,7 +203,7 @@ def test_an_append_that_fails_ends_it_with_its_line_and_what_was_committed_stays
     shown = output.with_name("log").read_text()
     assert "\nchatmill: 1 of 1 records were rejected, more than max_reject_fraction 0.01." in shown
     assert f"unknown_schema (1): {folder}/b.jsonl, byte 0: " in shown
-    assert increments_of(output) == ["a"]
+    assert list_increments(output) == ["a"]
 
 
 @pytest.mark.parametrize("what", ["error", "append"])
@@ -217,7 +217,7 @@ def test_a_file_that_changed_after_it_was_added_ends_it_or_is_added_again(folder
         else:
             wait_until(lambda: taken_of(output)["a.jsonl"] == 2, process, output)
             end(process)
-    assert manifest_of(output)["records"]["kept"] == (3 if what == "error" else 7)
+    assert read_manifest(output)["records"]["kept"] == (3 if what == "error" else 7)
     if what == "error":
         assert output.with_name("log").read_text().splitlines()[-1] == (
             f"chatmill: --input {folder}/a.jsonl: it changed since it was added. --on_changed_file append adds it "

@@ -13,7 +13,7 @@ import pytest
 
 from support.chats import assistant, user
 from support.command_line import chatmill
-from support.datasets import exceptions_of, manifest_of, write_jsonl
+from support.datasets import read_exceptions, read_manifest, write_jsonl
 from support.paths import TOKENIZER
 from support.templates import DROPS_REASONING
 
@@ -62,7 +62,7 @@ def test_a_record_has_one_outcome_and_a_reason(build, tmp_path, capfd, packing):
     assert ended.code == 0, ended.err
     lengths = map(len, corpus.read_bytes().splitlines(keepends=True))
     names = dict(zip(accumulate(lengths, initial=0), RECORDS, strict=False))
-    lines = exceptions_of(tmp_path / "out")
+    lines = read_exceptions(tmp_path / "out")
     found = [(names[line["origin_position"]], line["outcome"], line["reason"], line["example"]) for line in lines]
     assert [(record["id"] if isinstance(record, dict) else None, *of) for record, *of in found] == [
         ("long", "truncated", None, 0),
@@ -80,7 +80,7 @@ def test_a_record_has_one_outcome_and_a_reason(build, tmp_path, capfd, packing):
     assert [json.loads(line["columns"] or "{}") for line in lines] == [
         {} if outcome == "rejected" else {"id": record["id"]} for record, outcome, *_ in found
     ]
-    first, long = manifest_of(tmp_path / "out")["first_examples"]["records_that_lost_trained_tokens"], lines[0]
+    first, long = read_manifest(tmp_path / "out")["first_examples"]["records_that_lost_trained_tokens"], lines[0]
     lost = long["trained_tokens_lost"]
     assert (first["position"], first["detail"]) == (
         f"byte {long['origin_position']:,}",
@@ -105,5 +105,5 @@ def test_a_record_is_listed_that_lost_tokens_none_of_which_is_trained_on(build, 
     corpus = write_jsonl(tmp_path / "rows.jsonl", [{"input_ids": [5] * 8, "labels": [-100] * 7 + [5]}])
     options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out"]
     assert build(*options, "--packing=wrapped", "--max_length=4").code == 0
-    (line,) = exceptions_of(tmp_path / "out")
+    (line,) = read_exceptions(tmp_path / "out")
     assert (line["tokens"], line["tokens_lost"], line["trained_tokens"], line["trained_tokens_lost"]) == (4, 4, 1, 0)

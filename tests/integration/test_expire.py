@@ -20,7 +20,7 @@ OPTIONS = [f"--tokenizer={TOKENIZER}", "--direct_num_workers=1", "--max_reject_f
 FOLDERS = ("data", "records")
 
 
-def files_of(output: Path) -> set[str]:
+def read_files(output: Path) -> set[str]:
     """The files that a version could name."""
     return {str(path.relative_to(output)) for part in FOLDERS for path in (output / part).rglob("*") if path.is_file()}
 
@@ -54,7 +54,7 @@ def output(built: Path, tmp_path: Path) -> Path:
 
 def test_file_of_a_job_that_no_version_names_goes_if_it_is_old_and_of_no_increment_that_is_being_built(output):
     age(output / "_chatmill" / "building" / ("f" * 16) / "job.json", 0.5)
-    named = files_of(output)
+    named = read_files(output)
     new, in_work = (output / "data" / f"train-{id * 16}-000000-000.parquet" for id in "ef")
     # Of an append that failed, and was never finished.
     names = dict(zip(FOLDERS, ("train", "records"), strict=True))
@@ -70,7 +70,7 @@ def test_file_of_a_job_that_no_version_names_goes_if_it_is_old_and_of_no_increme
 
     expire(output, "1d")
 
-    assert files_of(output) == named | {str(path.relative_to(output)) for path in (new, in_work, own)}
+    assert read_files(output) == named | {str(path.relative_to(output)) for path in (new, in_work, own)}
 
 
 def test_work_of_a_build_goes_when_its_newest_file_is_a_day_old(output):

@@ -36,7 +36,7 @@ def folder() -> str:
     return f"grows/{uuid.uuid4().hex}"
 
 
-def options_of(store: Store, folder: str) -> list[str]:
+def make_options(store: Store, folder: str) -> list[str]:
     places = [f"--input={store.url(folder)}/in/*.jsonl", f"--output={store.url(folder)}/out"]
     return [*places, f"--tokenizer={TOKENIZER}", "--packing=bfd", "--max_length=256"]
 
@@ -48,7 +48,7 @@ def arrive(store: Store, folder: str, day: int) -> None:
     store.files.pipe_file(f"{folder}/in/day-{day}.jsonl", content)
 
 
-def records_of(output: str) -> int:
+def read_records(output: str) -> int:
     """The number of records of the newest version, which must be sound."""
     assert chatmill("verify", output) == 0
     return Dataset(output).manifest["records"]["kept"]
@@ -61,7 +61,7 @@ def records_committed(output: str) -> int:
         return 0
 
 
-def examples_of(output: str) -> Counter[tuple[int, ...]]:
+def read_examples(output: str) -> Counter[tuple[int, ...]]:
     """The ids of the examples of a dataset, in whichever rows they are."""
     found: Counter[tuple[int, ...]] = Counter()
     for *_, batch in Dataset(output).rows():
@@ -73,37 +73,37 @@ def examples_of(output: str) -> Counter[tuple[int, ...]]:
 
 @pytest.mark.slow
 def test_dataset_grows_in_a_bucket_next_to_another_append_and_after_a_failed_commit(build, store, folder):
-    options, output = options_of(store, folder), store.url(f"{folder}/out")
+    options, output = make_options(store, folder), store.url(f"{folder}/out")
     arrive(store, folder, 0)
     command = [sys.executable, "-m", "pipeline", "build", "--append", *options]
     racers = [subprocess.Popen(command, cwd=ROOT, stdout=-1, stderr=-1, text=True) for _ in range(2)]
     ended = [racer.communicate() for racer in racers]
     assert [racer.returncode for racer in racers] == [0, 0], ended
-    assert records_of(output) == 40
+    assert read_records(output) == 40
 
     arrive(store, folder, 1)
     store.proxy.refused = {r"(PUT|POST) .*versions/00000002\.json": "AccessDenied"}
     failed = build("--append", *options)
     store.proxy.reset()
-    assert failed.code == 1 and "AccessDenied" in failed.err and records_of(output) == 40, failed.err
+    assert failed.code == 1 and "AccessDenied" in failed.err and read_records(output) == 40, failed.err
     arrive(store, folder, 2)
     resumed = build("--append", *options)
     assert resumed.code == 0 and "resuming: 1 of 1 tasks" in resumed.err, resumed.err
-    assert records_of(output) == 120
+    assert read_records(output) == 120
     assert not [name for name in store.names(f"{folder}/out/_chatmill") if "/building/" in name]
 
 
 @pytest.mark.slow
 def test_failed_requests_do_not_change_a_dataset_that_grows_is_built_again_and_expires(build, store, folder, hurried):
-    options, output = [*options_of(store, folder), "--direct_num_workers=1"], store.url(f"{folder}/out")
+    options, output = [*make_options(store, folder), "--direct_num_workers=1"], store.url(f"{folder}/out")
     for day in range(2):
         arrive(store, folder, day)
         store.proxy.faults = seeded(FAULTS, 0.05, seed=day)
         ended = build("--append", *options)
         store.proxy.reset()
         assert ended.code == 0, ended.err
-        assert records_of(output) == 40 * (day + 1)
-    before = examples_of(output)
+        assert read_records(output) == 40 * (day + 1)
+    before = read_examples(output)
 
     store.proxy.faults = seeded(FAULTS, 0.05, seed=2)
     ended = build("--overwrite", *options)
@@ -111,18 +111,18 @@ def test_failed_requests_do_not_change_a_dataset_that_grows_is_built_again_and_e
     assert ended.code == 0, ended.err
 
     assert [len(shards(output, version)) for version in (1, 2, 3)] == [1, 2, 1]
-    assert records_of(output) == 80 and examples_of(output) == before
+    assert read_records(output) == 80 and read_examples(output) == before
     assert chatmill("expire", output, "--older_than=0s") == 0
     for version in (1, 2):
         with pytest.raises(UserError, match=f"there is no version {version}; it has version 3"):
             shards(output, version)
     assert len(store.digests_of_shards(f"{folder}/out")) == 1
-    assert records_of(output) == 80 and examples_of(output) == before
+    assert read_records(output) == 80 and read_examples(output) == before
 
 
 @pytest.mark.slow
 def test_what_arrives_in_a_bucket_is_appended_again_and_again(store, folder):
-    options, output = options_of(store, folder), store.url(f"{folder}/out")
+    options, output = make_options(store, folder), store.url(f"{folder}/out")
     command = [sys.executable, "-m", "pipeline", "build", "--append", "--every=1", *options]
     process = subprocess.Popen(
         command, cwd=ROOT, stdout=-1, stderr=-1, text=True, start_new_session=True, preexec_fn=with_default_signals
@@ -141,4 +141,4 @@ def test_what_arrives_in_a_bucket_is_appended_again_and_again(store, folder):
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     assert process.returncode == 0 and stdout.count(": 1 file with 40 records was added: ") == 2, (stdout, stderr)
-    assert records_of(output) == 80
+    assert read_records(output) == 80

@@ -62,7 +62,7 @@ _KINDS = st.sampled_from(["short", "short", "short", "long", "twin", "unanswered
 _ARRIVING = st.lists(_KINDS, max_size=3)
 
 
-def content_of(lines: Sequence[Line]) -> list[bytes]:
+def make_content(lines: Sequence[Line]) -> list[bytes]:
     """The lines of a file. The last one of a file that is still being written is cut."""
     written = []
     for kind, number in lines:
@@ -148,7 +148,7 @@ class Versions:
             lines.append((kind, shorts[-1] if kind == "twin" and shorts else next(self.numbers)))
         if is_half:
             lines.append(("half", next(self.numbers)))
-        (self.inputs / name).write_bytes(b"".join(content_of(lines)))
+        (self.inputs / name).write_bytes(b"".join(make_content(lines)))
         stamp = 10**18 + next(self.writes) * 10**9
         os.utime(self.inputs / name, ns=(stamp, stamp))
         self.files[name] = tuple(lines)
@@ -380,7 +380,7 @@ class Versions:
             return ["there is no version"] if taken else []
         positions, expected = dict[tuple[str, int], Line](), Counter[Line]()
         for name, lines in taken:
-            for line, start in zip(lines, itertools.accumulate(map(len, content_of(lines)), initial=0), strict=False):
+            for line, start in zip(lines, itertools.accumulate(map(len, make_content(lines)), initial=0), strict=False):
                 if line[0] != "half":
                     positions[f"{self.inputs}/{name}", start] = line
                 expected[line] += 1

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from support.datasets import digests, manifest_of, name_in_increment
+from support.datasets import digests, name_in_increment, read_manifest
 from support.paths import CHATS, TOKENIZER
 
 OPTIONS = (f"--tokenizer={TOKENIZER}", "--max_reject_fraction=0.5", "--split_bytes=60000")
@@ -71,7 +71,7 @@ def test_input_over_http_gives_the_same_dataset_as_on_a_disk(build, tmp_path, se
         for source in ("disk", "http")
     )
     assert len(on_disk) > 2 and over_http == on_disk
-    assert manifest_of(tmp_path / "http")["records"] == manifest_of(tmp_path / "disk")["records"]
+    assert read_manifest(tmp_path / "http")["records"] == read_manifest(tmp_path / "disk")["records"]
 
 
 def test_server_without_ranges_is_refused_in_one_line(build, tmp_path, without_ranges):

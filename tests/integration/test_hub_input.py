@@ -18,7 +18,7 @@ from huggingface_hub import constants, hf_hub_download
 
 from support.chats import assistant, user
 from support.command_line import chatmill
-from support.datasets import build_in_process, digests, manifest_of, name_in_increment
+from support.datasets import build_in_process, digests, name_in_increment, read_manifest
 from support.faulty_proxy import each
 from support.hub import Hub
 from support.killed import start_and_wait_for_receipts
@@ -81,15 +81,15 @@ def on_disk(tmp_path_factory) -> dict[str, str]:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(content)
     assert chatmill("build", f"--input={folder}/data", f"--output={folder}/out", *OPTIONS, ONE) == 0
-    return shards_of(folder / "out")
+    return list_shards(folder / "out")
 
 
-def shards_of(output: Path) -> dict[str, str]:
+def list_shards(output: Path) -> dict[str, str]:
     """The sha256 of each shard, by its name without the folder of its increment."""
     return {name_in_increment(path): digest for path, digest in digests(output / "data").items()}
 
 
-def environment_of(hub: Hub, home: Path, token: str | None = None) -> dict[str, str]:
+def make_environment(hub: Hub, home: Path, token: str | None = None) -> dict[str, str]:
     return hub.environment(home, token) | {"TMPDIR": str(home / "tmp")}
 
 
@@ -116,15 +116,15 @@ def test_build_is_that_from_a_disk_though_requests_fail_and_somebody_pushes(hub,
     hub.on_request = push
     hub.faults = each(3, "429", "reset", "truncated", "expired", "lost")
     options = [f"--input={NAME}", "--split=train_sft", f"--output={tmp_path}/out", *WORKERS]
-    ended = build_in_process("build", *OPTIONS, *options, env=os.environ | environment_of(hub, home, token))
+    ended = build_in_process("build", *OPTIONS, *options, env=os.environ | make_environment(hub, home, token))
     assert ended.returncode == 0, ended.stderr
-    assert shards_of(tmp_path / "out") == on_disk and repo.refs["refs/heads/main"] != commit
+    assert list_shards(tmp_path / "out") == on_disk and repo.refs["refs/heads/main"] != commit
     assert len(hub.injected) > 3 and not hub.authorizations
     assert sorted(path.name for path in home.glob("hub/*/snapshots/*/data/*")) == sorted(
         Path(path).name for path in TRAIN
     )
     assert not [*(home / "tmp").iterdir()]
-    assert manifest_of(tmp_path / "out")["job"]["recipe"]["input"] == [f"hf://datasets/{NAME}@{commit}"]
+    assert read_manifest(tmp_path / "out")["job"]["recipe"]["input"] == [f"hf://datasets/{NAME}@{commit}"]
     written = [path for path in [*tmp_path.rglob("*"), *home.rglob("*")] if path.is_file()]
     assert len(written) > 5 and not any(token.encode() in path.read_bytes() for path in written)
     assert token not in ended.stderr + ended.stdout
@@ -133,7 +133,7 @@ def test_build_is_that_from_a_disk_though_requests_fail_and_somebody_pushes(hub,
 def test_requests_of_a_build_are_few(hub, home, tmp_path):
     hub.add(NAME, FILES)
     options = [f"--input={NAME}", "--split=train_sft", f"--output={tmp_path}/out", *WORKERS]
-    ended = build_in_process("build", *OPTIONS, *options, env=os.environ | environment_of(hub, home))
+    ended = build_in_process("build", *OPTIONS, *options, env=os.environ | make_environment(hub, home))
     assert ended.returncode == 0, ended.stderr
     # The commit, twice, and a page of files. Then the card, a look at each of three files, and at the first one for
     # its first records, in two ranges. Each file is downloaded by one of the four workers, though several may ask for
@@ -158,21 +158,21 @@ def test_masks_shows_the_first_records_of_a_split_without_downloading_its_files(
 def test_killed_build_goes_on_with_the_commit_that_it_was_planned_with(hub, home, run, on_disk, tmp_path):
     repo = hub.add(NAME, FILES)
     options = ["build", *OPTIONS, f"--input={NAME}", "--split=train_sft"]
-    started = start_and_wait_for_receipts(options, tmp_path / "out", 2, **environment_of(hub, home))
+    started = start_and_wait_for_receipts(options, tmp_path / "out", 2, **make_environment(hub, home))
     os.killpg(started.pid, signal.SIGKILL)
     started.communicate()
     assert not (tmp_path / "out/manifest.json").exists()
     repo.commit({"data/train_sft-00001-of-00003.jsonl": as_lines(records(5, 6))})
     code, _, err = run(*options, f"--output={tmp_path}/out", ONE)
     assert code == 0, err
-    assert shards_of(tmp_path / "out") == on_disk
+    assert list_shards(tmp_path / "out") == on_disk
 
 
 def test_append_takes_what_a_push_changed_and_nothing_twice(hub, run, tmp_path):
     repo, output, new = hub.add(NAME, FILES), tmp_path / "out", "data/train_sft-00003-of-00003.jsonl"
     append = ["build", "--append", *OPTIONS, ONE, f"--input={NAME}", "--split=train_sft", f"--output={output}"]
     assert run(*append)[0] == 0
-    assert manifest_of(output)["records"]["read"] == 1000
+    assert read_manifest(output)["records"]["read"] == 1000
     repo.commit({"README.md": CARD.encode() + b"new"})
     code, out, _ = run(*append)
     assert (code, "nothing is new" in out) == (0, True)
@@ -183,7 +183,7 @@ def test_append_takes_what_a_push_changed_and_nothing_twice(hub, run, tmp_path):
     code, _, err = run(*append)
     assert (code, "it changed since it was added" in err) == (2, True)
     assert run(*append, "--on_changed_file=append")[0] == 0
-    assert manifest_of(output)["records"]["read"] == 1300
+    assert read_manifest(output)["records"]["read"] == 1300
     code, _, err = run(*append, "--append=false", "--overwrite")
     assert (code, "no longer listed" in err) == (0, False)  # of another commit, but there
 
@@ -201,7 +201,7 @@ sources:
     code, _, err = run("build", *OPTIONS, ONE, f"--recipe={recipe}", f"--output={tmp_path}/out")
     assert code == 0, err
     assert hub.count("?expand=sha") == 1  # a push in between would change nothing
-    manifest = manifest_of(tmp_path / "out")
+    manifest = read_manifest(tmp_path / "out")
     assert [(each["name"], each["records"]["read"]) for each in manifest["sources"]] == [
         ("1-chats", 1000),
         ("tests", 9),
@@ -283,5 +283,5 @@ def test_file_that_datasets_has_downloaded_is_read_where_it_is(hub, home, run, o
     options = [*OPTIONS, ONE, f"--input={NAME}", "--split=train_sft", f"--output={tmp_path}/out"]
     code, _, err = run("build", *options)
     assert code == 0, err
-    assert shards_of(tmp_path / "out") == on_disk
+    assert list_shards(tmp_path / "out") == on_disk
     assert not [request for request in hub.log if request.startswith("HEAD ") and "/data/" in request]

@@ -14,7 +14,7 @@ import pytest
 
 from support.chats import assistant, user
 from support.command_line import chatmill
-from support.datasets import manifest_of, rejects_of, rows_of, write_jsonl
+from support.datasets import read_manifest, read_rejects, read_rows, write_jsonl
 from support.paths import ROOT, TOKENIZER
 
 QUESTIONS = [
@@ -69,7 +69,7 @@ def test_overview_and_first_row_without_options(inspect, datasets):
     code, out, err = inspect("packed")
     assert (code, err) == (0, "")
     overview, title, first, *_ = out.splitlines()
-    manifest = manifest_of(datasets / "packed")
+    manifest = read_manifest(datasets / "packed")
     assert overview.startswith("records read 28 (as messages 25); kept 25; rejected 3 (unknown_role 2, bad_message 1)")
     assert "rows 2 (in 2 shards: 1 of train and 1 of validation)" in overview
     assert f"tokens {manifest['tokens']:,} ({manifest['trained_tokens']:,} trained on, " in overview
@@ -80,7 +80,7 @@ def test_overview_and_first_row_without_options(inspect, datasets):
 
 def test_examples_of_a_packed_row_are_apart_and_begin_near_what_is_trained_on(inspect, datasets):
     _, out, _ = inspect("packed")
-    row = rows_of(datasets / "packed")[0]
+    row = read_rows(datasets / "packed")[0]
     examples = len(row["seq_lengths"])
     assert out.count("── example ") == examples and f"── example {examples} of {examples}: " in out
     assert "<|im_start|>assistant\n⟦Answer 0.<|im_end|>\n⟧" in out
@@ -150,7 +150,7 @@ def test_what_is_trained_on_is_shown_if_the_columns_say_it(tmp_path, capfd, shif
 
 
 def test_rejects_are_shown_with_the_place_that_was_wrong(inspect, datasets):
-    rejects = rejects_of(datasets / "packed")
+    rejects = read_rejects(datasets / "packed")
     _, out, _ = inspect("packed", "--reject=0")
     origin = f"{datasets}/corpus.jsonl:{rejects[0]['origin_position']}"
     assert out.startswith(f"reject 0: {rejects[0]['reason']}; {origin}\n")
@@ -181,8 +181,8 @@ def test_rejects_are_numbered_through_all_files(tmp_path, capfd):
     corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"text": "one"}, *[{"text": 7}] * 9])
     options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=1", "--split_bytes=50"]
     assert chatmill("build", *options, f"--output={tmp_path / 'out'}", "--report=none") == 0
-    rejects = rejects_of(tmp_path / "out")
-    assert len(rejects) == 9 and 1 < len(manifest_of(tmp_path / "out")["exceptions"]) < 9
+    rejects = read_rejects(tmp_path / "out")
+    assert len(rejects) == 9 and 1 < len(read_manifest(tmp_path / "out")["exceptions"]) < 9
     for number, reject in enumerate(rejects):
         capfd.readouterr()
         assert chatmill("inspect", tmp_path / "out", f"--reject={number}") == 0

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from support.datasets import build_in_process, manifest_of, write_jsonl
+from support.datasets import build_in_process, read_manifest, write_jsonl
 from support.paths import ROOT, TOKENIZER
 from support.signals import with_default_signals
 
@@ -118,7 +118,7 @@ def test_no_process_is_left_and_the_same_command_goes_on_within_a_second(command
     assert code == 0, shown
     assert "is writing to it" not in shown and "waiting" not in shown
     assert "resuming: 0 of" in shown or "resuming" not in shown
-    assert manifest_of(output)["records"]["kept"] == RECORDS
+    assert read_manifest(output)["records"]["kept"] == RECORDS
     assert not (output / "_chatmill" / "lock").exists() and not (output / "_chatmill" / "building").exists()
 
 

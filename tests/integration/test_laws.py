@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer
 
-from support.datasets import rows_of, write_jsonl
+from support.datasets import read_rows, write_jsonl
 from support.harms import with_values
-from support.kinds import dataset_of
+from support.kinds import build_dataset
 from support.laws import broken_laws
 from support.paths import TOKENIZER
 from transforms.outputs.tfrecord import encode_tfrecord
@@ -107,7 +107,7 @@ HARMS: list[tuple[str, Callable[[Path], None], str]] = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "harm", "expected"), HARMS, ids=lambda of: of if isinstance(of, str) else None)
 def test_each_broken_law_is_named(kind, harm, expected, tmp_path):
-    folder = Path(shutil.copytree(dataset_of(kind), tmp_path / "dataset"))
+    folder = Path(shutil.copytree(build_dataset(kind), tmp_path / "dataset"))
     assert broken_laws(folder) == []
     harm(folder)
     found = broken_laws(folder)
@@ -116,7 +116,7 @@ def test_each_broken_law_is_named(kind, harm, expected, tmp_path):
 
 @pytest.mark.slow
 def test_record_in_both_splits_is_named(tmp_path):
-    folder = Path(shutil.copytree(dataset_of("packed"), tmp_path / "dataset"))
+    folder = Path(shutil.copytree(build_dataset("packed"), tmp_path / "dataset"))
     shards = json.loads((folder / "manifest.json").read_bytes())["shards"]
     [train, validation] = (
         next(number for number, shard in enumerate(shards) if shard["split"] == split and shard["format"] == "parquet")
@@ -145,7 +145,7 @@ def test_kept_columns_of_packed_rows_are_lists_with_a_value_for_each_example(bui
     assert ended.code == 0, ended.err  # the laws hold: one value for each example
     of_text = {text: record.get("id") for text, record in zip(texts, records, strict=True)}
     decode, found = Tokenizer.from_file(str(TOKENIZER / "tokenizer.json")).decode, []
-    for row in rows_of(tmp_path / "out"):
+    for row in read_rows(tmp_path / "out"):
         lengths = row.get("seq_lengths", [len(row["input_ids"])])
         ids = row["id"] if isinstance(row["id"], list) else [row["id"]]
         for start, length, id in zip(accumulate(lengths, initial=0), lengths, ids, strict=False):

@@ -8,7 +8,7 @@ from pathlib import Path
 import apache_beam as beam
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from support.datasets import manifest_of
+from support.datasets import read_manifest
 from support.paths import CHATS, TOKENIZER
 from transforms import (
     ApplyChatTemplate,
@@ -60,7 +60,7 @@ def run(output: Path) -> tuple[dict[str, int], dict[tuple[str, str], beam.metric
 
 def test_counters_equal_the_manifest(tmp_path):
     counters, distributions = run(tmp_path / "out")
-    manifest = manifest_of(tmp_path / "out")
+    manifest = read_manifest(tmp_path / "out")
     records = manifest["records"]
     assert min(records["kept"], records["truncated"], *records["dropped"].values(), *records["rejected"].values()) > 0
     assert counters == {

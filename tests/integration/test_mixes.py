@@ -13,7 +13,7 @@ import pytest
 
 from support.chats import assistant, user
 from support.command_line import chatmill
-from support.datasets import assert_statistics_add_up, manifest_of, rows_of, write_jsonl
+from support.datasets import assert_statistics_add_up, read_manifest, read_rows, write_jsonl
 from support.paths import TOKENIZER
 
 SIZES = {"short": 400, "long": 100, "few": 20, "ten": 10, "twenty": 20}
@@ -41,10 +41,10 @@ def build(sources: Path, output: Path, of_sources: dict[str, dict[str, Any]], *o
     return chatmill("build", recipe, *common, "--output", output, *options)
 
 
-def copies_of(output: Path) -> dict[str, Counter[str]]:
+def count_copies(output: Path) -> dict[str, Counter[str]]:
     """How often each record of each source is in a dataset that is not packed."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
-    for row in rows_of(output):
+    for row in read_rows(output):
         found[row["id"].partition("-")[0]][row["id"]] += 1
     return found
 
@@ -53,17 +53,17 @@ def test_epochs_are_exact_and_copies_are_in_other_shards(sources, tmp_path):
     output = tmp_path / "out"
     mix = {"short": {"epochs": 0.3}, "long": {"epochs": 1.5}, "few": {"epochs": 2.5}}
     assert build(sources, output, mix, "--provenance") == 0
-    copies = copies_of(output)
+    copies = count_copies(output)
     assert Counter(copies["short"].values()) == {1: 120}
     assert Counter(copies["long"].values()) == {1: 50, 2: 50}
     assert Counter(copies["few"].values()) == {2: 10, 3: 10}
-    manifest = manifest_of(output)
+    manifest = read_manifest(output)
     assert manifest["records"]["kept"] == 240 and manifest["records"]["dropped"] == {"not_in_mix": 280}
     assert manifest["notes"]["copies_added"] == 80
     assert [source["rows"] for source in manifest["sources"]] == [120, 150, 50]
     assert [source["records"]["kept"] for source in manifest["sources"]] == [120, 100, 20]
     assert_statistics_add_up(manifest)
-    for row in rows_of(output):
+    for row in read_rows(output):
         record = Path(row["origin_file"]).read_bytes()[row["origin_position"] :].partition(b"\n")[0]
         assert json.loads(record)["id"] == row["id"]
     shards: dict[str, list[str]] = defaultdict(list)
@@ -99,7 +99,7 @@ def test_epochs_are_exact_and_copies_are_in_other_shards(sources, tmp_path):
 def test_what_each_source_has(sources, tmp_path, ten, twenty, options, rows):
     mix = {"ten": ten, "twenty": twenty}
     assert build(sources, tmp_path / "out", mix, *options) == 0
-    found = manifest_of(tmp_path / "out")["sources"]
+    found = read_manifest(tmp_path / "out")["sources"]
     assert [(of["rows"], of["trained_tokens"]) for of in found] == [(rows[0], 100 * rows[0]), (rows[1], 10 * rows[1])]
 
 
@@ -108,7 +108,7 @@ def test_a_sample_is_of_any_records_as_the_seed_says(sources, tmp_path):
     for seed in (0, 2):
         output, mix = tmp_path / str(seed), {"ten": {"max_examples": 2}, "few": {"epochs": 0.1}}
         assert build(sources, output, mix, f"--seed={seed}") == 0
-        samples.append({name: sorted(found) for name, found in copies_of(output).items()})
+        samples.append({name: sorted(found) for name, found in count_copies(output).items()})
     assert samples == [
         {"ten": ["ten-1", "ten-7"], "few": ["few-1", "few-11"]},
         {"ten": ["ten-0", "ten-2"], "few": ["few-12", "few-16"]},
@@ -125,7 +125,7 @@ def test_source_may_have_many_small_files_and_many_copies(tmp_path):
     last = write_jsonl(tmp_path / "many" / "9999.jsonl", chats)
     options = ("--shuffle=global", "--epochs=130", "--provenance", "--direct_num_workers=1", "--tokenizer", TOKENIZER)
     assert chatmill("build", "--input", tmp_path / "many", *options, "--output", tmp_path / "out") == 0
-    rows = rows_of(tmp_path / "out")
+    rows = read_rows(tmp_path / "out")
     assert len(rows) == 900 * 130 and {row["origin_file"] for row in rows} == {str(last)}
 
 
@@ -133,7 +133,7 @@ def test_shares_are_those_of_trained_tokens(sources, tmp_path):
     weights = {"short": {"weight": 2}, "long": {"weight": 5}, "few": {"weight": 3, "epochs": 9.5}}
     packed = ("--packing=bfd", "--max_length=4096", "--mix_tokens=20000")
     assert build(sources, tmp_path / "one", weights, *packed) == 0
-    manifest = manifest_of(tmp_path / "one")
+    manifest = read_manifest(tmp_path / "one")
     tokens = [source["trained_tokens"] for source in manifest["sources"]]
     # In whole examples: each source is off by half of its longest one at most, in either direction.
     for found, wanted, longest in zip(tokens, (4000, 10000, 6000), (34, 604, 94), strict=True):
@@ -152,7 +152,7 @@ def test_copies_of_which_no_label_is_left_are_not_in_the_dataset(tmp_path):
     chats = ([user(f"{number} " * words), assistant("word " * 9)] for number, words in enumerate([3, 300] * 5))
     write_jsonl(tmp_path / "long.jsonl", [{"messages": chat} for chat in chats])
     assert build(tmp_path, tmp_path / "out", {"long": {"epochs": 3}}, "--max_length=64", "--packing=bfd") == 0
-    manifest = manifest_of(tmp_path / "out")
+    manifest = read_manifest(tmp_path / "out")
     assert (manifest["records"]["kept"], manifest["records"]["dropped"]) == (5, {"no_trained_tokens_left": 5})
     assert manifest["notes"]["copies_added"] == 10
     assert manifest["notes"]["records_that_lost_trained_tokens"] == 5
@@ -163,9 +163,9 @@ def test_limits_of_a_source_are_never_exceeded(sources, tmp_path):
     """The records of long have up to 604 trained tokens."""
     one, two = tmp_path / "one", tmp_path / "two"
     assert build(sources, one, {"long": {"max_examples": 10}}, "--mix_tokens=4000") == 0
-    assert len(copies_of(one)["long"]) == 10 and abs(manifest_of(one)["trained_tokens"] - 4000) <= 302
+    assert len(count_copies(one)["long"]) == 10 and abs(read_manifest(one)["trained_tokens"] - 4000) <= 302
     assert build(sources, two, {"long": {"max_tokens": 8000}}) == 0
-    assert 8000 - 604 < manifest_of(two)["trained_tokens"] <= 8000 and {*copies_of(two)["long"].values()} == {1}
+    assert 8000 - 604 < read_manifest(two)["trained_tokens"] <= 8000 and {*count_copies(two)["long"].values()} == {1}
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_duplicates_do_not_count_for_the_mix(sources, tmp_path):
     again = {"short": {}, "few": {}, "long": {"epochs": 0.5}, "more": {"epochs": 2}}
     shutil.copy(sources / "few.jsonl", sources / "more.jsonl")
     assert build(sources, tmp_path / "out", again, "--dedup=exact") == 0
-    manifest = manifest_of(tmp_path / "out")
+    manifest = read_manifest(tmp_path / "out")
     assert manifest["records"]["dropped"] == {"duplicate": 20, "not_in_mix": 50}
     assert [source["rows"] for source in manifest["sources"]] == [400, 20, 50, 0]
 
@@ -203,7 +203,7 @@ def test_each_append_has_its_epochs(sources, tmp_path):
         shutil.copy(sources / f"{name}.jsonl", tmp_path / "in")
         common = ("--tokenizer", TOKENIZER, "--direct_num_workers=1", "--append", "--output", tmp_path / "out")
         assert chatmill("build", "--input", tmp_path / "in", *common, "--shuffle=global", "--epochs=2.5") == 0
-        assert manifest_of(tmp_path / "out")["rows"] == rows
+        assert read_manifest(tmp_path / "out")["rows"] == rows
 
 
 def test_more_copies_than_shards_is_an_error_that_says_how_many_are_needed(sources, tmp_path, capfd):
@@ -217,7 +217,7 @@ def test_more_copies_than_shards_is_an_error_that_says_how_many_are_needed(sourc
         "shards. Give --shards 5.\n"
     )
     assert build(sources, tmp_path / "many", {"few": {"epochs": 20}}) == 0
-    assert manifest_of(tmp_path / "many")["rows"] == 400
+    assert read_manifest(tmp_path / "many")["rows"] == 400
 
 
 def test_validation_records_are_in_their_split_once_whatever_the_mix(sources, tmp_path):
@@ -226,9 +226,9 @@ def test_validation_records_are_in_their_split_once_whatever_the_mix(sources, tm
     options = ("--validation_fraction=0.2", "--seed=5", "--dedup=exact")
     assert build(sources, tmp_path / "plain", {name: {} for name in mix}, *options) == 0
     assert build(sources, tmp_path / "out", mix, *options) == 0
-    validation = [Counter(row["id"] for row in rows_of(tmp_path / name, "validation")) for name in ("plain", "out")]
+    validation = [Counter(row["id"] for row in read_rows(tmp_path / name, "validation")) for name in ("plain", "out")]
     assert validation[0] == validation[1] and {*validation[1].values()} == {1} and len(validation[1]) > 60
-    train = copies_of(tmp_path / "out")
+    train = count_copies(tmp_path / "out")
     in_training = {name: size - sum(id.startswith(name) for id in validation[1]) for name, size in SIZES.items()}
     expected = {"short": round(0.3 * in_training["short"]), "long": 3 * in_training["long"], "few": 5}
     assert {name: sum(of.values()) for name, of in train.items()} == expected

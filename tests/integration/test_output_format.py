@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.datasets import rows_of
+from support.datasets import read_rows
 from support.paths import CHATS, ROOT, TOKENIZER
 
 LINES = '''
@@ -63,6 +63,6 @@ def test_a_format_that_is_one_file_is_built_and_verified(tmp_path: Path):
         run("build", *options, "--direct_num_workers=1", f"--output={output}", f"--output_format={formats}")
         assert ": OK (" in run("verify", output)
     lines = [json.loads(line) for file in sorted(Path(output).glob("lines/*")) for line in file.open()]
-    assert lines == rows_of(Path(output)) != []
+    assert lines == read_rows(Path(output)) != []
     card = (tmp_path / "lines/README.md").read_text()
     assert "path: lines/" in card and "lines of " in card

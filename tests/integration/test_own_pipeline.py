@@ -19,9 +19,9 @@ from support.command_line import chatmill
 from support.datasets import (
     assert_statistics_add_up,
     digests,
-    manifest_of,
-    rejects_of,
-    rows_of,
+    read_manifest,
+    read_rejects,
+    read_rows,
     stopped_before_the_commit,
     write_jsonl,
 )
@@ -62,11 +62,11 @@ def test_the_documented_example_is_short_and_writes_one_dataset_which_a_second_r
     done = subprocess.run(**program, check=False)
     assert done.returncode == 0, done.stderr
     output = tmp_path / "out" / "own"
-    before, manifest = digests(output), manifest_of(output)
+    before, manifest = digests(output), read_manifest(output)
     assert 'model="YOUR MODEL"' in (output / "README.md").read_text()  # its tokenizer is a folder
     assert manifest["records"]["read"] == 400
     assert manifest["records"]["dropped"]["short"] > 0
-    assert sum(shard["rows"] for shard in manifest["shards"]) == manifest["rows"] == len(rows_of(output))
+    assert sum(shard["rows"] for shard in manifest["shards"]) == manifest["rows"] == len(read_rows(output))
     again = subprocess.run(**program, check=False)
     assert again.returncode == 1
     assert again.stderr.splitlines()[-1] == (
@@ -113,7 +113,7 @@ def finished(tmp_path_factory) -> Path:
 
 
 def test_job_and_layout_are_recorded(finished):
-    manifest = manifest_of(finished)
+    manifest = read_manifest(finished)
     job = manifest["job"]
     assert job["custom"] == JOB
     both = {"packing": "bfd", "max_length": 512, "shift_labels": False}
@@ -122,7 +122,7 @@ def test_job_and_layout_are_recorded(finished):
     assert manifest["layout"] == {**both, "columns": ["input_ids", "labels", "seq_lengths", "id"]}
     assert job["tasks"] > 3
     assert [manifest[name] for name in ("version", "increments")] == [1, 1]
-    assert manifest["rows"] == len(rows_of(finished)) > 0
+    assert manifest["rows"] == len(read_rows(finished)) > 0
     assert broken_laws(finished) == []
     assert_statistics_add_up(manifest)
 
@@ -130,7 +130,7 @@ def test_job_and_layout_are_recorded(finished):
 def test_it_is_a_dataset_as_any_other(finished, tmp_path, capsys):
     assert chatmill("verify", finished) == 0
     assert chatmill("diff", finished, finished) == 0
-    assert Dataset(str(finished)).tokenizer.decode(rows_of(finished)[0]["input_ids"])
+    assert Dataset(str(finished)).tokenizer.decode(read_rows(finished)[0]["input_ids"])
     assert not (finished / "recipe.yaml").exists() and not (finished / "_chatmill" / "building").exists()
     card, page = (finished / "README.md").read_text(), (finished / "report.html").read_text()
     assert "| what | support without short dialogs |" in card and "/home/me" not in card
@@ -138,7 +138,7 @@ def test_it_is_a_dataset_as_any_other(finished, tmp_path, capsys):
     capsys.readouterr()
     assert chatmill("build", "--input", SUPPORT, "--tokenizer", TOKENIZER, "--output", finished, "--append") == 2
     assert str(finished) in capsys.readouterr().err.splitlines()[-1]
-    assert manifest_of(finished)["version"] == 1
+    assert read_manifest(finished)["version"] == 1
 
 
 @pytest.mark.parametrize("is_there", ["dataset", "file below", "file"])
@@ -159,11 +159,11 @@ def test_a_pipeline_can_be_built_again_and_of_two_that_run_the_second_fails(tmp_
     """A notebook builds its pipeline again after an error: until a pipeline runs, its output stays empty."""
     first, second = write(tmp_path), write(tmp_path)
     first.run().wait_until_finish()
-    manifest = manifest_of(tmp_path)
+    manifest = read_manifest(tmp_path)
     files = {shard["path"]: shard["sha256"] for shard in manifest["shards"]}
     with pytest.raises(Exception, match="another run has committed a dataset to it meanwhile"):
         second.run().wait_until_finish()
-    assert manifest_of(tmp_path) == manifest
+    assert read_manifest(tmp_path) == manifest
     assert {path: digests(tmp_path)[path] for path in files} == files
     assert chatmill("verify", tmp_path) == 0
 
@@ -206,7 +206,7 @@ def test_what_a_runner_does_again_has_the_same_bytes_and_so_has_another_output(t
 def test_a_run_that_failed_is_not_resumed_and_its_rejects_can_be_read(tmp_path, capsys):
     with pytest.raises(Exception, match=r"records were rejected, more than max_reject_fraction 0"):
         run(tmp_path, max_reject_fraction=0)
-    assert rejects_of(tmp_path) and not (tmp_path / "manifest.json").exists()
+    assert read_rejects(tmp_path) and not (tmp_path / "manifest.json").exists()
     assert chatmill("inspect", tmp_path, "--reason", "invalid_json") == 0
     with pytest.raises(ParameterError, match="it is not empty"):
         write(tmp_path)
@@ -257,12 +257,12 @@ def test_sources_have_their_own_options_and_sums(tmp_path):
     with pytest.raises(Exception, match="there is a source 2; expected the names of all in sources"):
         sources_to(tmp_path / "unnamed", both, "support")
     sources_to(tmp_path / "out", both, *both)
-    manifest = manifest_of(tmp_path / "out")
+    manifest = read_manifest(tmp_path / "out")
     support, sharegpt = manifest["sources"]
     assert (support["name"], sharegpt["name"]) == ("support", "sharegpt")
     assert 0 < support["trained_tokens"] < support["tokens"]
     assert sharegpt["trained_tokens"] == sharegpt["tokens"] > 0
-    assert support["rows"] + sharegpt["rows"] == manifest["rows"] == len(rows_of(tmp_path / "out"))
+    assert support["rows"] + sharegpt["rows"] == manifest["rows"] == len(read_rows(tmp_path / "out"))
     assert_statistics_add_up(manifest)
 
 

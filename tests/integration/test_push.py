@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from support.command_line import chatmill
-from support.datasets import manifest_of, rows_of, write_jsonl
+from support.datasets import read_manifest, read_rows, write_jsonl
 from support.faulty_proxy import each
 from support.hub import Blob, Hub
 from support.paths import ROOT, TOKENIZER
@@ -91,7 +91,7 @@ def loaded(hub: Hub, tmp_path: Path) -> Callable[..., dict[str, list[dict[str, A
 
 
 def shards_in(output: Path) -> list[str]:
-    return [shard["path"] for shard in manifest_of(output)["shards"]]
+    return [shard["path"] for shard in read_manifest(output)["shards"]]
 
 
 def data_in(hub: Hub, name: str = "me/mine") -> list[str]:
@@ -116,7 +116,7 @@ def test_pushed_dataset_is_loaded_by_its_name(versions, hub, push, loaded, tmp_p
     assert_has(hub, versions[0])
     assert hub.repos["me/mine"].is_private
     assert b'datasets.load_dataset("me/mine")' in hub.repos["me/mine"].files()["README.md"]
-    assert loaded() == {split: rows_of(versions[0], split) for split in ("train", "validation")}
+    assert loaded() == {split: read_rows(versions[0], split) for split in ("train", "validation")}
     with hub.in_process(tmp_path / "verified", hub.token_of("me")):
         assert chatmill("verify", "hf://datasets/me/mine") == 0
     assert push(versions[0], "--private") == (0, f"{hub.endpoint}/datasets/me/mine has version 1 already.\n")
@@ -132,8 +132,8 @@ def test_append_sends_its_own_shards_alone_and_the_earlier_version_has_its_name(
     assert f"{len(new) + 3} files sent, {there} there already, 0 deleted" in printed
     assert hub.upload_bytes == sum((versions[1] / path).stat().st_size for path in new)
     assert_has(hub, versions[1])
-    assert loaded()["train"] == rows_of(versions[1])
-    assert loaded("v1")["train"] == rows_of(versions[0])
+    assert loaded()["train"] == read_rows(versions[1])
+    assert loaded("v1")["train"] == read_rows(versions[0])
 
 
 def test_only_what_is_not_there_or_is_damaged_is_sent_again_and_files_of_others_stay(versions, hub, push):
@@ -171,7 +171,7 @@ def test_old_version_is_pushed_to_a_branch_and_not_over_a_newer_one(versions, hu
     assert f"{NOT_EARLIER}, such as data/train-" in printed
     assert printed.endswith(" --overwrite replaces what is there.\n")
     assert push(f"{versions[1]}@1", "--revision=first", "--overwrite")[0] == 0
-    assert loaded(revision="first")["train"] == rows_of(versions[0])
+    assert loaded(revision="first")["train"] == read_rows(versions[0])
     assert hub.repos["me/mine"].files("first")["report.html"] == (versions[0] / "report.html").read_bytes()
     assert_has(hub, versions[1])
 
@@ -197,7 +197,7 @@ def test_version_of_an_overwrite_replaces_the_others_and_its_card_names_no_versi
 
 def test_rejects_and_exceptions_are_pushed_only_if_they_are_asked_for(versions, hub, push):
     push(versions[0])
-    manifest = manifest_of(versions[0])
+    manifest = read_manifest(versions[0])
     asked = {file["path"] for file in manifest["exceptions"]}
     assert push(versions[0], "--with_rejects")[0] == 0
     assert {*data_in(hub)} == {*shards_in(versions[0])} | asked
@@ -422,7 +422,7 @@ def test_dataset_in_a_store_and_a_copy_without_its_log_are_pushed(versions, hub,
     shutil.copytree(versions[1], copy, ignore=shutil.ignore_patterns("_chatmill", "report.html"))
     code, printed = push(copy, "--with_rejects")
     assert (code, "1 deleted" in printed) == (0, True)
-    manifest = manifest_of(versions[1])
+    manifest = read_manifest(versions[1])
     exceptions = [file["path"] for file in manifest["exceptions"]]
     assert {*data_in(hub)} == {*shards_in(versions[1]), *exceptions}
     assert "report.html" not in hub.repos["me/mine"].files()

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from support.command_line import chatmill
-from support.datasets import rows_of
+from support.datasets import read_rows
 from support.paths import CHATS, ROOT, TOKENIZER
 from transforms import Dataset, InputError, UserError, shards
 
@@ -42,7 +42,7 @@ def test_rows_are_those_of_the_shards_in_order_with_their_numbers(folder, split)
         assert first == len(found)
         found += batch.to_pylist()
         shards.append(shard)
-    assert found == rows_of(folder, split)
+    assert found == read_rows(folder, split)
     assert shards == dataset.shards(split, "parquet") and len(shards) > 1
     assert [dataset.row(number, split) for number in range(len(found))] == found
     assert {name for _, _, batch in dataset.rows(split, ["labels"]) for name in batch.schema.names} == {"labels"}

@@ -38,7 +38,7 @@ def append_and_overwrite(folder: Path, output: str, first: int, last: int) -> No
         assert chatmill("build", kind, f"--input={folder}/??.jsonl", *options) == 0
 
 
-def ids_of(loaded: Any) -> list[list[int]]:
+def read_ids(loaded: Any) -> list[list[int]]:
     return [row["input_ids"] for row in loaded]
 
 
@@ -49,7 +49,7 @@ def of_dataset(output: str) -> list[list[int]]:
 
 def of_files(output: str) -> list[list[int]]:
     """What `datasets` streams from the files of the newest version."""
-    return ids_of(datasets.load_dataset("parquet", data_files=shards(output), split="train", streaming=True))
+    return read_ids(datasets.load_dataset("parquet", data_files=shards(output), split="train", streaming=True))
 
 
 def read_next_to_commits(folder: Path, output: str, readers: list[Callable[[], list[list[int]]]]) -> None:
@@ -78,7 +78,7 @@ def test_reader_next_to_appends_and_overwrites_never_sees_a_missing_file_or_two_
 
     def loaded(streaming: bool) -> list[list[int]]:
         cache = str(tmp_path / "cache")
-        return ids_of(datasets.load_dataset(output, split="train", streaming=streaming, cache_dir=cache))
+        return read_ids(datasets.load_dataset(output, split="train", streaming=streaming, cache_dir=cache))
 
     readers = [lambda: loaded(True), lambda: loaded(False), lambda: of_files(output), lambda: of_dataset(output)]
     read_next_to_commits(tmp_path, output, readers)

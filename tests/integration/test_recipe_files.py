@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from support.command_line import chatmill
-from support.datasets import digests, manifest_of, name_in_increment, rows_of, write_jsonl
+from support.datasets import digests, name_in_increment, read_manifest, read_rows, write_jsonl
 from support.paths import ROOT, TOKENIZER
 
 ONE = "--direct_running_mode=in_memory"
@@ -50,7 +50,7 @@ def corpus(tmp_path: Path) -> Path:
     return folder
 
 
-def options_of(folder: Path, output: Path, *more: object) -> list[object]:
+def make_options(folder: Path, output: Path, *more: object) -> list[object]:
     return [
         f"{folder}/mix.yaml", f"--output={output}", f"--tokenizer={TOKENIZER}",
         f"--chat_template={TEMPLATE}", "--direct_num_workers=1", *more,
@@ -78,14 +78,14 @@ def test_rows_of_each_source_are_those_of_a_build_of_its_own(build, corpus, tmp_
         output = tmp_path / f"only {name}"
         ended = build(f"--input={corpus}/{name}", f"--output={output}", *common, *options)
         assert ended.code == 0, ended.err
-        expected += rows_of(output)
-        manifest = manifest_of(output)
+        expected += read_rows(output)
+        manifest = read_manifest(output)
         assert [source["name"] for source in manifest["sources"]] == ["input"]
         counts.append({key: manifest[key] for key in ("records", "rows", "tokens", "trained_tokens")})
-    ended = build(*options_of(corpus, tmp_path / "all", "--provenance"))
+    ended = build(*make_options(corpus, tmp_path / "all", "--provenance"))
     assert ended.code == 0, ended.err
-    assert rows_of(tmp_path / "all") == expected
-    manifest = manifest_of(tmp_path / "all")
+    assert read_rows(tmp_path / "all") == expected
+    manifest = read_manifest(tmp_path / "all")
     names = ["chats", "2-shared", "faq"]
     assert manifest["sources"] == [{"name": name, **count} for name, count in zip(names, counts, strict=True)]
     assert manifest["rows"] == 90
@@ -98,7 +98,7 @@ def test_unfinished_and_finished_build_name_what_differs_in_a_source(build, corp
     output = tmp_path / "out"
     with (corpus / "faq.jsonl").open("a") as file:
         file.write("{}\n")
-    options = options_of(corpus, output)
+    options = make_options(corpus, output)
 
     def error() -> str:
         ended = build(*options)
@@ -135,16 +135,16 @@ def test_workers_need_neither_the_config_nor_the_formatter_of_a_source(build, co
                 (corpus / name).unlink()
 
     monkeypatch.setattr(os, "replace", replace_and_remove)
-    ended = build(*options_of(corpus, tmp_path / "out", "--direct_num_workers=2"))
+    ended = build(*make_options(corpus, tmp_path / "out", "--direct_num_workers=2"))
     assert ended.code == 0, ended.err
-    assert manifest_of(tmp_path / "out")["rows"] == 90 and not (corpus / "faq.py").exists()
+    assert read_manifest(tmp_path / "out")["rows"] == 90 and not (corpus / "faq.py").exists()
 
 
 @pytest.mark.slow
 def test_example_reads_its_three_sources(build, tmp_path):
     ended = build(f"{ROOT}/examples/sources.yaml", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out")
     assert ended.code == 0, ended.err
-    sources = {source["name"]: source["records"] for source in manifest_of(tmp_path / "out")["sources"]}
+    sources = {source["name"]: source["records"] for source in read_manifest(tmp_path / "out")["sources"]}
     read = {"support": 400, "general": 120, "arithmetic": 80}
     assert {name: records["read"] for name, records in sources.items()} == read
     assert sources["general"]["rejected"] == {}  # narrator is a user here
@@ -152,7 +152,7 @@ def test_example_reads_its_three_sources(build, tmp_path):
 
 def test_same_file_in_two_sources_is_read_twice_only_if_the_second_says_so(build, corpus):
     change(corpus, 1, input=["shared.jsonl", "chats.jsonl"])
-    ended = build(*options_of(corpus, corpus / "out"))
+    ended = build(*make_options(corpus, corpus / "out"))
     assert ended.code == 2
     assert ended.err == (
         f"chatmill: {corpus}/mix.yaml: source 2: input {corpus}/chats.jsonl: the source chats lists "
@@ -160,8 +160,8 @@ def test_same_file_in_two_sources_is_read_twice_only_if_the_second_says_so(build
     )
     change(corpus, 1, may_repeat=True, columns={"messages": "dialog"}, roles={"bot": "assistant"})
     (corpus / "shared.jsonl").write_bytes((corpus / "chats.jsonl").read_bytes())
-    assert build(*options_of(corpus, corpus / "out")).code == 0
-    assert [source["records"]["kept"] for source in manifest_of(corpus / "out")["sources"]] == [40, 80, 20]
+    assert build(*make_options(corpus, corpus / "out")).code == 0
+    assert [source["records"]["kept"] for source in read_manifest(corpus / "out")["sources"]] == [40, 80, 20]
     stored = yaml.safe_load((corpus / "out" / "recipe.yaml").read_text())
     assert [source.get("may_repeat", False) for source in stored["sources"]] == [False, True, False]
 
@@ -180,7 +180,7 @@ def test_names_without_a_name_are_of_the_position_and_the_inputs_without_folders
     sources = [{"input": name, "may_repeat": True} for name in inputs] + [{"input": "../7.jsonl", "name": 7}]
     recipe = recipe_with(tmp_path / "recipes", sources=sources)
     assert build(f"--recipe={recipe}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", ONE).code == 0
-    names = [source["name"] for source in manifest_of(tmp_path / "out")["sources"]]
+    names = [source["name"] for source in read_manifest(tmp_path / "out")["sources"]]
     assert names == ["1-chats", "2-a", "3-chats", "4-input", "7"]
 
 
@@ -192,7 +192,7 @@ def test_command_line_has_the_defaults_which_null_resets(build, tmp_path):
     recipe = recipe_with(tmp_path, sources=sources)
     options = [f"--tokenizer={TOKENIZER}", "--columns=text=body", "--schema=text", "--max_length=3", ONE]
     assert build(recipe, *options, "--truncation=keep_start", f"--output={tmp_path}/out").code == 0
-    manifest = manifest_of(tmp_path / "out")
+    manifest = read_manifest(tmp_path / "out")
     records = [source["records"] for source in manifest["sources"]]
     assert [each["kept"] + each["truncated"] for each in records] == [1, 1, 1] and records[0]["truncated"] == 1
     null = recipe_with(tmp_path, sources=[{"input": "b.jsonl", "columns": None, "schema": None}], schema="messages")
@@ -221,14 +221,14 @@ def test_options_of_the_command_line_replace_those_of_the_recipe(build, tmp_path
     )  # fmt: skip
     ended = build(recipe, "--max_length=32", "--append=false")
     assert ended.code == 0, ended.err
-    job = manifest_of(tmp_path / "out")["job"]
+    job = read_manifest(tmp_path / "out")["job"]
     assert job["options"]["max_length"] == 32 and job["options"]["packing"] == "bfd"
     assert yaml.safe_load((tmp_path / "out" / "recipe.yaml").read_text())["input"] == [f"{tmp_path}/in/a.jsonl"]
     assert job["recipe"]["chat_template_kwargs"] == {"a": [1]} and job["recipe"]["for"] == "trl"
     write_jsonl(tmp_path / "b.jsonl", [{"q": "?", "a": "!"}])
     inputs = [f"--input={tmp_path}/b.jsonl", f"--input={tmp_path}/in/a.jsonl"]
     assert build(f"--recipe={recipe}", *inputs, f"--output={tmp_path}/other").code == 0
-    assert manifest_of(tmp_path / "other")["records"]["kept"] == 10
+    assert read_manifest(tmp_path / "other")["records"]["kept"] == 10
 
 
 def test_the_recipes_of_the_documentation_can_be_read(build, tmp_path):
@@ -289,7 +289,7 @@ def test_the_recipe_of_a_dataset_that_grew_is_that_of_its_first_build(corpus, tm
         assert chatmill("build", f"--input={corpus}/{name}.jsonl", *options, *output) == 0
     recipe = (tmp_path / "out" / "recipe.yaml").read_text()
     assert recipe.startswith("# Of the first build. What was appended later has the same options, and other inputs.\n")
-    tokenizer = manifest_of(tmp_path / "out")["job"]["tokenizer"][:16]
+    tokenizer = read_manifest(tmp_path / "out")["job"]["tokenizer"][:16]
     assert yaml.safe_load(recipe) == {
         "input": [f"{corpus}/shared.jsonl"], "max_length": 64, "packing": "bfd", "keep_columns": ["a"],
         "now": "2026-01-02T00:00:00", "tokenizer": f"./_chatmill/tokenizers/{tokenizer}",

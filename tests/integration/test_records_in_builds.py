@@ -14,10 +14,10 @@ import pytest
 
 from support.chats import assistant, user
 from support.command_line import chatmill
-from support.datasets import manifest_of, rejects_of, write_jsonl
+from support.datasets import read_manifest, read_rejects, write_jsonl
 from support.marked import marked_rows
 from support.paths import ROOT, TOKENIZER
-from support.records import CASES, lines_of, malformed, outcome, records_of
+from support.records import CASES, malformed, outcome, read_lines, read_records
 
 KINDS = ("lines", "tables", "lines of tables")
 OPTIONS = ["--max_reject_fraction=1", "--direct_num_workers=1", "--report=none"]
@@ -42,10 +42,10 @@ RECORDS = [
     {"id": number, **{key: value for key, value in record.items() if key != "id"}}
     for number, record in enumerate(
         [*({"input": [QUESTION], "output": each} for each in OUTPUTS)]
-        + [record for case in PLAIN_CASES for record in records_of(case)[:3] if isinstance(record, dict)]
+        + [record for case in PLAIN_CASES for record in read_records(case)[:3] if isinstance(record, dict)]
     )
 ]
-BROKEN = [line for case in PLAIN_CASES for line in lines_of(case) if "rejected" in case]
+BROKEN = [line for case in PLAIN_CASES for line in read_lines(case) if "rejected" in case]
 
 
 def without_nulls(value: Any) -> Any:
@@ -91,11 +91,11 @@ def build(folder: Path, *options: object) -> Path:
 def outcomes(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Of a build of all files in a folder: what became of each record, by its id, and the manifest."""
     out = build(folder, "--chat_template", TEMPLATE, "--keep_columns=id")
-    records = [(reject, reject["record"]) for reject in rejects_of(out) if reject["record"] not in BROKEN]
+    records = [(reject, reject["record"]) for reject in read_rejects(out) if reject["record"] not in BROKEN]
     rejects = {str(json.loads(record)["id"]): (reject["reason"], reject["detail"]) for reject, record in records}
     rows = marked_rows(out)
     assert not rows.keys() & rejects.keys()
-    return {**rows, **rejects}, manifest_of(out)
+    return {**rows, **rejects}, read_manifest(out)
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +159,7 @@ def test_a_malformed_line_costs_only_itself_and_is_rejected_with_its_position_an
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "mixed.jsonl").write_bytes(b"\r\n".join(lines))
     out = build(tmp_path, "--keep_columns=id")
-    rejects = [(reject["origin_position"], reject["record"]) for reject in rejects_of(out)]
+    rejects = [(reject["origin_position"], reject["record"]) for reject in read_rejects(out)]
     assert rejects == [*zip(positions[1::2], BROKEN, strict=True)]
     # The order is that of the file.
     assert [*marked_rows(out).items()] == [(str(i), f"⟦Good record {i}<|im_end|>⟧") for i in range(len(good))]
@@ -224,7 +224,7 @@ def test_each_malformed_record_is_read_or_rejected_and_costs_no_other(tmp_path, 
         rows = [in_cells(record) for record in records]
         columns = {name: pa.array([row.get(name) for row in rows], pa.string()) for name in names}
         pq.write_table(pa.table(columns), tmp_path / "in" / "records.parquet", row_group_size=500)
-    of = manifest_of(build(tmp_path))["records"]
+    of = read_manifest(build(tmp_path))["records"]
     assert of["read"] == len(records) > 2000
     assert not {"formatter"} & of["rejected"].keys() and of["kept"] > 200
 
@@ -241,7 +241,7 @@ def test_each_malformed_event_of_a_session_costs_no_other_session(tmp_path, kind
         events = other if is_lines else [other]
         (tmp_path / "in" / f"{count:05d}{sample.suffix}").write_text("".join(json.dumps(of) + "\n" for of in events))
     options = [f"--input_format={kind}", "--unprinted=report", "--trace_branches=examples"]
-    of = manifest_of(build(tmp_path, *options))["records"]
+    of = read_manifest(build(tmp_path, *options))["records"]
     assert of["read"] >= count > 100 and of["kept"] > 10  # events of another session are one of their own
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.chats import assistant, user
 from support.command_line import chatmill
-from support.datasets import manifest_of, write_jsonl
+from support.datasets import read_manifest, write_jsonl
 from support.paths import TOKENIZER
 
 ROLES = "hint for unknown_role: --roles YOURS=assistant says which role it is (docs/records.md)."
@@ -32,7 +32,7 @@ def test_a_build_that_fails_and_one_that_ends_have_a_hint_for_each_reason_and_wh
     assert capfd.readouterr().out.count(f"\n{ROLES}\n") == 2
     again = build(*options, "--max_reject_fraction=0.9", "--roles=agent=assistant", "--overwrite")
     assert again.code == 0
-    assert manifest_of(tmp_path / "out")["records"]["rejected"] == {"unknown_schema": 1}
+    assert read_manifest(tmp_path / "out")["records"]["rejected"] == {"unknown_schema": 1}
 
 
 def test_what_is_read_and_what_is_not_is_in_the_summary_the_manifest_the_report_and_the_card(build, tmp_path):
@@ -45,6 +45,6 @@ def test_what_is_read_and_what_is_not_is_in_the_summary_the_manifest_the_report_
     assert "records read 4 as messages 3, plain text 1" in " ".join(done.out.split())
     assert f"Not read: {expected}." in (tmp_path / "out" / "README.md").read_text().replace("\\", "")
     assert f"Not read: {expected}." in (tmp_path / "out" / "report.html").read_text()
-    statistics = manifest_of(tmp_path / "out")["statistics"]
+    statistics = read_manifest(tmp_path / "out")["statistics"]
     assert statistics["schemas"] == {"messages": 3, "text": 1}
     assert statistics["unread"]["messages[].apis"] == {"records": 3, "characters": 27}

@@ -10,10 +10,10 @@ import pytest
 
 from support.cases import framed
 from support.chats import assistant, system, user
-from support.datasets import rejects_of, rows_of, write_jsonl
+from support.datasets import read_rejects, read_rows, write_jsonl
 from support.paths import TOKENIZER
 from support.records import CASES, malformed
-from support.templates import CHATML, DROPS_REASONING, MARKED, templates_of_models
+from support.templates import CHATML, DROPS_REASONING, MARKED, model_templates
 from transforms import RecordError, render
 
 COLUMNS = {"messages", "tools", "chat_template_kwargs"}
@@ -65,7 +65,7 @@ def rendered(record: dict[str, Any], template: str, **options: Any) -> tuple[Any
         (CHATML, {}),
         (DROPS_REASONING, {"special_tokens_in_content": "plain", "loss_on": "last_assistant"}),
         (MARKED, {"unprinted": "report", "after_end": "mask"}),
-        (templates_of_models()["qwen3"], {"loss_on": "all"}),
+        (model_templates()["qwen3"], {"loss_on": "all"}),
     ],
 )
 def test_each_record_gives_what_a_build_writes_or_the_reason_of_its_reject(
@@ -79,8 +79,8 @@ def test_each_record_gives_what_a_build_writes_or_the_reason_of_its_reject(
                    "--keep_columns=id", "--max_reject_fraction=1", "--direct_num_workers=1", *flags)  # fmt: skip
     assert result.code == 0, result.err
     built: dict[int, tuple[Any, ...]] = dict.fromkeys(range(len(given)), ("dropped",))
-    built |= {int(row["id"]): (row["input_ids"], row["labels"]) for row in rows_of(out)}
-    built |= {int(json.loads(row["record"])["id"]): ("rejected", row["reason"]) for row in rejects_of(out)}
+    built |= {int(row["id"]): (row["input_ids"], row["labels"]) for row in read_rows(out)}
+    built |= {int(json.loads(row["record"])["id"]): ("rejected", row["reason"]) for row in read_rejects(out)}
     found = {number: rendered(given[number], template, **options) for number in built}
     assert [(given[number], found[number], built[number]) for number in built if found[number] != built[number]] == []
     kinds = Counter(one[0] if isinstance(one[0], str) else "row" for one in built.values())

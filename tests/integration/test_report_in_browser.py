@@ -13,7 +13,7 @@ import pytest
 from support.browser import Opened, chromium
 from support.chats import assistant, user
 from support.command_line import chatmill
-from support.datasets import manifest_of, write_jsonl
+from support.datasets import read_manifest, write_jsonl
 from support.paths import TOKENIZER
 
 ATTACKS = [
@@ -72,7 +72,7 @@ def test_charts_follow_when_the_scheme_changes(browser, dataset):
 
 
 def test_charts_and_their_tables_have_the_counts_of_the_manifest(browser, dataset):
-    histograms, opened = manifest_of(dataset)["statistics"]["histograms"], Opened(browser, dataset / "report.html")
+    histograms, opened = read_manifest(dataset)["statistics"]["histograms"], Opened(browser, dataset / "report.html")
     for name, histogram in histograms.items():
         bars = f"[...document.querySelectorAll('[data-chart={name}] path')]"
         labels, drawn = opened.evaluate(f"[{bars}.map(b => b.dataset.label), {bars}.map(b => +b.dataset.count)]")
@@ -92,7 +92,7 @@ def test_charts_and_their_tables_have_the_counts_of_the_manifest(browser, datase
 @pytest.mark.parametrize("width", [380, 1400])
 def test_bars_are_as_high_as_their_counts_within_a_grid_whose_labels_have_space(browser, dataset, width):
     opened = Opened(browser, dataset / "report.html", viewport={"width": width, "height": 900})
-    for name in manifest_of(dataset)["statistics"]["histograms"]:
+    for name in read_manifest(dataset)["statistics"]["histograms"]:
         chart = f"[...document.querySelectorAll('[data-chart={name}] %s')]"
         heights = opened.evaluate(f"{chart % 'path'}.map(bar => [+bar.dataset.count, bar.getBBox().height])")
         lines = opened.evaluate(f"{chart % 'line'}.map(line => line.getBBox().y)")
@@ -113,7 +113,7 @@ def test_pointer_shows_what_a_bar_is_of(browser, dataset):
     tip = opened.page.locator("[data-chart=row_tokens] .tip")
     assert not tip.is_visible()
     bar.hover()
-    share = f"{100 * count / manifest_of(dataset)['rows']:.2f}%"
+    share = f"{100 * count / read_manifest(dataset)['rows']:.2f}%"
     assert tip.is_visible() and tip.text_content() == f"{label} tokens{count:,} rows ({share})"
     opened.page.locator("h1").hover()
     assert not tip.is_visible()

@@ -12,7 +12,7 @@ import pytest
 
 from support.chats import assistant, user
 from support.command_line import chatmill
-from support.datasets import manifest_of, rejects_of, write_jsonl
+from support.datasets import read_manifest, read_rejects, write_jsonl
 from support.marked import marked_rows
 from support.paths import TOKENIZER
 
@@ -112,7 +112,7 @@ def test_nulls_that_arrow_puts_into_tools_and_calls_are_left_out_and_counted(tmp
     assert as_text({"guests": None}) in rows["open"]
     assert all(as_text({"size": 3}) in rows[f"row {number}"] for number in range(4))
     assert as_text({"color": "red", "size": 3}) in rows["other row"]
-    manifest = manifest_of(out)
+    manifest = read_manifest(out)
     assert manifest["notes"]["null_arguments_left_out"] == 5
     assert "guests of a call" in manifest["first_examples"]["null_arguments_left_out"]["detail"]
 
@@ -137,7 +137,7 @@ def test_empty_answer_under_generation_blocks_is_kept(tmp_path, template, parity
     arguments = ["--input", corpus, "--output", out, *options, "--direct_num_workers=1"]
     assert chatmill("build", *arguments) == 0
     assert marked_rows(out)["empty"].count("⟦") == 1 and "⟦x⟧" in marked_rows(out)["empty"]
-    assert manifest_of(out)["notes"]["empty_answers"] == 1
+    assert read_manifest(out)["notes"]["empty_answers"] == 1
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_parts_never_change_which_messages_of_a_completion_are_trained_on(tmp_pa
     options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", "--max_reject_fraction=1", "--direct_num_workers=1"]
     for loss, rejected in (("completion", ["loss_not_applicable"]), ("auto", [])):
         assert chatmill("build", *options, f"--output={tmp_path / loss}", f"--loss_on={loss}", parts) == 0
-        assert [reject["reason"] for reject in rejects_of(tmp_path / loss)] == rejected
+        assert [reject["reason"] for reject in read_rejects(tmp_path / loss)] == rejected
 
 
 def test_a_flag_that_is_not_known_is_named_with_the_option_that_reads_it(tmp_path, capfd):

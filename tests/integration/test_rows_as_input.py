@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.command_line import chatmill
-from support.datasets import manifest_of, rows_of
+from support.datasets import read_manifest, read_rows
 from support.paths import CHATS, TOKENIZER
 
 RECORDS = ("--input", CHATS, "--max_reject_fraction=0.5", "--validation_fraction=0.2")
@@ -35,15 +35,15 @@ def test_rows_of_both_splits_are_those_of_a_build_of_the_records(unpacked, tmp_p
     assert build(tmp_path / "direct", *RECORDS, *options) == 0
     for split in ("train", "validation"):
         assert build(tmp_path / split, "--input", unpacked, f"--split={split}", *options) == 0
-        expected = rows_of(tmp_path / "direct", split)
-        assert len(expected) > 10 and rows_of(tmp_path / split) == expected
-        assert manifest_of(tmp_path / split)["records"]["read"] == len(rows_of(unpacked, split))
+        expected = read_rows(tmp_path / "direct", split)
+        assert len(expected) > 10 and read_rows(tmp_path / split) == expected
+        assert read_manifest(tmp_path / split)["records"]["read"] == len(read_rows(unpacked, split))
 
 
 def test_what_was_lost_is_reported_and_a_packed_dataset_is_refused_in_one_line(tmp_path, capfd, caplog):
     assert build(tmp_path / "cut", *RECORDS, "--max_length=128") == 0
     assert build(tmp_path / "packed", *RECORDS, "--max_length=128", "--packing=bfd") == 0
-    cut = manifest_of(tmp_path / "cut")["records"]["truncated"]
+    cut = read_manifest(tmp_path / "cut")["records"]["truncated"]
     assert build(tmp_path / "of_cut", "--input", tmp_path / "cut", "--split=train") == 0
     line = (
         f"{tmp_path / 'cut'}: what is read are its rows: {cut} records cut or dropped at its max_length of 128 tokens."

@@ -30,9 +30,9 @@ from support.datasets import (
     age_work,
     build_in_process,
     digests,
-    manifest_of,
-    rejects_of,
-    rows_of,
+    read_manifest,
+    read_rejects,
+    read_rows,
     work_in,
     write_jsonl,
 )
@@ -296,7 +296,7 @@ def test_too_many_rejects_fail_the_run_which_resumes_if_more_are_allowed(build, 
     ended = build(*options_for(corpus, output), "--max_reject_fraction=0.2")
     assert ended.code == 0, ended.err
     outcomes = {"read": 100, "kept": 90, "truncated": 0, "dropped": {}, "rejected": {"bad_message": 10}}
-    assert manifest_of(output)["records"] == outcomes and len(rejects_of(output)) == 10
+    assert read_manifest(output)["records"] == outcomes and len(read_rejects(output)) == 10
 
 
 def test_a_finished_dataset_is_left_alone_until_overwritten(build, corpus, tmp_path):
@@ -312,7 +312,7 @@ def test_a_finished_dataset_is_left_alone_until_overwritten(build, corpus, tmp_p
     assert digests(output) == before
     replaced = build(*options_for(corpus, output), allowed, "--overwrite", "--max_length=4", "--truncation=keep_end")
     assert replaced.code == 0, replaced.err
-    assert {len(row["input_ids"]) for row in rows_of(output)} == {4}
+    assert {len(row["input_ids"]) for row in read_rows(output)} == {4}
 
 
 def test_a_dataset_is_not_overwritten_by_a_build_that_reads_it_by_whichever_path(build, corpus, tmp_path):
@@ -335,7 +335,7 @@ def test_a_dataset_is_not_overwritten_by_a_build_that_reads_it_by_whichever_path
 def test_a_job_that_this_version_does_not_understand_is_refused_until_overwritten(build, corpus, tmp_path):
     output, allowed = tmp_path / "out", "--max_reject_fraction=0.2"
     assert build(*options_for(corpus, output), allowed).code == 0
-    known = manifest_of(output)["job"]
+    known = read_manifest(output)["job"]
     options = known["options"]
     for changed in ({"options": options | {"seed": "x"}}, {"options": options | {"flavour": "sweet"}}, {"inputs": 7}):
         edit_version(output, lambda of, changed=changed: of.update(job=known | changed))
@@ -350,7 +350,7 @@ def test_a_job_that_this_version_does_not_understand_is_refused_until_overwritte
     changed = build(*options_for(corpus, output), allowed, "--seed=1")
     assert (changed.code, "--seed was 0 and is 1" in changed.err) == (2, True)
     assert build(*options_for(corpus, output), allowed, "--overwrite").code == 0
-    assert manifest_of(output)["job"]["options"] == options
+    assert read_manifest(output)["job"]["options"] == options
 
 
 @pytest.mark.parametrize(
@@ -391,7 +391,7 @@ def test_a_template_that_prints_the_date_prints_the_same_in_a_resumed_run(build,
 
     assert is_refused() and is_refused("--append")
     assert build(*options, "--max_reject_fraction=1", "--append").code == 0
-    assert manifest_of(tmp_path / "out")["job"]["now"] == now
+    assert read_manifest(tmp_path / "out")["job"]["now"] == now
     new = write_jsonl(tmp_path / "new.jsonl", [{"text": "one"}])
     assert is_refused(f"--input={new}", "--append")
     fixed = [*options_for(corpus, tmp_path / "fixed"), f"--chat_template={template}", "--max_reject_fraction=1"]
@@ -400,7 +400,7 @@ def test_a_template_that_prints_the_date_prints_the_same_in_a_resumed_run(build,
     assert (refused.code, "--now was 2020-02-29T01:02:03 and is 2021-01-01T00:00:00" in refused.err) == (2, True)
     from transformers import AutoTokenizer
 
-    first = rows_of(tmp_path / "fixed")[0]["input_ids"]
+    first = read_rows(tmp_path / "fixed")[0]["input_ids"]
     assert AutoTokenizer.from_pretrained(TOKENIZER).decode(first) == "2020-02-29 01:02:03HiHello."
 
 
@@ -443,7 +443,7 @@ def test_layout_of_the_rows_is_in_the_card_the_manifest_and_each_parquet_file(bu
     assert ended.code == 0, ended.err
     layout = {"packing": "bfd", "max_length": 64, "shift_labels": False}
     layout["columns"] = ["input_ids", "labels", "seq_lengths"]
-    manifest = manifest_of(tmp_path / "out")
+    manifest = read_manifest(tmp_path / "out")
     assert manifest["layout"] == layout
     shard = tmp_path / "out" / manifest["shards"][0]["path"]
     about = json.loads(pq.read_schema(shard).metadata[b"chatmill"])

@@ -36,9 +36,9 @@ from support.datasets import (
     assert_statistics_add_up,
     build_in_process,
     digests,
-    manifest_of,
-    rejects_of,
-    rows_of,
+    read_manifest,
+    read_rejects,
+    read_rows,
     write_jsonl,
 )  # fmt: skip
 from support.disk import Disk, lost_shards, sha256
@@ -210,7 +210,7 @@ def made(tmp_path_factory) -> Callable[[str], Job]:
         assert [each.code for each in built] == [0] * len(commands), built
         changes = [each.changes for each in built]
         assert broken_laws(output) == []
-        manifest = manifest_of(output)
+        manifest = read_manifest(output)
         assert_statistics_add_up(manifest)
         assert "compiled_template_differs" not in manifest["notes"] and len(manifest["shards"]) > 1
         assert chatmill("verify", output) == 0 and not (output / "_chatmill/building").exists()
@@ -434,9 +434,9 @@ SAMPLED = "parity_"
 
 def outcomes_by_record(output: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
     """The row of each record that has one, why each other one is rejected, and what was counted of all."""
-    rows = {row.pop("id"): row for split in ("train", "validation") for row in rows_of(output, split)}
-    rejects = {json.loads(row["record"])["id"]: (row["reason"], row["detail"]) for row in rejects_of(output)}
-    notes = manifest_of(output)["notes"]
+    rows = {row.pop("id"): row for split in ("train", "validation") for row in read_rows(output, split)}
+    rejects = {json.loads(row["record"])["id"]: (row["reason"], row["detail"]) for row in read_rejects(output)}
+    notes = read_manifest(output)["notes"]
     return rows, rejects, {name: count for name, count in notes.items() if not name.startswith(SAMPLED)}
 
 

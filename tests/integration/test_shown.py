@@ -25,9 +25,9 @@ from transformers import AutoTokenizer
 
 from support.chats import assistant, user
 from support.command_line import chatmill
-from support.datasets import manifest_of, rows_of, write_jsonl
+from support.datasets import read_manifest, read_rows, write_jsonl
 from support.harms import edit_version
-from support.kinds import dataset_of
+from support.kinds import build_dataset
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.templates import CHATML
 from transforms import Dataset
@@ -128,7 +128,7 @@ def visible(text: str) -> str:
 
 
 def test_each_figure_of_the_page_is_that_of_the_manifest(shown):
-    manifest, figures = manifest_of(shown["plain"].folder), Page(shown["plain"].report).figures
+    manifest, figures = read_manifest(shown["plain"].folder), Page(shown["plain"].report).figures
     assert {"/records/read", "/rows", "/statistics/limits/2048/tokens", "/sources/0/tokens"} <= {*dict(figures)}
     for pointer, text in figures:
         value = manifest
@@ -165,7 +165,7 @@ def test_long_texts_and_tables_are_cut_and_end_with_what_is_left(shown):
 
 def test_what_stands_out_is_listed_first(shown):
     found = Page(shown["plain"].report).text.partition("Outcomes of records")[0]
-    lost = manifest_of(shown["plain"].folder)["trained_tokens_lost"]
+    lost = read_manifest(shown["plain"].folder)["trained_tokens_lost"]
     assert "12 of 75 records (16.0%) were rejected, most often as bad_message." in found
     assert re.search(f"{lost:,} trained tokens of 1 records? lost to --max_length 300 ", found)
     assert "60 records with a last answer whose reasoning the template does not print" in found
@@ -173,11 +173,11 @@ def test_what_stands_out_is_listed_first(shown):
 
 @pytest.mark.parametrize("kind", ["turns", "windows_and_pack", "windows"])
 def test_excerpts_are_rows_of_the_dataset_with_their_trained_tokens(kind):
-    rows = [row for split in ("train", "validation") for row in rows_of(dataset_of(kind), split)]
+    rows = [row for split in ("train", "validation") for row in read_rows(build_dataset(kind), split)]
     decode = AutoTokenizer.from_pretrained(TOKENIZER).decode
     labels = ([label for label in row["labels"] if label != -100] for row in rows)
     trained = {visible(decode(row["input_ids"])): visible(decode(of)) for row, of in zip(rows, labels, strict=True)}
-    excerpts = Page((dataset_of(kind) / "report.html").read_text()).rows
+    excerpts = Page((build_dataset(kind) / "report.html").read_text()).rows
     assert len(excerpts) == 10
     for text, marked in excerpts:
         # Of a row with shifted labels, the last token is in the labels alone.
@@ -204,7 +204,7 @@ def test_the_summary_of_a_usual_corpus_fits_one_screen(build, tmp_path, monkeypa
     lines = (ended.out + ended.err).replace(str(tmp_path), "").splitlines()
     lines = [line for line in lines if not line.endswith(" tokens/s")]  # progress, of a slow machine
     assert sum(max(-(-cell_len(line.rstrip()) // 80), 1) for line in lines) <= 24
-    manifest = manifest_of(tmp_path / "out")
+    manifest = read_manifest(tmp_path / "out")
     lost = manifest["trained_tokens_lost"]
     assert f"truncated), {lost / (lost + manifest['trained_tokens']):.1%} of trained tokens lost.\n" in ended.out
     beyond = manifest["statistics"]["limits"]["2048"]["trained_tokens"]
@@ -232,7 +232,7 @@ def test_the_share_of_answers_that_are_labelled_as_bad_is_a_warning(build, tmp_p
     ended = build(f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path / 'out'}")
     text = "1 record dropped (12.5%) whose label or kto_tag is false (docs/records.md)"
     assert ended.err == f"chatmill: warning: {text}\n"
-    manifest = manifest_of(tmp_path / "out")
+    manifest = read_manifest(tmp_path / "out")
     assert manifest["records"]["dropped"] == {"undesirable": 1} and manifest["records"]["kept"] == 7
     assert manifest["notes"]["label_not_understood"] == 1
 
@@ -247,7 +247,7 @@ def test_a_source_without_a_token_in_the_dataset_is_a_warning(build, tmp_path):
     options = ["--shuffle=global", "--shards=1", "--packing=bfd", "--max_length=256", f"--tokenizer={TOKENIZER}"]
     ended = build(recipe, *options, f"--output={tmp_path / 'out'}")
     assert ended.err == "chatmill: warning: no row of the source silent in the dataset\n"
-    assert [source["rows"] for source in manifest_of(tmp_path / "out")["sources"]] == [1, 0, 0]
+    assert [source["rows"] for source in read_manifest(tmp_path / "out")["sources"]] == [1, 0, 0]
 
 
 def test_first_record_of_each_outcome_is_in_the_manifest(build, tmp_path):
@@ -258,7 +258,7 @@ def test_first_record_of_each_outcome_is_in_the_manifest(build, tmp_path):
     write_jsonl(tmp_path / "2.jsonl", [long, untrained, long])
     options = [f"--input={tmp_path / '*.jsonl'}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path / 'out'}"]
     assert build(*options, "--max_length=32").code == 0
-    manifest = manifest_of(tmp_path / "out")
+    manifest = read_manifest(tmp_path / "out")
     first, truncated = manifest["first_drops"]["no_trained_tokens"], manifest["first_examples"]["truncated"]
     assert (first["file"], first["position"]) == (str(tmp_path / "1.jsonl"), f"byte {len(json.dumps(good)) + 1:,}")
     assert first["detail"].endswith("tokens, 0 of them to be trained on")
@@ -276,8 +276,8 @@ def stats(folder: Path, capfd: pytest.CaptureFixture[str], *options: str) -> str
 
 def test_stats_fit_80_columns_and_are_the_statistics_of_the_manifest(capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    folder = dataset_of("packed")
-    manifest, out = manifest_of(folder), stats(folder, capfd)
+    folder = build_dataset("packed")
+    manifest, out = read_manifest(folder), stats(folder, capfd)
     statistics, notes = manifest["statistics"], manifest["notes"]
     assert json.loads(stats(folder, capfd, "--json")) == statistics
     assert max(map(len, out.splitlines())) <= 80 and "\x1b" not in out
@@ -299,7 +299,7 @@ def test_stats_fit_80_columns_and_are_the_statistics_of_the_manifest(capfd, monk
 
 
 def test_what_trained_spans_end_with_is_shown_as_it_is(tmp_path, capfd):
-    copy = Path(shutil.copytree(dataset_of("drop"), tmp_path / "out"))
+    copy = Path(shutil.copytree(build_dataset("drop"), tmp_path / "out"))
     ends = {"[/bold]\x1b[1m": 1234, "others": 2}
     edit_version(copy, lambda of: of["total"]["statistics"].update(span_ends=ends))
     lines = stats(copy, capfd).partition("trained spans end with\n")[2].splitlines()[:2]
@@ -370,7 +370,7 @@ def test_a_trainer_gets_the_columns_that_it_reads_and_the_card_has_its_recipe_of
     given = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", f"--for={consumer}", *options]
     ended = build(*given)
     assert (ended.code, ended.err) == (0, "")
-    assert manifest_of(tmp_path / "out")["layout"]["columns"] == columns.split()
+    assert read_manifest(tmp_path / "out")["layout"]["columns"] == columns.split()
     card = (tmp_path / "out" / "README.md").read_text()
     code = re.findall(r"```\w*\n.*?```", card.partition("## Training")[2].partition("## Records")[0], re.DOTALL)
     assert len(code) == 1 and "Not for" not in card and f"for: {consumer}\n" in card

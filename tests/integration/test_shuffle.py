@@ -20,9 +20,9 @@ from support.command_line import chatmill
 from support.datasets import (
     assert_statistics_add_up,
     digests,
-    manifest_of,
-    rejects_of,
-    rows_of,
+    read_manifest,
+    read_rejects,
+    read_rows,
     stopped_before_the_commit,
     work_in,
     write_jsonl,
@@ -68,14 +68,14 @@ def built(recipe, tmp_path_factory) -> Path:
 
 
 def test_each_record_is_in_one_row_or_has_its_reason(built):
-    rows = [row for split in ("train", "validation") for row in rows_of(built, split)]
+    rows = [row for split in ("train", "validation") for row in read_rows(built, split)]
     lost = {"bad", "chat-9"}
     expected = [f"{kind}-{i}" for kind in ("chat", "question", "note") for i in range(EACH)]
     assert sorted(row["id"] for row in rows) == sorted({*expected} - lost - {"chat-7"})
-    manifest, lost_for = manifest_of(built), {"dropped": {"no_trained_tokens": 1}, "rejected": {"bad_message": 1}}
+    manifest, lost_for = read_manifest(built), {"dropped": {"no_trained_tokens": 1}, "rejected": {"bad_message": 1}}
     assert manifest["records"] == {"read": 3 * EACH, "kept": 3 * EACH - 2, "truncated": 0, **lost_for}
     assert_statistics_add_up(manifest)
-    assert [json.loads(each["record"])["id"] for each in rejects_of(built)] == ["bad"]
+    assert [json.loads(each["record"])["id"] for each in read_rejects(built)] == ["bad"]
 
 
 def test_a_file_of_examples_that_is_damaged_or_lost_is_an_error_that_says_what_to_do(
@@ -101,7 +101,7 @@ def test_a_file_of_examples_that_is_damaged_or_lost_is_an_error_that_says_what_t
 
 
 def test_rows_know_where_they_are_from(built):
-    rows = rows_of(built)
+    rows = read_rows(built)
     contents = {file: Path(file).read_bytes() for file in {row["origin_file"] for row in rows}}
     for row in rows:
         line = contents[row["origin_file"]][row["origin_position"] :].partition(b"\n")[0]
@@ -109,9 +109,9 @@ def test_rows_know_where_they_are_from(built):
 
 
 def test_sources_add_up_though_shards_have_records_of_several(built):
-    sources = {source["name"]: source for source in manifest_of(built)["sources"]}
+    sources = {source["name"]: source for source in read_manifest(built)["sources"]}
     rows, tokens = Counter[str](), Counter[str]()
-    for row in (*rows_of(built, "train"), *rows_of(built, "validation")):
+    for row in (*read_rows(built, "train"), *read_rows(built, "validation")):
         name = row["id"].partition("-")[0] + "s"
         rows[name] += 1
         tokens[name] += len(row["input_ids"])
@@ -122,7 +122,7 @@ def test_sources_add_up_though_shards_have_records_of_several(built):
     assert sources["chats"]["records"]["dropped"] == {"no_trained_tokens": 1}
     kinds = [
         {row["id"].partition("-")[0] for row in pq.read_table(built / each["path"]).to_pylist()}
-        for each in manifest_of(built)["shards"]
+        for each in read_manifest(built)["shards"]
         if each["split"] == "train"
     ]
     assert kinds and all(len(found) == 3 for found in kinds)
@@ -130,10 +130,10 @@ def test_sources_add_up_though_shards_have_records_of_several(built):
 
 def test_order_depends_on_the_seed_alone(recipe, built, tmp_path):
     """Of some 404 rows, neighbours of one source are a third, 134, with a deviation of 9. The order of a seed stays."""
-    assert [row["id"] for row in rows_of(built)][:4] == ["note-67", "note-128", "question-82", "question-3"]
+    assert [row["id"] for row in read_rows(built)][:4] == ["note-67", "note-128", "question-82", "question-3"]
     other = tmp_path / "other"
     assert chatmill("build", recipe, *OPTIONS, "--keep_columns=id", "--output", other, "--seed=1") == 0
-    order, other_order = ([row["id"] for row in rows_of(each)] for each in (built, other))
+    order, other_order = ([row["id"] for row in read_rows(each)] for each in (built, other))
     assert [each for each in other_order if each in {*order}] != order
     kinds = [each.partition("-")[0] for each in order]
     assert 90 < sum(one == other for one, other in itertools.pairwise(kinds)) < 180
@@ -160,7 +160,7 @@ def test_shuffled_rows_are_those_of_the_files_with_all_their_columns(recipe, tmp
     for order in ("none", "global"):
         options = [*(each for each in OPTIONS if each != "--shuffle=global"), *OTHERS, columns, f"--shuffle={order}"]
         assert chatmill("build", tmp_path / "recipe.yaml", *options, "--output", tmp_path / order) == 0
-        found[order] = [rows_of(tmp_path / order, split) for split in ("train", "validation")]
+        found[order] = [read_rows(tmp_path / order, split) for split in ("train", "validation")]
     for plain, shuffled in zip(found["none"], found["global"], strict=True):
         assert Counter(map(str, shuffled)) == Counter(map(str, plain)) and shuffled != plain
     of_texts = [row["id"] for row in found["global"][0] if row["id"].isdigit()]
@@ -172,9 +172,9 @@ def test_packed_rows_have_examples_of_all_sources_in_as_many_shards_as_asked(rec
     output = tmp_path / "out"
     packed = ("--packing=bfd", "--max_length=256", "--shards=2", "--keep_columns=id")
     assert chatmill("build", recipe, *OPTIONS, *packed, "--output", output) == 0
-    manifest = manifest_of(output)
+    manifest = read_manifest(output)
     assert len(manifest["shards"]) == 2
-    kinds = [{id.partition("-")[0] for id in row["id"]} for row in rows_of(output)]
+    kinds = [{id.partition("-")[0] for id in row["id"]} for row in read_rows(output)]
     assert sum(len(of_row) > 1 for of_row in kinds) > 0.6 * manifest["rows"]
     assert next(iter(Dataset(str(output)).rows("train", ["input_ids"])))
 
@@ -196,8 +196,8 @@ def test_each_bucket_has_all_that_was_sent_to_it_and_the_list_of_its_own_records
     ]
     assert len(lists) > 50 and sum(map(len, lists)) == 2 * records
     assert chatmill(*shuffled) == 0
-    plain, found = manifest_of(tmp_path / "plain"), manifest_of(tmp_path / "out")
-    assert Counter(row["id"] for row in rows_of(tmp_path / "out")) == dict.fromkeys(map(str, range(records)), 2)
+    plain, found = read_manifest(tmp_path / "plain"), read_manifest(tmp_path / "out")
+    assert Counter(row["id"] for row in read_rows(tmp_path / "out")) == dict.fromkeys(map(str, range(records)), 2)
     assert all(found[name] == 2 * plain[name] for name in ("rows", "tokens", "trained_tokens"))
 
 
@@ -238,8 +238,8 @@ def test_tasks_of_a_large_plan_exchange_in_groups_that_have_a_share_of_each_sour
     """Some 300 tasks, in two groups, each for two of four shards."""
     options = ("--tokenizer", TOKENIZER, "--shuffle=global", "--split_bytes=150", "--shards=4", "--keep_columns=id")
     assert chatmill("build", recipe, *options, "--max_reject_fraction=0.5", "--output", tmp_path / "out") == 0
-    assert len(rows_of(tmp_path / "out")) == 3 * EACH - 2
-    for shard in manifest_of(tmp_path / "out")["shards"]:
+    assert len(read_rows(tmp_path / "out")) == 3 * EACH - 2
+    for shard in read_manifest(tmp_path / "out")["shards"]:
         ids = pq.read_table(tmp_path / "out" / shard["path"], columns=["id"])["id"].to_pylist()
         kinds = Counter(id.partition("-")[0] for id in ids)
         assert len(kinds) == 3 and min(kinds.values()) > 20, kinds
@@ -271,7 +271,7 @@ def test_what_is_appended_is_shuffled_on_its_own(recipe, tmp_path):
     for name in ("a", "b"):
         write_jsonl(folder / f"{name}.jsonl", [chat(number, name) for number in range(40)])
         assert chatmill(*command, "--append") == 0
-    ids = [row["id"] for row in rows_of(output)]
+    ids = [row["id"] for row in read_rows(output)]
     assert sorted(ids) == sorted(f"{name}-{i}" for name in "ab" for i in range(40))
     assert {each[0] for each in ids[:40]} == {"a"} and {each[0] for each in ids[40:]} == {"b"}
     assert ids[:40] != sorted(ids[:40], key=lambda each: int(each[2:]))

@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from support.command_line import chatmill
-from support.datasets import manifest_of, write_jsonl
+from support.datasets import read_manifest, write_jsonl
 from support.paths import TOKENIZER
 from transforms import Dataset, UserError, shards
 
@@ -34,16 +34,16 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-def ids_of(dataset: Dataset, split: str | None = None) -> list[list[int]]:
+def read_ids(dataset: Dataset, split: str | None = None) -> list[list[int]]:
     return [ids for *_, batch in dataset.rows(split, ["input_ids"]) for ids in batch["input_ids"].to_pylist()]
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
 def test_each_version_loads_with_datasets_and_the_newest_is_as_if_built_at_once(grown, split, tmp_path):
-    whole = ids_of(Dataset(f"{grown.parent}/whole"), split)
+    whole = read_ids(Dataset(f"{grown.parent}/whole"), split)
     for version, name in [*((version, f"v{version}") for version in range(1, DAYS + 1)), (DAYS, None)]:
         dataset = Dataset(f"{grown}@{version}")
-        expected = ids_of(dataset, split)
+        expected = read_ids(dataset, split)
         assert expected == whole[: len(expected)] and (version < DAYS or len(expected) == len(whole))
         for streaming in (False, True):
             loaded = datasets.load_dataset(
@@ -58,7 +58,7 @@ def test_each_version_loads_with_datasets_and_the_newest_is_as_if_built_at_once(
 
 
 def test_manifest_of_the_newest_version_has_the_sums_of_one_build_of_all_days(grown):
-    found, whole = manifest_of(grown), manifest_of(grown.parent / "whole")
+    found, whole = read_manifest(grown), read_manifest(grown.parent / "whole")
     assert [found.pop(name) for name in ("version", "increments")] == [DAYS, DAYS]
     assert [whole.pop(name) for name in ("version", "increments")] == [1, 1]
     for name in ("shards", "exceptions", "job"):
@@ -86,7 +86,7 @@ def test_commands_show_what_a_version_has(grown, capsys):
     assert [(each["version"], each["kind"]) for each in versions] == [
         (1, "build"), (2, "append"), (3, "append"), (4, "append")
     ]  # fmt: skip
-    assert sum(each["rows"] for each in versions) == manifest_of(grown)["rows"]
+    assert sum(each["rows"] for each in versions) == read_manifest(grown)["rows"]
     assert {(each["inputs"], each["records"]) for each in versions} == {(1, 13)}
     of_files = [{path.name.split("-")[1] for path in grown.glob(f"*/*-{each['increment']}-*")} for each in versions]
     assert of_files == [{each["increment"]} for each in versions]

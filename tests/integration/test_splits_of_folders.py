@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from support.command_line import chatmill
-from support.datasets import manifest_of, rows_of, write_jsonl
+from support.datasets import read_manifest, read_rows, write_jsonl
 from support.paths import ROOT, TOKENIZER
 from support.signals import with_default_signals
 
@@ -82,8 +82,8 @@ def test_split_of_a_folder_is_asked_for_and_chosen_on_the_command_line_and_in_a_
     assert chatmill("build", str(recipe), *OPTIONS, f"--output={tmp_path / 'recipe'}") == 0
     files = f"{snapshot}/data/train-00000-of-00001.parquet,{saved}/sft/data-00000-of-00001.arrow"
     assert chatmill("build", *OPTIONS, f"--input={files}", f"--output={tmp_path / 'named'}") == 0
-    assert rows_of(tmp_path / "recipe") == rows_of(tmp_path / "named")
-    assert [source["records"]["read"] for source in manifest_of(tmp_path / "recipe")["sources"]] == [8, 4]
+    assert read_rows(tmp_path / "recipe") == read_rows(tmp_path / "named")
+    assert [source["records"]["read"] for source in read_manifest(tmp_path / "recipe")["sources"]] == [8, 4]
     assert chatmill("verify", str(tmp_path / "recipe")) == 0
 
 
@@ -93,9 +93,9 @@ def test_appends_and_the_same_command_again_take_the_chosen_split(snapshot, tmp_
     for split in ("train", "test"):
         pq.write_table(pa.Table.from_pylist(rows(split, 5)), snapshot / "data" / f"{split}-new.parquet")
     assert chatmill(*command, "--split=train", "--append") == 0
-    assert manifest_of(tmp_path / "out")["records"]["read"] == 13
+    assert read_manifest(tmp_path / "out")["records"]["read"] == 13
     assert chatmill(*command, "--split=train", "--append") == 0
-    assert manifest_of(tmp_path / "out")["records"]["read"] == 13
+    assert read_manifest(tmp_path / "out")["records"]["read"] == 13
     capfd.readouterr()
     for other, described in ((["--append"], "none"), (["--append", "--split=test"], "test")):
         assert chatmill(*command, *other) == 2
@@ -149,4 +149,4 @@ def test_files_that_arrive_are_those_of_the_chosen_split(tmp_path):
     finally:
         process.kill()
         process.wait()
-    assert manifest_of(output)["records"]["read"] == 2
+    assert read_manifest(output)["records"]["read"] == 2

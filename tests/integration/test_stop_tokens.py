@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 
 from support.chats import assistant, user
 from support.command_line import chatmill
-from support.datasets import build_in_process, manifest_of, rows_of, write_jsonl
+from support.datasets import build_in_process, read_manifest, read_rows, write_jsonl
 from support.templates import CHATML
 from support.tokenizers import save_tokenizer
 
@@ -40,9 +40,9 @@ def built(tmp_path: Path, generation_config: object, *options: str) -> tuple[str
         *options,
     )
     assert done.returncode == 0, done.stderr
-    [row] = rows_of(output)
+    [row] = read_rows(output)
     trained = [token for token in row["labels"] if token != -100]
-    return AutoTokenizer.from_pretrained(tokenizer).decode(trained), manifest_of(output)["notes"], done.stderr
+    return AutoTokenizer.from_pretrained(tokenizer).decode(trained), read_manifest(output)["notes"], done.stderr
 
 
 def test_stop_token_of_the_generation_config_is_trained(tmp_path, capsys):

@@ -64,7 +64,7 @@ def output() -> str:
     return f"out/{uuid.uuid4().hex}"
 
 
-def options_of(store: Store, output: str, *more: str) -> list[str]:
+def make_options(store: Store, output: str, *more: str) -> list[str]:
     places = {"input": "corpus/chats", "tokenizer": "models/tokenizer", "output": output}
     return [*(f"--{name}={store.url(path)}" for name, path in places.items()), *OPTIONS, *more]
 
@@ -84,7 +84,7 @@ def shards_in(store: Store, output: str) -> dict[str, str]:
 
 
 def test_shards_in_a_bucket_are_the_same_as_on_a_disk(build, store, proxy, output, on_disk, capfd):
-    done = build(*options_of(store, output, ONE, "--json"))
+    done = build(*make_options(store, output, ONE, "--json"))
     assert done.code == 0, done.err
     # A shard is uploaded once, and never copied. Google's clients send its name with it in the body.
     uploads = [size for request, size in proxy.uploads if re.match(f"(PUT|POST) .*{output[4:]}/data/", request)]
@@ -102,13 +102,13 @@ def test_shards_in_a_bucket_are_the_same_as_on_a_disk(build, store, proxy, outpu
     assert chatmill("diff", store.url(output), store.url(output)) == 0
     assert "equal: both have the same" in capfd.readouterr().out
     # Already finished; then refused with other options; then overwritten.
-    again = build(*options_of(store, output, ONE))
+    again = build(*make_options(store, output, ONE))
     assert (again.code, "is finished already" in again.err) == (0, True)
-    refused = build(*options_of(store, output, ONE, "--seed=1"))
+    refused = build(*make_options(store, output, ONE, "--seed=1"))
     assert (refused.code, "--seed was 0 and is 1" in refused.err) == (2, True)
-    refused = build(*options_of(store, output, ONE, "--overwrite", f"--input={store.url(output)}/data"))
+    refused = build(*make_options(store, output, ONE, "--overwrite", f"--input={store.url(output)}/data"))
     assert (refused.code, "it is part of the dataset in --output" in refused.err) == (2, True)
-    assert build(*options_of(store, output, ONE, "--overwrite", "--packing=ffd")).code == 0
+    assert build(*make_options(store, output, ONE, "--overwrite", "--packing=ffd")).code == 0
     versions = [Dataset(f"{store.url(output)}@{version}").shards() for version in (1, 2)]
     sha256 = [[shard["sha256"] for shard in shards] for shards in versions]
     assert sha256[0] == [*on_disk.values()] and {*sha256[0]}.isdisjoint(sha256[1])
@@ -120,7 +120,7 @@ def test_a_server_that_ignores_conditional_writes_is_refused(build, store, proxy
     if store.protocol != "s3":
         pytest.skip("servers of Google's protocol are its own")
     proxy.ignored = {"if-none-match"}
-    refused = build(*options_of(store, output))
+    refused = build(*make_options(store, output))
     assert refused.code == 2 and "cannot create a file only if there is none" in refused.err, refused.err
     assert refused.err.count("\n") == 1 and not store.names(output)
 
@@ -134,14 +134,14 @@ def test_a_lost_answer_is_not_taken_for_the_write_of_somebody_else(build, store,
             proxy.faults = iter(["lost"])
 
     proxy.on_request = lose
-    ended = build(*options_of(store, output, ONE))
+    ended = build(*make_options(store, output, ONE))
     assert ended.code == 0, ended.err
     assert proxy.injected["lost"] > 1 and shards_in(store, output) == on_disk
 
 
 def test_run_that_was_killed_is_resumed_in_a_bucket(build, store, output, on_disk):
     process = subprocess.Popen(
-        [sys.executable, "-m", "pipeline", *options_of(store, output, "--direct_num_workers=2")],
+        [sys.executable, "-m", "pipeline", *make_options(store, output, "--direct_num_workers=2")],
         cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     deadline = time.monotonic() + 120
@@ -157,7 +157,7 @@ def test_run_that_was_killed_is_resumed_in_a_bucket(build, store, output, on_dis
     paths = [shard["path"] for name in whole for shard in json.loads(store.files.cat(name))["files"]]
     written = {path: store.files.modified(f"{output}/{path}") for path in paths}
     assert not store.files.exists(f"{output}/manifest.json")
-    done = build(*options_of(store, output, ONE))
+    done = build(*make_options(store, output, ONE))
     assert done.code == 0, done.err
     assert shards_in(store, output) == on_disk
     store.files.invalidate_cache()
@@ -174,7 +174,7 @@ def test_run_that_was_killed_is_resumed_in_a_bucket(build, store, output, on_dis
     ],
 )
 def test_missing_folder_or_bucket_is_reported_in_one_line(build, store, output, option, path, problem):
-    done = build(*options_of(store, output, f"--{option}={store.url(path)}"))
+    done = build(*make_options(store, output, f"--{option}={store.url(path)}"))
     assert done.code == 2
     assert f"--{option} {store.url(path)}: {problem}" in done.err
     assert len(done.err.splitlines()) == 1
@@ -182,7 +182,7 @@ def test_missing_folder_or_bucket_is_reported_in_one_line(build, store, output, 
 
 def test_store_that_cannot_be_reached_is_reported_in_one_line(build, store, proxy, output, hurried):
     proxy.faults = itertools.repeat("reset")
-    done = build(*options_of(store, output))
+    done = build(*make_options(store, output))
     assert (done.code, "cannot be reached" in done.err, done.err.count("\n")) == (1, True, 1), done.err
 
 
@@ -219,7 +219,7 @@ def test_failed_requests_change_neither_small_nor_large_files(build, store, prox
 )
 def test_denied_access_is_reported_in_one_line_without_retries(build, store, proxy, output, refused, code, message):
     proxy.refused = {refused: code}
-    ended = build(*options_of(store, output))
+    ended = build(*make_options(store, output))
     assert message.format(corpus=store.url("corpus/chats"), output=store.url(output)) in ended.err
     assert len(ended.err.splitlines()) == 1
     if message == "/data/":

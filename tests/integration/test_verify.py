@@ -14,8 +14,8 @@ import fsspec
 import pytest
 
 from support.command_line import chatmill
-from support.datasets import manifest_of, write_jsonl
-from support.kinds import KINDS, dataset_of
+from support.datasets import read_manifest, write_jsonl
+from support.kinds import KINDS, build_dataset
 from support.laws import broken_laws
 from support.paths import TOKENIZER
 from transforms import Dataset
@@ -41,8 +41,8 @@ def sha256sum(folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_found_in_a_sound_dataset(verified, kind):
-    folder = dataset_of(kind)
-    found, manifest = verified(folder), manifest_of(folder)
+    folder = build_dataset(kind)
+    found, manifest = verified(folder), read_manifest(folder)
     assert (found["faults"], found["notes"], broken_laws(folder)) == ([], [], [])
     assert found["files"] == len(manifest["shards"]) + len(manifest["exceptions"])
     checked = sha256sum(folder).stdout
@@ -70,7 +70,7 @@ def test_checksums_are_those_of_the_newest_version_after_a_build_an_append_and_a
 
 
 def test_faults_have_exit_code_1_and_many_are_counted(verified, tmp_path, capsys):
-    folder = Path(shutil.copytree(dataset_of("packed"), tmp_path / "dataset"))
+    folder = Path(shutil.copytree(build_dataset("packed"), tmp_path / "dataset"))
     assert chatmill("verify", folder) == 0
     assert re.fullmatch(r".*: OK \([1-9]\d* files, [0-9,]+ bytes\)\n", capsys.readouterr().out)
     for number in range(60):
@@ -84,7 +84,7 @@ def test_faults_have_exit_code_1_and_many_are_counted(verified, tmp_path, capsys
 
 def test_copy_without_work_files_and_rejects_is_checked_as_far_as_possible(verified, tmp_path):
     folder = tmp_path / "dataset"
-    shutil.copytree(dataset_of("packed"), folder, ignore=shutil.ignore_patterns("_chatmill", "records"))
+    shutil.copytree(build_dataset("packed"), folder, ignore=shutil.ignore_patterns("_chatmill", "records"))
     (folder / ".gitattributes").touch()
     (folder / "notes.txt").touch()
     found = verified(folder)
@@ -94,22 +94,22 @@ def test_copy_without_work_files_and_rejects_is_checked_as_far_as_possible(verif
         "notes.txt is not a part of the dataset",
         "_chatmill/ is not in this copy: the tokenizer and the versions were not checked",
     ]
-    shutil.copytree(dataset_of("packed") / "records", folder / "records")
-    path = manifest_of(folder)["exceptions"][0]["path"]
+    shutil.copytree(build_dataset("packed") / "records", folder / "records")
+    path = read_manifest(folder)["exceptions"][0]["path"]
     (folder / path).write_bytes((folder / path).read_bytes()[:-1] + b"x")
     [fault] = verified(folder)["faults"]
     assert fault["path"] == path and "its sha256 is" in fault["problem"]
     shutil.rmtree(folder / "records")
-    shutil.copytree(dataset_of("packed") / "_chatmill", folder / "_chatmill")  # which is no such copy
-    missing = {file["path"] for file in manifest_of(folder)["exceptions"]}
+    shutil.copytree(build_dataset("packed") / "_chatmill", folder / "_chatmill")  # which is no such copy
+    missing = {file["path"] for file in read_manifest(folder)["exceptions"]}
     assert missing and {fault["path"] for fault in verified(folder)["faults"]} == missing
 
 
 def test_dataset_in_a_store_is_checked_as_on_a_disk(verified):
-    packed = dataset_of("packed")
+    packed = build_dataset("packed")
     fsspec.filesystem("memory").put(str(packed), "/verified", recursive=True)
     found, on_disk = (verified(url) for url in ("memory://verified", packed))
     assert {**found, "url": ""} == {**on_disk, "url": ""}
-    path = manifest_of(packed)["shards"][0]["path"]
+    path = read_manifest(packed)["shards"][0]["path"]
     fsspec.filesystem("memory").pipe(f"/verified/{path}", b"PAR1")
     assert [fault["path"] for fault in verified("memory://verified")["faults"]] == [path]

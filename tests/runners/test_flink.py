@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from support.datasets import build_in_process, digests, manifest_of, work_in
+from support.datasets import build_in_process, digests, read_manifest, work_in
 from support.drawn import AT_LENGTH
 from support.flink import FLINK, Cluster, install_flink, running_cluster
 from support.paths import CHATS, ROOT, TOKENIZER
@@ -66,7 +66,7 @@ def start(*options: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def receipts_of(output: Path) -> list[Path]:
+def list_receipts(output: Path) -> list[Path]:
     """The receipts of a build that is not committed."""
     return [*output.glob("_chatmill/building/*/receipts/*.json")]
 
@@ -88,13 +88,13 @@ def test_job_is_done_by_all_its_taskmanagers_with_the_bytes_of_the_local_runner(
     wait_until(lambda: cluster.last_job()["state"] == "FINISHED", seconds=30)
     written = cluster.tasks_written(cluster.last_job())
     assert len(written) == 2 and min(written.values()) > 0
-    assert sum(written.values()) == manifest_of(output)["job"]["tasks"]
+    assert sum(written.values()) == read_manifest(output)["job"]["tasks"]
 
 
 def test_stopped_run_cancels_its_job(cluster, corpus, tmp_path):
     output = tmp_path / "out"
     build = start(f"--input={corpus}", *JOB, f"--output={output}", *FLINK, f"--flink_master={cluster.address}")
-    wait_until(lambda: receipts_of(output), build)
+    wait_until(lambda: list_receipts(output), build)
     os.killpg(build.pid, signal.SIGINT)  # as a terminal does: to the job server as well
     _, stderr = build.communicate(timeout=30)
     assert build.returncode == 130
@@ -108,9 +108,9 @@ def test_job_continues_after_a_taskmanager_and_its_worker_were_killed(cluster, c
     output = tmp_path / "out"
     job = [f"--input={corpus}", *JOB, f"--output={output}"]
     build = start(*job, *FLINK, f"--flink_master={cluster.address}", "--parallelism=2")
-    wait_until(lambda: len(receipts_of(output)) >= 5, build)
+    wait_until(lambda: len(list_receipts(output)) >= 5, build)
     cluster.kill_taskmanager()
-    before = [json.loads(path.read_bytes()) for path in receipts_of(output)]
+    before = [json.loads(path.read_bytes()) for path in list_receipts(output)]
     # If one shard of a file that cannot be cut is missing, all of it is read again.
     whole = {receipt["task"] for receipt in before if receipt["last"]}
     kept = [shard["path"] for receipt in before if receipt["task"] in whole for shard in receipt["files"]]
@@ -120,7 +120,7 @@ def test_job_continues_after_a_taskmanager_and_its_worker_were_killed(cluster, c
     assert build.returncode == 0, stderr
     assert cluster.last_job()["timestamps"]["RESTARTING"] > 0
     assert digests(output) == digests(local)
-    assert manifest_of(output)["records"] == manifest_of(local)["records"]
+    assert read_manifest(output)["records"] == read_manifest(local)["records"]
     assert {path: (output / path).stat().st_mtime_ns for path in kept} == written
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.datasets import build_in_process, manifest_of, work_in, write_jsonl
+from support.datasets import build_in_process, read_manifest, work_in, write_jsonl
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.programs import PRISM, go_program, why_no_program
 
@@ -47,7 +47,7 @@ def test_as_many_tasks_run_at_once_as_there_are_workers_and_no_process_of_a_buil
     done = build_in_process(*options)
     assert done.returncode == 0, done.stderr
     assert len([*(tmp_path / "workers").iterdir()]) == 2
-    assert manifest_of(tmp_path / "out")["records"]["kept"] == 2_000
+    assert read_manifest(tmp_path / "out")["records"]["kept"] == 2_000
 
 
 def test_the_garbage_of_a_build_is_collected_in_the_process_that_goes_on(tmp_path):

@@ -38,7 +38,7 @@ _ROLES = {"m.role|capitalize": "Assistant", "m['role']|upper": "ASSISTANT"}
 _OPEN, _CLOSE = "\ue000", "\ue001"
 
 
-def template_of(features: Mapping[str, Any], shows_turns: bool = False) -> str:
+def make_template(features: Mapping[str, Any], shows_turns: bool = False) -> str:
     """Build a template of features, see FEATURES. shows_turns: whether characters are printed around each answer."""
     get = {**{name: values[0] for name, values in FEATURES.items()}, **features}
     before, after, closing = get["markers"]
@@ -167,7 +167,7 @@ class Texts:
         return text
 
 
-def record_of(
+def make_record(
     form: random.Random, texts: Texts, odd: float = 1, tools: float = 0.4, prompt: float = 0
 ) -> dict[str, Any]:
     """A record: its form, which several records may share, and texts of its own.
@@ -265,7 +265,7 @@ class Case:
                 for name, values in FEATURES.items()
                 if chance.random() > (usual if theme is None else 0.1 if name in theme else 0.95)
             }
-        self.template = template or template_of(self.features or {})
+        self.template = template or make_template(self.features or {})
         losses = ("assistant", "assistant", "last_assistant", *["completion"] * 2, "auto", "auto", "all")
         self.options: dict[str, Any] = {
             "loss_on": chance.choice(losses),
@@ -282,13 +282,13 @@ class Case:
         texts = Texts(chance, chance.choice(("short", "short", "words", "words", "framed")), _constants(self.template))
         makers = [chance.randrange(2**32) for _ in range(chance.choice((1, 2, 4)))]  # kinds, each with several records
         forms = (random.Random(chance.choice(makers)) for _ in range(RECORDS))
-        self.records = [record_of(form, dataclasses.replace(texts, earlier=[]), 1, tools, prompt) for form in forms]
+        self.records = [make_record(form, dataclasses.replace(texts, earlier=[]), 1, tools, prompt) for form in forms]
 
     def with_(self, **changed: Any) -> Case:
         """The case with other records or features."""
         other = copy.copy(self)
         vars(other).update(changed)
-        other.template = template_of(other.features) if other.features is not None else other.template
+        other.template = make_template(other.features) if other.features is not None else other.template
         return other
 
     def __str__(self) -> str:
@@ -429,7 +429,7 @@ def wrong_words(
 def framed(seed: int) -> Marked:
     """A record as corpora have them: tools, calls, answers, reasoning, parts; each text has a word of its own."""
     form = random.Random(seed)
-    record = record_of(form, Texts(form, "framed"), odd=0)
+    record = make_record(form, Texts(form, "framed"), odd=0)
     if seed % 3 and record["messages"][-2]["role"] == "tool":  # and some end with what tools say
         record["messages"].pop()
     return Marked(record)

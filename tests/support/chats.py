@@ -33,7 +33,7 @@ def assistant(content: Any, **keys: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": content, **keys}
 
 
-def examples_of(*contents: Any) -> Examples:
+def make_examples(*contents: Any) -> Examples:
     examples = [
         Example(number, content if not isinstance(content, list) else Conversation(content), {}, False, b"{}")
         for number, content in enumerate(contents)
@@ -52,7 +52,7 @@ def text_of(text: str, spans: Iterable[Span] = ((0, 1),), position: int = 0, **f
     return Text(Example(position, PlainText(text), {}, False, raw), text, list(spans), **fields)
 
 
-def batch_of(texts: list[Text]) -> Texts:
+def make_batch(texts: list[Text]) -> Texts:
     return Texts(task=TASK, chunk=0, last=True, outcomes=Outcomes(read=len(texts)), texts=texts)
 
 

@@ -119,10 +119,10 @@ CORPORA: dict[str, Callable[[_Writer], dict[str, Any]]] = {
 }
 
 
-def record_of(corpus: str, number: int) -> dict[str, Any]:
+def make_record(corpus: str, number: int) -> dict[str, Any]:
     """Return a record of one of CORPORA."""
     return {"id": f"{corpus}-{number:05}", **CORPORA[corpus](_Writer(corpus, number))}
 
 
 def line_of(corpus: str, number: int) -> str:
-    return json.dumps(record_of(corpus, number), ensure_ascii=False) + "\n"
+    return json.dumps(make_record(corpus, number), ensure_ascii=False) + "\n"

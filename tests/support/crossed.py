@@ -232,24 +232,24 @@ def draw_case(draw: st.DrawFn) -> Case:
     def is_so(percent: int) -> bool:
         return draw(st.integers(0, 99)) >= 100 - percent  # shrinks to no
 
-    def one_of(*values: Any) -> Any:
+    def one_name(*values: Any) -> Any:
         return draw(st.sampled_from(values))
 
     def written(suffix: str) -> tuple[Content, str, Any]:
-        kind = one_of("new", "new", "new", "again", "near", "new", "again", "silent", "text", "broken", "narrator")
-        form = one_of("messages", "sharegpt", "prompt") if "parquet" not in suffix else "messages"
+        kind = one_name("new", "new", "new", "again", "near", "new", "again", "silent", "text", "broken", "narrator")
+        form = one_name("messages", "sharegpt", "prompt") if "parquet" not in suffix else "messages"
         number = next(ids)
-        id = one_of(f"r{number}", number, None, {"of": [number, "é"]})
+        id = one_name(f"r{number}", number, None, {"of": [number, "é"]})
         if suffix == "parquet":
             id = None if id is None else f"r{number}"
         if kind in ("again", "near") and contents:
-            content = one_of(*contents)
+            content = one_name(*contents)
             if kind == "near":
                 asked, answered = content.turns[0]
                 turns = ((asked + 1, answered),) if content.is_text else (*content.turns, (0, 0))
                 content = Content(content.number, turns, content.is_text)
         else:
-            turns = tuple((one_of(0, 1, 5), one_of(1, 0, 3, 9)) for _ in range(one_of(1, 1, 2)))
+            turns = tuple((one_name(0, 1, 5), one_name(1, 0, 3, 9)) for _ in range(one_name(1, 1, 2)))
             is_text = kind == "text" and suffix != "parquet"
             content = Content(next(numbers), ((turns[0][0], -1),) if kind == "silent" else turns, is_text)
         if suffix == "parquet":  # of conversations
@@ -261,48 +261,48 @@ def draw_case(draw: st.DrawFn) -> Case:
 
     has_more = is_so(25)
     files = []
-    for _ in range(one_of(2, 1, 3)):
-        increments = [0, *([one_of(0, 1)] if is_so(50) else []), *([1] if has_more else [])]
+    for _ in range(one_name(2, 1, 3)):
+        increments = [0, *([one_name(0, 1)] if is_so(50) else []), *([1] if has_more else [])]
         of_source = []
         for increment in sorted(increments):
-            suffix = one_of("jsonl", "jsonl", "jsonl.gz", "json", "parquet")
+            suffix = one_name("jsonl", "jsonl", "jsonl.gz", "json", "parquet")
             of_source.append((suffix, increment, [written(suffix) for _ in range(draw(st.integers(1, 9)))]))
         files.append([(suffix, increment if has_more else 0, of_file) for suffix, increment, of_file in of_source])
     options: dict[str, Any] = {
-        "max_length": one_of(None, 40, 24, 64, 12, 7),
-        "packing": one_of(None, "bfd", "bfd_split", None, "wrapped", "ffd"),
-        "truncation": one_of(None, "windows", "turns", "keep_end", "drop", "keep_start"),
-        "window_overlap": one_of(None, None, None, 3, 6, 1),
+        "max_length": one_name(None, 40, 24, 64, 12, 7),
+        "packing": one_name(None, "bfd", "bfd_split", None, "wrapped", "ffd"),
+        "truncation": one_name(None, "windows", "turns", "keep_end", "drop", "keep_start"),
+        "window_overlap": one_name(None, None, None, 3, 6, 1),
         "shift_labels": is_so(45) or None,
-        "shuffle": one_of("global", "global", None),
-        "dedup": one_of("exact", None),
-        "validation_fraction": one_of(0.4, None, 0.1),
+        "shuffle": one_name("global", "global", None),
+        "dedup": one_name("exact", None),
+        "validation_fraction": one_name(0.4, None, 0.1),
         "provenance": is_so(70) or None,
-        "keep_columns": one_of("id", None, "id", "source"),
-        "output_format": one_of("parquet,tfrecord", None, "parquet,tfrecord.gz"),
-        "write_columns": one_of(None, ALL_COLUMNS),
-        "seed": one_of(None, 7),
-        "split_bytes": one_of(None, 400, 2000),
-        "shards": one_of(None, None, 3, 1, 20),
-        "mix_by": one_of(None, None, "examples"),
-        "mix_tokens": one_of(None, None, None, 100, 400),
+        "keep_columns": one_name("id", None, "id", "source"),
+        "output_format": one_name("parquet,tfrecord", None, "parquet,tfrecord.gz"),
+        "write_columns": one_name(None, ALL_COLUMNS),
+        "seed": one_name(None, 7),
+        "split_bytes": one_name(None, 400, 2000),
+        "shards": one_name(None, None, 3, 1, 20),
+        "mix_by": one_name(None, None, "examples"),
+        "mix_tokens": one_name(None, None, None, 100, 400),
     }
-    kind = one_of("epochs", "weight", "limits", "none")
+    kind = one_name("epochs", "weight", "limits", "none")
     sources = []
     for _ in files:
         own: dict[str, Any] = {}
         if kind in ("epochs", "weight"):
-            own["epochs"] = one_of(1, 2, 0.5, 2.5, 3)
+            own["epochs"] = one_name(1, 2, 0.5, 2.5, 3)
         if kind == "weight" and not is_so(3):
-            own["weight"] = one_of(1, 3, 0.5)
+            own["weight"] = one_name(1, 3, 0.5)
         if kind == "limits":
-            own["epochs"] = one_of(1, 1.5)
-            own |= {one_of("max_examples", "max_tokens"): one_of(4, 2, 60)}
+            own["epochs"] = one_name(1, 1.5)
+            own |= {one_name("max_examples", "max_tokens"): one_name(4, 2, 60)}
         sources.append({name: value for name, value in own.items() if (name, value) != ("epochs", 1)})
     if not is_so(20):  # leave out what the command line would refuse
         _mend(options, sources, has_more)
     options = {name: value for name, value in options.items() if value is not None}
-    again = one_of((), ("--direct_num_workers=2",))
+    again = one_name((), ("--direct_num_workers=2",))
     return Case(files, sources, options, again)
 
 

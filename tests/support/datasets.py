@@ -35,7 +35,7 @@ def name_in_increment(path: str) -> str:
     return re.sub("-[0-9a-f]{16}-", "-", path.rpartition("/")[2])
 
 
-def manifest_of(output: Path) -> dict[str, Any]:
+def read_manifest(output: Path) -> dict[str, Any]:
     return json.loads((output / "manifest.json").read_text())
 
 
@@ -52,14 +52,14 @@ def assert_statistics_add_up(manifest: dict[str, Any]) -> None:
         assert histograms["turns"]["sum"] == sum(manifest["statistics"]["roles"].values())
 
 
-def rows_of(output: Path, split: str = "train") -> list[dict[str, Any]]:
+def read_rows(output: Path, split: str = "train") -> list[dict[str, Any]]:
     """Return all rows of `train` or `validation`, in the order of the shards."""
-    shards = [shard for shard in manifest_of(output)["shards"] if shard["split"] == split]
+    shards = [shard for shard in read_manifest(output)["shards"] if shard["split"] == split]
     paths = [shard["path"] for shard in shards if shard["format"] == "parquet"]
     return [row for path in paths for row in pq.read_table(output / path).to_pylist()]
 
 
-def rejects_of(output: Path) -> list[dict[str, Any]]:
+def read_rejects(output: Path) -> list[dict[str, Any]]:
     """Return all rejects, also those of a build that was not committed."""
     files = sorted((output / "records").glob("records-*.parquet"))
     return [rejected for file in files for rejected in rejects_in(file)]
@@ -71,11 +71,11 @@ def rejects_in(file: Path) -> list[dict[str, Any]]:
     return pq.read_table(file, filters=[("outcome", "=", "rejected")]).select(columns).to_pylist()
 
 
-def exceptions_of(output: Path) -> list[dict[str, Any]]:
+def read_exceptions(output: Path) -> list[dict[str, Any]]:
     """Return all exceptions, each with the path of its shard."""
     return [
         {**line, "shard": entry["shards"].get(line["split"])}
-        for entry in manifest_of(output)["exceptions"]
+        for entry in read_manifest(output)["exceptions"]
         for line in pq.read_table(output / entry["path"]).to_pylist()
     ]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from support.cases import NOW, Case, Marked, printed, smaller, template_of, turns_are_known, turns_in, wrong_words
+from support.cases import NOW, Case, Marked, make_template, printed, smaller, turns_are_known, turns_in, wrong_words
 from support.chats import parsed, render_config
 from support.paths import TOKENIZER
 from support.transformers_text import TransformersText
@@ -21,14 +21,14 @@ from transforms import ApplyChatTemplate, CheckParity, Examples, Tokenize
 
 def shown_failure(case: Case, **more: Any) -> str | None:
     """The failure of a case and the case, as small as it could be made; None if nothing is wrong."""
-    if failure_of(case, **more) is None:
+    if find_failure(case, **more) is None:
         return None
     more.pop("counts", None)
-    case = smaller(case, lambda one: failure_of(one, **more) is not None)
-    return f"{failure_of(case, **more)}\n{case}"
+    case = smaller(case, lambda one: find_failure(one, **more) is not None)
+    return f"{find_failure(case, **more)}\n{case}"
 
 
-def failure_of(
+def find_failure(
     case: Case, each_alone: bool = False, folder: Path = TOKENIZER, counts: Counter[str] | None = None
 ) -> str | None:
     """Describe the first thing that is wrong with the outcomes of records; None if nothing is.
@@ -47,7 +47,7 @@ def failure_of(
     batch = parsed(records)
     examples = batch.examples
     parity = options.pop("parity", "off")
-    texts_of: dict[str, Any] = {}
+    texts_by_engine: dict[str, Any] = {}
 
     def rendered(engine: str, batches: Sequence[Sequence[Any]], is_shared: bool) -> tuple[dict[int, Any], Any]:
         config = render_config(template, folder, engine=engine, now=NOW.isoformat(), **options)
@@ -59,7 +59,7 @@ def failure_of(
             texts = render(_cut(batch, some))
             found |= _by_record(texts)
             sums += _counts(texts)
-            texts_of[engine] = texts
+            texts_by_engine[engine] = texts
         return found, sums
 
     try:
@@ -67,9 +67,9 @@ def failure_of(
         if counts is not None:
             counts.update("kept" if outcome[0] != "reject" else outcome[1] for outcome in expected[0].values())
         marked = {number: Marked(record) for number, record in enumerate(records)}
-        if wrong := _wrong_masks(case, marked, texts_of["reference"], folder):
+        if wrong := _wrong_masks(case, marked, texts_by_engine["reference"], folder):
             return wrong
-        if different := _different_tokens(texts_of["reference"], folder):
+        if different := _different_tokens(texts_by_engine["reference"], folder):
             return different
         orders: list[tuple[str, str, Sequence[Sequence[Any]], bool]] = [
             ("auto, in reverse", "auto", [examples[::-1]], True),
@@ -84,7 +84,7 @@ def failure_of(
                 ("auto, one after another", "auto", alone, True),
                 *orders,
             ]
-        of_all = texts_of["reference"]
+        of_all = texts_by_engine["reference"]
         for name, *more in orders:
             found = rendered(*more)
             for number in expected[0].keys() | found[0].keys():
@@ -92,11 +92,13 @@ def failure_of(
                     return f"record {number}: {name}\n  {found[0].get(number)}\nreference\n  {expected[0].get(number)}"
             if found[1] != expected[1]:
                 return f"{name} counts {dict(found[1])}\nreference {dict(expected[1])}"
-        if (firsts := _firsts(texts_of["auto"])) != _firsts(of_all):
+        if (firsts := _firsts(texts_by_engine["auto"])) != _firsts(of_all):
             return f"record: auto shows of the first ones {firsts}\nreference {_firsts(of_all)}"
         if parity != "off":
             config = render_config(template, folder, now=NOW.isoformat(), **options)
-            compared = [CheckParity(config, parity=parity).function()(texts) for texts in (of_all, texts_of["auto"])]
+            compared = [
+                CheckParity(config, parity=parity).function()(texts) for texts in (of_all, texts_by_engine["auto"])
+            ]
             pairs = [of_any_engine(texts) for texts in compared]
             if pairs[0] != pairs[1]:
                 return f"parity: auto\n  {pairs[1]}\nreference\n  {pairs[0]}"
@@ -116,7 +118,7 @@ def _wrong_masks(case: Case, marked: Mapping[int, Marked], texts: Any, folder: P
     template, options, features = case.template, case.options, case.features
     apply = TransformersText(template, folder, NOW)
     shows = features is not None and turns_are_known(features) and not options.get("eot_tokens")
-    showing = TransformersText(template_of(features, True), folder, NOW) if features is not None and shows else None
+    showing = TransformersText(make_template(features, True), folder, NOW) if features is not None and shows else None
     has_blocks = "generation -%}" in template or "generation %}" in template
     lost = Counter[str]()
     for text in texts.texts:
@@ -208,7 +210,7 @@ class Rendered:
     said: str
 
 
-def outcomes_of(
+def read_outcomes(
     records: Sequence[Mapping[str, Any]],
     template: str | None,
     folder: Path = TOKENIZER,

@@ -68,7 +68,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def dataset_of(kind: str) -> Path:
+def build_dataset(kind: str) -> Path:
     """Build the dataset of a kind, once, and return its folder, which must not be changed."""
     return built_once(kind, functools.partial(_build, kind)) / "out"
 

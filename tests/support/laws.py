@@ -28,7 +28,7 @@ def broken_laws(folder: Path | str) -> list[str]:
     """Return each law that a finished dataset on this machine breaks, with its file and the first row."""
     folder = Path(folder)
     manifest = json.loads((folder / "manifest.json").read_bytes())
-    found = [*_of_files(folder, manifest), *_of_sums(manifest), *_of_notes(manifest)]
+    found = [*_of_files(folder, manifest), *_of_sums(manifest), *_warn_about_notes(manifest)]
     shards = [shard for shard in manifest["shards"] if shard["format"] == "parquet"]
     if found or not shards:
         return found
@@ -73,7 +73,7 @@ def _of_sums(manifest: Mapping[str, Any]) -> Iterator[str]:
                 yield f"the manifest has {manifest[what]} {what}, and its {format} shards have {of_shards}"
 
 
-def _of_notes(manifest: Mapping[str, Any]) -> Iterator[str]:
+def _warn_about_notes(manifest: Mapping[str, Any]) -> Iterator[str]:
     """No compiled template prints something else than `apply_chat_template`, though such records are rendered again."""
     if "compiled_template_differs" in manifest["notes"]:
         yield f"a compiled template differs: {manifest['first_examples']['compiled_template_differs']}"
@@ -128,16 +128,16 @@ class _Rows:
 
     def _broken(self) -> Iterator[tuple[str, Any]]:
         """Yield what must not be, and the rows in which it is. What follows one that has rows need not make sense."""
-        of_tokens = [name for name in self.columns if name != "seq_lengths"]
-        if not of_tokens:
+        count_tokens = [name for name in self.columns if name != "seq_lengths"]
+        if not count_tokens:
             return
-        offsets = self.columns[of_tokens[0]][1]
+        offsets = self.columns[count_tokens[0]][1]
         tokens = np.diff(offsets)
         limit = self.layout["max_length"]
         shift = self.layout["shift_labels"]
-        for name in of_tokens:
+        for name in count_tokens:
             yield (
-                f"it has not as many {name} as {of_tokens[0]}",
+                f"it has not as many {name} as {count_tokens[0]}",
                 np.flatnonzero(np.diff(self.columns[name][1]) != tokens),
             )
         yield "it is empty", np.flatnonzero(tokens == 0)

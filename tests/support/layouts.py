@@ -67,7 +67,7 @@ LAYOUTS = {
 }
 
 
-def files_of(layout: str) -> dict[str, bytes]:
+def read_files(layout: str) -> dict[str, bytes]:
     """Return the files of a layout: paths after the text of README.md."""
     card, _, paths = layout.rpartition("\n")
     return {"README.md": f"{card}\n".encode()} | {path: f"{path}\n".encode() for path in paths.split()}
@@ -99,4 +99,4 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
 
 def write_layout(folder: Path, layout: str) -> Path:
     """Write the files of a layout into a folder, which is returned."""
-    return write_files(folder, files_of(layout))
+    return write_files(folder, read_files(layout))

@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from support.datasets import rows_of
+from support.datasets import read_rows
 from support.paths import TOKENIZER
 
 
@@ -16,7 +16,7 @@ def marked_rows(output: Path, split: str = "train", tokenizer: Path = TOKENIZER)
     """Return the text of each row of an unpacked dataset that was built with `--keep_columns id`, by its id."""
     decode = Tokenizer.from_file(str(tokenizer / "tokenizer.json")).decode
     marked = dict[Any, str]()
-    for row in rows_of(output, split):
+    for row in read_rows(output, split):
         pieces = groupby(zip(row["input_ids"], row["labels"], strict=True), lambda pair: pair[1] != -100)
         texts = ((decode([id for id, _ in pairs], skip_special_tokens=False), trained) for trained, pairs in pieces)
         marked[row["id"]] = "".join(f"⟦{text}⟧" if trained else text for text, trained in texts)

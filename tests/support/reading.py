@@ -51,14 +51,14 @@ def listed(patterns: str | Sequence[str] | Mapping[str, Any], *splits: str, **op
     return pipeline.files
 
 
-def urls_of(pattern: object, *splits: str, **options: Any) -> list[str]:
+def list_urls(pattern: object, *splits: str, **options: Any) -> list[str]:
     """Return the urls of the input files that a pattern names, in order."""
     return [file.url for file in listed(str(pattern), *splits, **options)]
 
 
-def paths_of(folder: Path, *splits: str, **options: Any) -> list[str]:
+def list_paths(folder: Path, *splits: str, **options: Any) -> list[str]:
     """Return the paths of the input files in a folder, in order."""
-    return [str(Path(url).relative_to(folder)) for url in urls_of(folder, *splits, **options)]
+    return [str(Path(url).relative_to(folder)) for url in list_urls(folder, *splits, **options)]
 
 
 def read(patterns: Any, before: Callable[[], object] = lambda: None, **options: Any) -> dict[str, File]:
@@ -108,7 +108,7 @@ def read_content(path: Path, content: bytes, **options: Any) -> File:
     return read_each([path], **options)[path.name]
 
 
-def batches_of(patterns: Any, *steps: Any, **options: Any) -> list[Any]:
+def make_batches(patterns: Any, *steps: Any, **options: Any) -> list[Any]:
     """Read files, apply steps, and return the batches that come out, in the order of the files."""
     return [batch for _, batches, _ in _tasks(patterns, lambda: None, *steps, **options) for batch in batches]
 

@@ -25,13 +25,13 @@ def plain_records_of(case: dict[str, Any]) -> list[Any]:
     return [case["record"]] if "record" in case else case.get("records", [])
 
 
-def records_of(case: dict[str, Any]) -> list[Any]:
+def read_records(case: dict[str, Any]) -> list[Any]:
     """The records of a case, each with each of the further columns."""
     records = plain_records_of(case)
     return [{**record, **more} for record in records for more in case["with"]] if "with" in case else records
 
 
-def lines_of(case: dict[str, Any]) -> list[bytes]:
+def read_lines(case: dict[str, Any]) -> list[bytes]:
     """The lines of a case, of which most are not JSON."""
     lines = [case["line"]] if "line" in case else case.get("lines", [])
     return [line.encode("utf-8", "surrogateescape") for line in lines]
@@ -47,10 +47,10 @@ def outcome(record: dict[str, Any] | bytes, **options: Any) -> dict[str, Any]:
         return {"dropped": drop.reason}
     found = {"notes": dict(example.notes), "unread": dict(example.unread), "columns": example.columns}
     found["validation"] = example.validation
-    return {"becomes": content_of(example.content), "schema": example.schema, **found}
+    return {"becomes": make_content(example.content), "schema": example.schema, **found}
 
 
-def content_of(content: Any) -> dict[str, Any]:
+def make_content(content: Any) -> dict[str, Any]:
     """A content as the table says it: without what is empty."""
     if isinstance(content, Conversation):
         made = {"messages": content.messages, "tools": content.tools, "template_kwargs": content.template_kwargs}
@@ -65,12 +65,12 @@ def content_of(content: Any) -> dict[str, Any]:
     return {"input_ids": content.input_ids.tolist(), "trained": content.trained.tolist()}
 
 
-def paths_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def list_paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The path of each value inside a value."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, each in inner:
         yield (*path, key)
-        yield from paths_of(each, (*path, key))
+        yield from list_paths(each, (*path, key))
 
 
 def changed(record: Any, path: tuple[Any, ...], *other: Any) -> Any:
@@ -88,7 +88,7 @@ def changed(record: Any, path: tuple[Any, ...], *other: Any) -> Any:
 
 def malformed(record: Any) -> Iterator[Any]:
     """Give a record with one value after another missing, and of another type."""
-    for number, path in enumerate(paths_of(record)):
+    for number, path in enumerate(list_paths(record)):
         yield changed(record, path)
         # Of all others one in turn: every form has many paths of each kind.
         yield changed(record, path, OTHERS[number % len(OTHERS)])

@@ -93,15 +93,15 @@ NOW = "2026-11-20T12:00:00"
 
 
 @functools.cache
-def templates_of_trl() -> dict[str, str]:
+def trl_templates() -> dict[str, str]:
     """Return the chat templates that TRL has, by their names: those of models, and the same with marks of its own."""
     return {file.stem: file.read_text() for file in sorted(TEMPLATES.glob("*.jinja"))}
 
 
 @functools.cache
-def templates_of_models() -> dict[str, str]:
+def model_templates() -> dict[str, str]:
     """Return the chat templates of MODELS, by their names."""
-    return {name: templates_of_trl()[name] for name in MODELS}
+    return {name: trl_templates()[name] for name in MODELS}
 
 
 @functools.cache
@@ -111,10 +111,10 @@ def odd_templates() -> dict[str, str]:
 
 
 def models_and_odd() -> dict[str, str]:
-    return {**templates_of_models(), **odd_templates()}
+    return {**model_templates(), **odd_templates()}
 
 
 @functools.cache
-def cases_of(oracle: str) -> list[dict[str, Any]]:
+def make_cases(oracle: str) -> list[dict[str, Any]]:
     """Return the cases of an oracle (tests/data/oracles/README.md)."""
     return [json.loads(line) for line in (ORACLES / f"{oracle}.jsonl").read_text().splitlines()]

@@ -66,7 +66,7 @@ def masked_crc(content: bytes) -> int:
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) % 2**32
 
 
-def records_of(content: bytes) -> Iterator[bytes]:
+def read_records(content: bytes) -> Iterator[bytes]:
     """uint64 length, uint32 masked crc of the length, the record, uint32 masked crc of the record; little-endian."""
     at = 0
     while at < len(content):
@@ -85,7 +85,7 @@ def records_of(content: bytes) -> Iterator[bytes]:
 def rows_of_tfrecord(content: bytes) -> list[dict[str, list[Any]]]:
     """The features of each Example, by name. An Example must be as short as protobuf would write it."""
     rows = []
-    for record in records_of(content):
+    for record in read_records(content):
         parsed = Example.FromString(record)
         parsed.DiscardUnknownFields()
         assert parsed.ByteSize() == len(record)  # packed, each name once, no unknown field

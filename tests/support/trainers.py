@@ -21,7 +21,7 @@ HERE = ROOT / "tests" / "trainers"
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu"]
 
 
-def python_of(requirements: str, *alone: str) -> Path:
+def find_python(requirements: str, *alone: str) -> Path:
     """Return the Python of an environment with a requirements file, which is created once.
 
     alone: packages that are installed without what they need.

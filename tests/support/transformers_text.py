@@ -16,7 +16,7 @@ from transformers.utils import chat_template_utils
 
 
 @functools.cache
-def tokenizer_of(folder: Path | str) -> PreTrainedTokenizerBase:
+def open_tokenizer(folder: Path | str) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(folder)
 
 
@@ -31,7 +31,7 @@ class TransformersText:
 
     def __init__(self, template: str, folder: Path | str, now: datetime):
         self._template, self._now = template, now
-        self._tokenizer = tokenizer_of(folder)
+        self._tokenizer = open_tokenizer(folder)
         self._reads: dict[str, tuple[bool, bool]] = {}
 
     def apply(

@@ -10,7 +10,7 @@ import pytest
 
 from support.datasets import build_in_process, write_jsonl
 from support.paths import TOKENIZER
-from support.trainers import HERE, conversation, python_of
+from support.trainers import HERE, conversation, find_python
 
 
 @pytest.fixture(scope="session")
@@ -40,5 +40,5 @@ def dataset(tmp_path_factory) -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def model(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("model")
-    subprocess.run([python_of("requirements.txt"), HERE / "make_model.py", TOKENIZER, folder], check=True)
+    subprocess.run([find_python("requirements.txt"), HERE / "make_model.py", TOKENIZER, folder], check=True)
     return folder

@@ -13,9 +13,9 @@ import sys
 
 import pytest
 
-from support.datasets import rows_of
+from support.datasets import read_rows
 from support.paths import ROOT
-from support.trainers import HERE, environment_in, needs_trainers, python_of
+from support.trainers import HERE, environment_in, find_python, needs_trainers
 
 BLOCKS = re.findall(r"^```\w+\n(.*?)^```$", (ROOT / "docs/guide/trainers.md").read_text(), re.DOTALL | re.MULTILINE)
 EOS = 2  # of the tokenizer of the examples
@@ -39,12 +39,12 @@ def test_command_of_the_trainer_trains_on_each_example_as_if_it_was_alone(datase
     )
     words = [str(model) if word == "Qwen/Qwen3-8B" else word for word in shlex.split(command.replace("\\\n", " "))]
     done = subprocess.run(
-        [python_of(f"{trainer}.txt"), HERE / "run_command.py", "found.json", *words, *shlex.split(OPTIONS[trainer])],
+        [find_python(f"{trainer}.txt"), HERE / "run_command.py", "found.json", *words, *shlex.split(OPTIONS[trainer])],
         cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "found.json").read_text())
-    assert found["rows"] == [row["input_ids"] for row in rows_of(output)] and len(found["rows"]) == 9
+    assert found["rows"] == [row["input_ids"] for row in read_rows(output)] and len(found["rows"]) == 9
     assert found["in_trainer"] == pytest.approx(found["alone"], rel=1e-5)
     assert found["trained"] == pytest.approx(found["mean"], rel=1e-5)
 
@@ -55,7 +55,7 @@ def test_bridge_has_each_example_once_with_the_labels_that_are_trained_on(datase
     output = dataset()
     script = [sys.executable, ROOT / "examples" / "megatron_bridge.py", output, tmp_path, "--max_length=256"]
     subprocess.run([*script, f"--multiple={multiple}"], cwd=ROOT, check=True)
-    python = python_of("megatron_bridge.txt", "megatron-bridge==0.6.2", "megatron-core==0.16.1")
+    python = find_python("megatron_bridge.txt", "megatron-bridge==0.6.2", "megatron-core==0.16.1")
     done = subprocess.run(
         [python, HERE / "run_megatron_bridge.py", tmp_path / "train", "256", str(multiple), str(EOS)],
         capture_output=True, text=True, check=False, timeout=300,
@@ -64,7 +64,7 @@ def test_bridge_has_each_example_once_with_the_labels_that_are_trained_on(datase
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["follows"] and len(found["examples"]) == 9
     expected = []
-    for row in rows_of(output):
+    for row in read_rows(output):
         trained = [int(label != -100) for label in row["labels"][1:]]
         # Bridge 0.6.2 never trains on what follows the end-of-text token, here a line break.
         ends = [token == EOS for token in row["input_ids"][:-1]]

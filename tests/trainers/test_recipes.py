@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from support.datasets import manifest_of, rows_of
-from support.trainers import HERE, environment_in, needs_trainers, python_of
+from support.datasets import read_manifest, read_rows
+from support.trainers import HERE, environment_in, find_python, needs_trainers
 from transforms.report.trainers import TRAINERS
 from transforms.rows.layout import RowLayout
 
@@ -25,7 +25,7 @@ CONTAMINATED = 0.01  # of a loss of 10: examples that attend to others differ by
 
 def recipe_of(consumer: str, output: Path, model: Path) -> str:
     """Return the code of the recipe, as the card of the dataset has it, for a CPU."""
-    layout = RowLayout.of(manifest_of(output)["job"]["options"])
+    layout = RowLayout.of(read_manifest(output)["job"]["options"])
     block = TRAINERS[consumer].recipe("PATH OF THIS FOLDER", "YOUR MODEL", layout)
     assert block in (output / "README.md").read_text()
     code = "\n".join(block.splitlines()[1:-1]).replace("PATH OF THIS FOLDER", str(output))
@@ -34,9 +34,9 @@ def recipe_of(consumer: str, output: Path, model: Path) -> str:
 
 
 def losses_of(tmp_path: Path, code: str, examples: Path, without: tuple[str, ...] = ()) -> dict[str, Any]:
-    request = {"recipe": code, "examples": rows_of(examples), "without": without}
+    request = {"recipe": code, "examples": read_rows(examples), "without": without}
     done = subprocess.run(
-        [python_of("requirements.txt"), HERE / "run_recipe.py"],
+        [find_python("requirements.txt"), HERE / "run_recipe.py"],
         input=json.dumps(request), cwd=tmp_path, env=environment_in(tmp_path),
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
@@ -88,7 +88,7 @@ def test_packed_rows_without_seq_lengths_are_contaminated_in_trl(dataset, model,
 
 
 def test_axolotl_keeps_each_row_and_its_loss(dataset, model, tmp_path):
-    python = python_of("axolotl.txt")
+    python = find_python("axolotl.txt")
     output = dataset("--for=axolotl", "--max_length=256")
     settings = {
         "output_dir": tmp_path / "out",
@@ -109,11 +109,11 @@ def test_axolotl_keeps_each_row_and_its_loss(dataset, model, tmp_path):
     with open(tmp_path / "log", "w+") as log:
         done = subprocess.run(
             [python, HERE / "run_axolotl.py", config, tmp_path / "found.json"],
-            input=json.dumps(rows_of(output)), env=environment_in(tmp_path), stdout=log,
+            input=json.dumps(read_rows(output)), env=environment_in(tmp_path), stdout=log,
             stderr=log, text=True, check=False, timeout=300,
         )  # fmt: skip
         log.seek(0)
         assert done.returncode == 0, log.read()
     found = json.loads((tmp_path / "found.json").read_text())
-    assert found["rows"] == len(rows_of(output)) == 9
+    assert found["rows"] == len(read_rows(output)) == 9
     assert found["in_trainer"] == pytest.approx(found["alone"], rel=1e-5)

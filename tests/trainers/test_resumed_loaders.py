@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from support.paths import ROOT
-from support.trainers import HERE, environment_in, needs_trainers, python_of
+from support.trainers import HERE, environment_in, find_python, needs_trainers
 
 pytestmark = needs_trainers
 ROWS = 500
@@ -41,7 +41,7 @@ def test_each_row_is_used_once_by_eight_ranks_that_are_killed_and_six_that_go_on
     kills = [(8, draw.randint(1, 4)), (8, draw.randint(1, 4)), (7, draw.randint(1, 3))]
     code = AS_ROWS + LOADERS[loader].replace("out/mine", str(folder)).replace("batch_size=4", f"batch_size={batch}")
     done = subprocess.run(
-        [python_of("requirements.txt"), HERE / "run_loaders.py"],
+        [find_python("requirements.txt"), HERE / "run_loaders.py"],
         input=json.dumps({"code": code, "kills": kills, "ranks": 6}), cwd=tmp_path, env=environment_in(tmp_path),
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.chats import assistant, user
-from support.datasets import manifest_of, write_jsonl
+from support.datasets import read_manifest, write_jsonl
 from support.marked import marked_rows
 from support.paths import TOKENIZER
 from support.templates import CHATML
@@ -30,7 +30,7 @@ def rendered(build, tmp_path):
         options = {"input": corpus, "output": output, "tokenizer": TOKENIZER, "keep_columns": "id"}
         options |= {"chat_template": tmp_path / "template.jinja", "special_tokens_in_content": "allow"}
         assert build(*(f"--{name}={value}" for name, value in options.items())).code == 0
-        return marked_rows(output)["1"], manifest_of(output)["notes"]
+        return marked_rows(output)["1"], read_manifest(output)["notes"]
 
     return run
 

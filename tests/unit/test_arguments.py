@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.chats import assistant, examples_of, render_config, user
+from support.chats import assistant, make_examples, render_config, user
 from support.templates import CHATML, MARKED
 from transforms import ApplyChatTemplate, CheckParity, Conversation, RenderConfig
 
@@ -59,7 +59,7 @@ VALUES: list[dict[str, Any]] = [
 
 def outcomes(config: RenderConfig, conversations: list[Conversation]) -> tuple[list[Any], Counter[str]]:
     """For each conversation its text and spans, or why it is rejected; and the notes of all."""
-    batch = ApplyChatTemplate(config).function()(examples_of(*conversations))
+    batch = ApplyChatTemplate(config).function()(make_examples(*conversations))
     found: dict[int, Any] = {text.example.position: (text.text, text.spans) for text in batch.texts}
     found |= {reject.position: reject.reason for reject in batch.outcomes.rejects}
     notes = Counter(batch.outcomes.notes)
@@ -90,7 +90,7 @@ def test_what_a_template_does_is_found_once_for_all_texts_that_it_only_prints(na
     conversations = [Conversation(TURNS, template_kwargs={"date": f"day {number}"}) for number in range(40)]
     renderer, parity = ApplyChatTemplate(config).function(), CheckParity(config).function()
     before = kept()
-    texts = parity(renderer(examples_of(*conversations))).texts
+    texts = parity(renderer(make_examples(*conversations))).texts
     assert len(texts) == 40 and kept() - before <= 4
 
 

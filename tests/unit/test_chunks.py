@@ -8,7 +8,7 @@ import weakref
 
 import apache_beam as beam
 
-from support.chats import TASK, examples_of
+from support.chats import TASK, make_examples
 from transforms import Chunks, Examples, Task
 
 made: list[int] = []
@@ -17,7 +17,7 @@ made: list[int] = []
 def make(_: Task):
     for number in range(3):
         made.append(number)
-        yield dataclasses.replace(examples_of(), chunk=number, last=number == 2)
+        yield dataclasses.replace(make_examples(), chunk=number, last=number == 2)
 
 
 def copied(examples: Examples) -> Examples:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from support.command_line import chatmill
-from support.datasets import exceptions_of, manifest_of, write_jsonl
+from support.datasets import read_exceptions, read_manifest, write_jsonl
 from support.paths import TOKENIZER
 
 # A run of words in more evaluation records than these is taken for their template.
@@ -22,7 +22,7 @@ QUESTION = "Mark has a garden with 10 yellow flowers, and he plants 80% more of 
 WORDS = "mark has a garden with 10 yellow flowers and he plants 80 more"
 
 
-def offsets_of(path: Path) -> list[int]:
+def lengths_to_offsets(path: Path) -> list[int]:
     """Where the lines of a file begin."""
     offsets = [0]
     for line in path.read_bytes().splitlines(keepends=True):
@@ -39,23 +39,23 @@ def found_in(folder: Path, evaluations: Sequence[Any], texts: Sequence[str], len
     chats = write_jsonl(folder / "texts.jsonl", [{"text": text} for text in texts])
     options = ["--direct_num_workers=1", "--report=none", "--decontaminate", sets, "--decontaminate_words", length]
     assert chatmill("build", "--input", chats, "--tokenizer", TOKENIZER, "--output", folder / "out", *options) == 0
-    number_at = {offset: number for number, offset in enumerate(offsets_of(sets))}
+    number_at = {offset: number for number, offset in enumerate(lengths_to_offsets(sets))}
     details = {}
-    for line in exceptions_of(folder / "out"):
+    for line in read_exceptions(folder / "out"):
         if line["detail"] and line["outcome"] == "kept":
             place, _, run = line["detail"].partition(": ")
             details[line["origin_position"]] = f"{number_at[int(place.removeprefix('e.jsonl:'))]}: {run}"
-    return [details.get(offset) for offset in offsets_of(chats)]
+    return [details.get(offset) for offset in lengths_to_offsets(chats)]
 
 
 def of_job(folder: Path) -> tuple[int, int, int]:
     """What the job says of the evaluation sets: how many runs, records that are too short, and runs of templates."""
-    evaluations = manifest_of(folder / "out")["job"]["evaluations"]
+    evaluations = read_manifest(folder / "out")["job"]["evaluations"]
     return evaluations["runs"], evaluations["too_short"], evaluations["in_templates"]
 
 
 def test_words_of_a_text(tmp_path):
-    words_of = {
+    find_words = {
         "Don't  STOP,\nnow_or-never: 3.5%": "don t stop now or never 3 5",
         "Straße ﬁne ＡＢＣ１ ½": "strasse fine abc1 1 2",
         "cafe\u0301 = café": "café café",
@@ -67,9 +67,9 @@ def test_words_of_a_text(tmp_path):
         "…": "",
     }
     # A text of an evaluation record that has fewer words than asked for is one run.
-    ends = [" ".join(f"{letter}{number}" for letter in "abcdefgh") for number in range(len(words_of))]
-    evaluations = [{"q": f"{text} {end}"} for text, end in zip(words_of, ends, strict=True)]
-    expected = [f"{words} {end}".strip() for words, end in zip(words_of.values(), ends, strict=True)]
+    ends = [" ".join(f"{letter}{number}" for letter in "abcdefgh") for number in range(len(find_words))]
+    evaluations = [{"q": f"{text} {end}"} for text, end in zip(find_words, ends, strict=True)]
+    expected = [f"{words} {end}".strip() for words, end in zip(find_words.values(), ends, strict=True)]
     assert found_in(tmp_path, evaluations, expected, 40) == [f"{n}: {words}" for n, words in enumerate(expected)]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from support.chats import assistant, user
 from support.datasets import write_jsonl
-from support.reading import batches_of
+from support.reading import make_batches
 from transforms import Conversation, FilterExamples, MapExamples, ParameterError, ParseConversations, RecordError
 
 CHATS = [[user("a"), assistant("b")], [user("a"), assistant("b"), user("c"), assistant("d")], [user("e")]]
@@ -23,7 +23,7 @@ def corpus(tmp_path) -> Path:
 
 def after(corpus: Path, *steps: Any) -> Any:
     """The examples after some steps, and the outcomes of the records."""
-    [batch] = batches_of(str(corpus), ParseConversations(), *steps)
+    [batch] = make_batches(str(corpus), ParseConversations(), *steps)
     return batch
 
 

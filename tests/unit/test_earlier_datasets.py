@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from support.reading import paths_of, urls_of
+from support.reading import list_paths, list_urls
 from transforms import ParameterError, UserError
 
 RECORDS = b'{"text": "a"}\n'
@@ -59,7 +59,7 @@ def corpus(tmp_path) -> Path:
 
 
 def listed(pattern: Path | str, folder: Path) -> list[str]:
-    return [str(Path(url).relative_to(folder)) for url in urls_of(pattern)]
+    return [str(Path(url).relative_to(folder)) for url in list_urls(pattern)]
 
 
 @pytest.mark.parametrize("parts", ["job manifest", "job"])
@@ -98,16 +98,16 @@ def test_a_folder_that_has_only_the_names_of_a_dataset_is_read(corpus):
 def test_a_folder_of_datasets_alone_has_no_file_of_records(tmp_path):
     write_dataset(tmp_path / "one")
     with pytest.raises(ParameterError, match="it has no file of records"):
-        urls_of(tmp_path)
+        list_urls(tmp_path)
 
 
 def test_a_dataset_in_a_bucket_is_not_read():
     for name in ("a.jsonl", "out/_chatmill/versions/00000001.json", "out/data/b.jsonl"):
         MemoryFileSystem().pipe_file(f"/earlier/{name}", RECORDS)
     for pattern in ("memory://earlier", "memory://earlier/**/*.jsonl"):
-        assert urls_of(pattern) == ["memory:///earlier/a.jsonl"]
+        assert list_urls(pattern) == ["memory:///earlier/a.jsonl"]
     with pytest.raises(UserError, match=r"it is a dataset that is not finished, or its manifest\.json is damaged"):
-        urls_of("memory://earlier/out")
+        list_urls("memory://earlier/out")
 
 
 PACKED = "its rows are packed, so that one has several ex"
@@ -142,22 +142,22 @@ def test_a_dataset_of_which_rows_are_missing_or_no_records_is_refused(corpus, ca
 def test_splits_of_a_dataset_are_chosen_as_on_the_hub(corpus):
     out = write_dataset(corpus / "out", "job manifest", VALIDATION)
     for splits, expected in SPLITS.items():
-        assert paths_of(out, *splits.split(",")) == expected
+        assert list_paths(out, *splits.split(",")) == expected
     sizes = rf"train \({(out / SHARD).stat().st_size} bytes\), validation \({(out / VALIDATION).stat().st_size} bytes\)"
     with pytest.raises(ParameterError, match=rf"it has several splits: {sizes}\. Choose with split, such as train"):
-        urls_of(out)
+        list_urls(out)
     with pytest.raises(ParameterError, match=rf"split='test': {out} has no split test; it has {sizes}"):
-        urls_of(out, "test")
+        list_urls(out, "test")
     os.truncate(out / VALIDATION, 0)
     with pytest.raises(UserError, match=rf"out': {VALIDATION} has 0 bytes"):
-        urls_of(out, "validation")
-    assert len(urls_of(out, "train")) == 1
+        list_urls(out, "validation")
+    assert len(list_urls(out, "train")) == 1
 
 
 @pytest.mark.parametrize("named", ["a.jsonl", "*.jsonl"])
 def test_files_that_are_named_have_no_splits(corpus, named):
     with pytest.raises(ParameterError, match="is not a dataset, and has no splits"):
-        urls_of(corpus / named, "train")
+        list_urls(corpus / named, "train")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from support.command_line import chatmill
-from support.datasets import manifest_of
+from support.datasets import read_manifest
 from support.paths import ROOT, TOKENIZER
 from support.traces import TRACES
 from transforms import RecordDropped, RecordError, render
@@ -126,7 +126,7 @@ def test_a_build_reads_each_record_by_the_formatter_of_its_source(tmp_path):
     (tmp_path / "recipe.yaml").write_text(json.dumps({"sources": sources}))
     options = [f"--tokenizer={TOKENIZER}", f"--output={tmp_path / 'out'}", "--direct_num_workers=1"]
     assert chatmill("build", tmp_path / "recipe.yaml", *options) == 0
-    manifest = manifest_of(tmp_path / "out")
+    manifest = read_manifest(tmp_path / "out")
     assert manifest["records"]["rejected"] == manifest["records"]["dropped"] == {}
     assert [*manifest["statistics"]["unread"]] == ["messages[].content[].cache_control"]  # which is for the API
     assert manifest["records"]["read"] == len(CASES)

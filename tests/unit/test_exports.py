@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import DatasetDict, load_from_disk
 
-from support.datasets import build_in_process, rows_of, write_jsonl
+from support.datasets import build_in_process, read_rows, write_jsonl
 from support.paths import CHATS, ROOT, TOKENIZER
 
 GUIDE = re.findall(r"^```\w+\n(.*?)^```$", (ROOT / "docs/guide/trainers.md").read_text(), re.DOTALL | re.MULTILINE)
@@ -94,7 +94,7 @@ def test_script_packs_each_example_of_a_dataset_once_within_the_length_of_the_tr
                 found.append((row["input_ids"][start:stop], row["loss_mask"][start:stop]))
             lengths.append(len(row["input_ids"]) - len(row["seq_start_id"]))
         assert 240 < max(lengths) <= 256 and len(rows) < len(found)
-        expected = rows_of(tmp_path / "out", split)
+        expected = read_rows(tmp_path / "out", split)
         assert len(found) == len(expected)
         for (ids, mask), row in zip(sorted(found), sorted(expected, key=lambda row: row["input_ids"]), strict=True):
             length = len(row["input_ids"])
@@ -132,7 +132,7 @@ def test_code_of_the_guide_saves_the_columns_that_the_trainer_reads(tmp_path, sa
     subprocess.run(command, cwd=tmp_path, env=environment | {"HF_DATASETS_CACHE": str(tmp_path)}, check=True)
     loaded = load_from_disk(str(tmp_path / saved))
     expected = []
-    for row in rows_of(tmp_path / "out/rows"):
+    for row in read_rows(tmp_path / "out/rows"):
         ids = row["input_ids"]
         more = {"attention_mask": [1] * len(ids), "lengths": len(ids)}
         expected.append(

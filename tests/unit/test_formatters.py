@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from support.chats import assistant, user
 from support.command_line import chatmill
-from support.datasets import manifest_of, rejects_of, rows_of, write_jsonl
+from support.datasets import read_manifest, read_rejects, read_rows, write_jsonl
 from support.paths import TOKENIZER
 from support.records import outcome
 from support.templates import DROPS_REASONING
@@ -129,7 +129,7 @@ def test_a_row_that_a_formatter_changed_is_rejected_as_it_was_read(file, tmp_pat
     options = [f"--tokenizer={TOKENIZER}", f"--formatter={file}:eats", "--max_reject_fraction=1"]
     options += [f"--input={tmp_path / 'rows.parquet'}", f"--output={tmp_path / 'out'}", "--direct_num_workers=1"]
     assert chatmill("build", *options) == 0
-    assert [json.loads(reject["record"]) for reject in rejects_of(tmp_path / "out")] == [{"log": [1, 2]}]
+    assert [json.loads(reject["record"]) for reject in read_rejects(tmp_path / "out")] == [{"log": [1, 2]}]
 
 
 def test_a_formatter_gets_records_of_any_depth_that_can_be_read(file):
@@ -185,7 +185,7 @@ def rows_by_id(output: Path) -> dict[str, list[str]]:
     rows: dict[str, list[str]] = defaultdict(list)
     for split in ("train", "validation"):
         earlier = {*rows}
-        for row in rows_of(output, split):
+        for row in read_rows(output, split):
             assert row["id"] not in earlier
             rows[row["id"]].append(decode(row["input_ids"], skip_special_tokens=False))
     return dict(rows)
@@ -207,7 +207,7 @@ def test_each_record_has_one_outcome_and_the_rows_of_its_examples(output):
     rows = rows_by_id(output)
     assert {id: len(texts) for id, texts in rows.items()} == {id: of for id, (_, of) in MADE.items() if of in range(9)}
     assert rows["several"][0].startswith("one") and "assistant" in rows["several"][1] and "two" in rows["several"][2]
-    rejects = {json.loads(reject["record"])["id"]: reject for reject in rejects_of(output)}
+    rejects = {json.loads(reject["record"])["id"]: reject for reject in read_rejects(output)}
     expected = {id: of.split(": ") for id, (_, of) in MADE.items() if ":" in str(of)}  # type: ignore[union-attr]
     assert {id: reject["reason"] for id, reject in rejects.items()} == {id: why[0] for id, why in expected.items()}
     for id, (_, words) in expected.items():
@@ -216,7 +216,7 @@ def test_each_record_has_one_outcome_and_the_rows_of_its_examples(output):
 
 
 def test_records_are_counted_and_added_rows_are_noted(output):
-    manifest = manifest_of(output)
+    manifest = read_manifest(output)
     assert manifest["records"]["read"] == len(MADE)
     assert (manifest["records"]["kept"], manifest["records"]["truncated"]) == (18, 1)
     assert manifest["records"]["dropped"] == {"filtered": 2, "too_long": 1, "undesirable": 2}
@@ -253,6 +253,6 @@ def test_filters_and_maps_of_several_examples_leave_each_record_one_outcome(tmp_
         )
     rows = {id: [text[:2] for text in texts] for id, texts in rows_by_id(tmp_path / "out").items()}
     assert rows == {"0": ["a1", "a2"], "2": ["a1", "a2"], "3": ["a1", "a2"]}
-    manifest = manifest_of(tmp_path / "out")
+    manifest = read_manifest(tmp_path / "out")
     assert (manifest["records"]["kept"], manifest["records"]["dropped"]) == (3, {"long": 1, "filtered": 1})
     assert manifest["notes"]["formatter_rows_added"] == 3

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from support.chats import assistant, user
 from support.command_line import chatmill
-from support.datasets import manifest_of, rejects_of, rows_of, write_jsonl
+from support.datasets import read_manifest, read_rejects, read_rows, write_jsonl
 from support.paths import TOKENIZER
 from transforms import Conversation, ParameterError, RecordDropped, RecordError, pack, parse, tokenize
 
@@ -79,8 +79,8 @@ def test_pack_makes_the_rows_of_a_build(options, tmp_path):
     assert (
         chatmill("build", f"--input={corpus}", f"--tokenizer={TOKENIZER}", *given, columns, f"--output={output}") == 0
     )
-    assert pack(examples, 20, **options) == rows_of(output)
-    assert manifest_of(output)["rows"] and not rejects_of(output)
+    assert pack(examples, 20, **options) == read_rows(output)
+    assert read_manifest(output)["rows"] and not read_rejects(output)
 
 
 def test_pack_says_which_example_is_wrong():

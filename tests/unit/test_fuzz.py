@@ -32,7 +32,7 @@ from support.paths import TOKENIZER
 from transforms import Conversation, Dataset, InputError, UserError
 from transforms.dataset.layout import Folder
 from transforms.files.listing import list_inputs
-from transforms.files.tasks import tasks_of
+from transforms.files.tasks import make_tasks
 from transforms.model.receipts import File, Receipt, Sent, read_receipt, write_receipt
 from transforms.records.input_options import ParseOptions
 from transforms.steps.parse import Parser
@@ -150,12 +150,12 @@ BINARY_FORMATS: dict[str, Callable[[list[dict[str, Any]]], bytes]] = {
 PARSE = Parser(ParseOptions())
 
 
-def outcomes_of(path: Path, tasks: int = 1, chunk_bytes: int = 1 << 20) -> Any:
+def read_outcomes(path: Path, tasks: int = 1, chunk_bytes: int = 1 << 20) -> Any:
     """What became of each record of a file, in order; or the error that is meant for the user."""
     try:
         found: list[tuple[Any, ...]] = []
         files = list_inputs([str(path)])
-        for task in tasks_of(files, 1 + sum(file.unpacked_bytes for file in files) // tasks):
+        for task in make_tasks(files, 1 + sum(file.unpacked_bytes for file in files) // tasks):
             for chunk in read_task(task, chunk_bytes, max_record_bytes=400):
                 examples = PARSE(chunk)
                 outcomes = examples.outcomes
@@ -195,9 +195,9 @@ def test_each_record_of_a_text_file_has_one_outcome_at_any_cut(
     path.write_bytes(
         damaged(COMPRESS[suffix](damaged(TEXT_FORMATS[format](corpus), damage)), damage_after if suffix else [])
     )
-    whole = outcomes_of(path)
-    assert outcomes_of(path) == whole
-    assert outcomes_of(path, tasks, chunk_bytes) == whole
+    whole = read_outcomes(path)
+    assert read_outcomes(path) == whole
+    assert read_outcomes(path, tasks, chunk_bytes) == whole
 
 
 class Isolated:
@@ -235,8 +235,8 @@ def test_each_row_of_a_table_has_one_outcome_at_any_cut(folder, isolated, name, 
     path = folder / f"a.{name}"
     content = BINARY_FORMATS[name](rows)
     path.write_bytes(damaged(content, damage))
-    whole = isolated(outcomes_of, path)
-    found = isolated(outcomes_of, path, tasks, chunk_bytes)
+    whole = isolated(read_outcomes, path)
+    found = isolated(read_outcomes, path, tasks, chunk_bytes)
     assert found == whole or "crash" in (whole, found)
     if path.read_bytes() == content:
         assert not rows or len(whole) == len(rows)
@@ -244,7 +244,7 @@ def test_each_row_of_a_table_has_one_outcome_at_any_cut(folder, isolated, name, 
         assert len(whole) == len(rows)
         if path.read_bytes().endswith(footer_of(content)):  # the damage is where it changes nothing
             path.write_bytes(content)
-            assert whole == outcomes_of(path)
+            assert whole == read_outcomes(path)
 
 
 INCREMENT = "0123456789abcdef"

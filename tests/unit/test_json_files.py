@@ -47,13 +47,13 @@ def read_all(folder: Path, files: dict[str, bytes], **options: Any) -> dict[str,
     return {name: found.get(name, File()) for name in files}
 
 
-def pieces_of(content: bytes) -> list[bytes]:
+def split_pieces(content: bytes) -> list[bytes]:
     """A content after a record: in one piece, and with so much white space that each byte is the first of a piece."""
     spaces = [0, *(FIRST_PIECE - len(PRETTY) - at for at in range(1, len(content), 2))]
     return [PRETTY + b" " * each + content for each in spaces]
 
 
-def records_of(file: File) -> list[bytes]:
+def read_records(file: File) -> list[bytes]:
     """The records of a file without a reject, whose positions are their numbers."""
     assert (file.rejects, file.faults) == ([], [])
     assert [position for position, _ in file.records] == [*range(len(file.records))]
@@ -151,10 +151,10 @@ def test_a_malformed_record_costs_only_itself_wherever_a_piece_of_the_file_ends(
     contents = {
         f"{name} {at}.json": content
         for name, (whole, _) in files.items()
-        for at, content in enumerate(pieces_of(whole))
+        for at, content in enumerate(split_pieces(whole))
     }
     for name, file in read_all(tmp_path / "in", contents).items():
-        assert records_of(file) == [PRETTY.strip(), *files[name.rpartition(" ")[0]][1]], name
+        assert read_records(file) == [PRETTY.strip(), *files[name.rpartition(" ")[0]][1]], name
 
 
 ELEMENTS = [
@@ -186,7 +186,7 @@ def test_an_array_is_read_as_json_reads_it_or_is_one_error_with_the_byte(tmp_pat
         assert not fault or fault in file.faults[0], (name, file.faults)
     # What json refuses here, and costs nothing.
     lenient = {"a.json": b'[{"a": 1} {"a": 2}, , 3, 04,]'}
-    assert records_of(read_all(tmp_path, lenient)["a.json"]) == [b'{"a": 1}', b'{"a": 2}', b"3", b"0", b"4"]
+    assert read_records(read_all(tmp_path, lenient)["a.json"]) == [b'{"a": 1}', b'{"a": 2}', b"3", b"0", b"4"]
 
 
 def test_a_file_is_read_alike_wherever_a_piece_of_it_ends(tmp_path):
@@ -196,16 +196,16 @@ def test_a_file_is_read_alike_wherever_a_piece_of_it_ends(tmp_path):
     expected = {
         "array": [b'{"a": "b, \\"]"}', b"1234", b"true", b'"c\\\\"', b"[{}]", b'{"d": [-1.5e3] }', b"[]", b'"e"']
     }
-    files = {f"array {n}.json": content for n, content in enumerate(pieces_of(arrays))}
-    files |= {f"conversation {n}.json": content for n, content in enumerate(pieces_of(conversation))}
+    files = {f"array {n}.json": content for n, content in enumerate(split_pieces(arrays))}
+    files |= {f"conversation {n}.json": content for n, content in enumerate(split_pieces(conversation))}
     for name, file in read_all(tmp_path / "in", files).items():
         kind = name.partition(" ")[0]
-        assert records_of(file) == [PRETTY.strip(), *expected.get(kind, [conversation])], name
+        assert read_records(file) == [PRETTY.strip(), *expected.get(kind, [conversation])], name
     spaces = [FIRST_PIECE + 10 - at for at in range(12, len(ids))]
     start = json.dumps(by_id(2))[:-1].encode()
     files = {f"{n}.json": start + b" " * (n - len(start)) + b"," + ids[1:] for n in spaces if n > len(start)}
     for name, file in read_all(tmp_path / "ids", files).items():
-        assert [json.loads(raw) for raw in records_of(file)] == with_ids(by_id(2)) + with_ids(by_id(3)), name
+        assert [json.loads(raw) for raw in read_records(file)] == with_ids(by_id(2)) + with_ids(by_id(3)), name
 
 
 def test_a_record_of_many_pieces_is_read_whole_and_once(tmp_path):
@@ -219,7 +219,7 @@ def test_a_record_of_many_pieces_is_read_whole_and_once(tmp_path):
     }
     found = read_all(tmp_path / "in", {name: PRETTY + content for name, (content, _) in files.items()})
     for name, (_, records) in files.items():
-        assert records_of(found[name]) == [PRETTY.strip(), *records]
+        assert read_records(found[name]) == [PRETTY.strip(), *records]
 
 
 def test_a_file_that_is_one_conversation_which_is_too_long_is_rejected(tmp_path):
@@ -270,7 +270,7 @@ def test_an_array_that_is_cut_short_is_an_error_and_of_objects_the_last_one_is_c
                 r"json \((.*, at byte \d+|the file ends before the \].*)\)", file.faults[0]
             )
         else:
-            assert records_of(file) == [b'{\n"a": 1}', files[name][10:].strip()]
+            assert read_records(file) == [b'{\n"a": 1}', files[name][10:].strip()]
 
 
 # Records by their ids
@@ -293,16 +293,16 @@ def test_records_by_their_ids_keep_their_own_ids(tmp_path):
     }
     encoded = {f"{name}.json": content.encode() for name, content in files.items()}
     found = read_all(tmp_path / "in", encoded)
-    assert [json.loads(raw)["id"] for raw in records_of(found["own.json"])] == [7, "two"]
-    became = [outcome(raw) for raw in records_of(found["other.json"])[899:]]
+    assert [json.loads(raw)["id"] for raw in read_records(found["own.json"])] == [7, "two"]
+    became = [outcome(raw) for raw in read_records(found["other.json"])[899:]]
     reasons = [one["rejected"][0] if "rejected" in one else one["schema"] for one in became]
     assert reasons == ["messages", "not_an_object", "not_an_object"]
     damage = files["broken"].index('"topic": }') + len('"topic": ')
     assert f", at byte {damage:,})" in found["broken.json"].faults[0]
     for name, why in {"key": "Expecting a key, at byte", "cut": ", at byte", "open": "ends before the }"}.items():
         assert why in found[f"{name}.json"].faults[0]
-    assert records_of(found["more.json"])[900:] == [b"more"]
-    assert records_of(found["large.json"]) == [large.encode()]
+    assert read_records(found["more.json"])[900:] == [b"more"]
+    assert read_records(found["large.json"]) == [large.encode()]
 
 
 TWO = json.dumps(by_id(2))

@@ -11,7 +11,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from support.chats import assistant, user
-from support.datasets import manifest_of, rows_of, write_jsonl
+from support.datasets import read_manifest, read_rows, write_jsonl
 from support.paths import TOKENIZER
 from support.tokenizers import LARGE
 from transforms import render
@@ -59,7 +59,7 @@ def test_token_is_trained_on_if_one_of_its_characters_is(build: Any, tmp_path: P
     for engine in ("auto", "reference"):
         ended = build(*options, f"--output={tmp_path / engine}", f"--engine={engine}")
         assert ended.code == 0, ended.err
-        assert rows_of(tmp_path / engine) == expected
+        assert read_rows(tmp_path / engine) == expected
 
 
 def test_record_of_several_rows_is_dropped_only_if_no_row_has_a_label(build: Any, tmp_path: Path):
@@ -71,8 +71,8 @@ def test_record_of_several_rows_is_dropped_only_if_no_row_has_a_label(build: Any
     options = [f"--formatter={tmp_path}/rows.py:rows", f"--input={corpus}", f"--tokenizer={TOKENIZER}"]
     ended = build(*options, f"--output={tmp_path / 'out'}")
     assert ended.code == 0, ended.err
-    assert rows_of(tmp_path / "out") == [whole] * 2
-    records = manifest_of(tmp_path / "out")["records"]
+    assert read_rows(tmp_path / "out") == [whole] * 2
+    records = read_manifest(tmp_path / "out")["records"]
     assert (records["read"], records["kept"], records["dropped"]) == (3, 2, {"no_trained_tokens": 1})
 
 
@@ -93,7 +93,7 @@ def test_token_of_two_parts_is_of_the_first_one_that_is_trained_on(build, tmp_pa
     options += [f"--chat_template={template}", "--eot_tokens=heel", f"--train_parts={parts}"]
     ended = build(*options, "--write_columns=labels,part_lengths,part_kinds,part_messages")
     assert ended.code == 0, ended.err
-    (row,) = rows_of(tmp_path / "out")
+    (row,) = read_rows(tmp_path / "out")
     messages = [-1, *[1] * (len(kinds) - 1)]
     parts = {"part_lengths": lengths, "part_kinds": kinds, "part_messages": messages}
     assert row == {"labels": [-100] * 7 + labels} | parts

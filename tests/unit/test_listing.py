@@ -36,7 +36,7 @@ from hypothesis import strategies as st
 
 from support.drawn import examples
 from support.paths import ROOT, TOKENIZER
-from support.reading import listed, order_of_tasks, paths_of, urls_of
+from support.reading import list_paths, list_urls, listed, order_of_tasks
 from transforms import InputError, ParameterError
 
 MEGA = 1 << 20
@@ -198,10 +198,10 @@ def test_other_files_of_a_folder_are_not_read_and_logged(tmp_path, caplog):
     records = ["a.jsonl", "below/b.json.gz"]
     for name in [*records, ".hidden.csv", "_part.csv", "dataset_infos.json", "c.md", "below/d", "e.zip"]:
         (tmp_path / name).write_bytes(gzip.compress(b"[]", mtime=0) if name.endswith(".gz") else b"{}")
-    assert paths_of(tmp_path) == records
+    assert list_paths(tmp_path) == records
     assert "are not read (3): below/d, c.md, e.zip. To" in caplog.text
     caplog.clear()
-    assert len(urls_of(tmp_path / "a.jsonl")) == 1 and caplog.text == ""
+    assert len(list_urls(tmp_path / "a.jsonl")) == 1 and caplog.text == ""
 
 
 def test_link_to_a_file_is_read_and_one_to_a_folder_is_refused(tmp_path):
@@ -217,7 +217,7 @@ def test_link_to_a_file_is_read_and_one_to_a_folder_is_refused(tmp_path):
     for pattern in patterns:
         with pytest.raises(ParameterError, match=r"in/linked': it is a link to a folder, which is not followed\. Name"):
             listed(pattern)
-    assert len(urls_of(tmp_path / "in" / "linked")) == len(urls_of(tmp_path / "in" / "*.jsonl")) == 1
+    assert len(list_urls(tmp_path / "in" / "linked")) == len(list_urls(tmp_path / "in" / "*.jsonl")) == 1
 
 
 # Splits
@@ -349,12 +349,12 @@ def test_a_folder_that_a_glob_does_not_lead_through_is_not_listed(corpus, fail, 
     fail(corpus / "in/b/deep", DENIED)
     if "/a" in pattern:
         fail(corpus / "in/b", DENIED)
-    assert urls_of(f"{corpus}/{pattern}") == [f"{corpus}/in/a/one.jsonl"]
+    assert list_urls(f"{corpus}/{pattern}") == [f"{corpus}/in/a/one.jsonl"]
 
 
 def test_a_link_to_a_folder_above_it_is_no_endless_path(corpus):
     (corpus / "in/a/up").symlink_to(corpus / "in")
-    assert len(urls_of(f"{corpus}/in/**/*.jsonl")) == 3
+    assert len(list_urls(f"{corpus}/in/**/*.jsonl")) == 3
 
 
 class _Denying(MemoryFileSystem):
@@ -380,4 +380,4 @@ def test_a_folder_of_a_store_that_is_refused_is_named(pattern):
     fsspec.register_implementation("denying", _Denying, clobber=True)
     with pytest.raises(ParameterError, match=r"denying:///unlistable/secret': it cannot be listed \(Access Denied\)"):
         listed(f"denying://{pattern}")
-    assert urls_of("denying://unlistable/a*/*") == ["denying:///unlistable/a/one.jsonl"]
+    assert list_urls("denying://unlistable/a*/*") == ["denying:///unlistable/a/one.jsonl"]

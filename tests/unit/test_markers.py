@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.chats import examples_of, parsed, render_config
+from support.chats import make_examples, parsed, render_config
 from support.drawn import AT_LENGTH
 from support.paths import ROOT, TOKENIZER
 from support.records import CASES
@@ -88,7 +88,7 @@ def rendered(examples: list[Any], render: Any) -> tuple[bool, int]:
     """Whether examples are rejected, have the marker or something that is known to be omitted; and what is unread."""
     is_known, unread = False, 0
     for example in examples:
-        texts = render(dataclasses.replace(examples_of(), examples=[example]))
+        texts = render(dataclasses.replace(make_examples(), examples=[example]))
         has_marker = any(MARKER in text.text for text in texts.texts)
         omissions = {"not_printed", "reasoning_not_printed"} & texts.outcomes.notes.keys()
         is_known |= bool(has_marker or omissions or texts.outcomes.rejects)

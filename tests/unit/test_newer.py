@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from support.chats import batch_of, text_of
+from support.chats import make_batch, text_of
 from support.drawn import AT_LENGTH
 from support.encodings import changed
 from support.tokenizers import save_tokenizer
@@ -106,7 +106,7 @@ def between(character: str) -> str:
 
 def left_to_the_reference(folder: str, texts: list[str]) -> Mapping[str, int]:
     """How many texts were, by reason. All texts must have the ids of tokenizers."""
-    tokens = Tokenize(folder).function()(batch_of([text_of(text, [], row) for row, text in enumerate(texts)]))
+    tokens = Tokenize(folder).function()(make_batch([text_of(text, [], row) for row, text in enumerate(texts)]))
     expected = Tokenizer.from_file(folder + "/tokenizer.json").encode_batch_fast(texts, add_special_tokens=False)
     rows = zip(texts, tokens.offsets, tokens.offsets[1:], expected, strict=False)
     assert [text for text, start, stop, other in rows if tokens.ids[start:stop].tolist() != other.ids] == []
@@ -143,7 +143,7 @@ def test_a_text_with_a_newer_character_is_encoded_by_the_reference_however_its_b
     texts = [*OTHERS, *(f"a{character}b" for character in NEWER), "\u1acf", between("\U000329b3"), "\x80"]
     some = [text_of(text, [(at, at + 1) for at in range(0, len(text), 2)], row) for row, text in enumerate(texts)]
     folder = classes(tmp_path, name)
-    fast, expected = (Tokenize(folder, engine=engine).function()(batch_of(some)) for engine in ("auto", "reference"))
+    fast, expected = (Tokenize(folder, engine=engine).function()(make_batch(some)) for engine in ("auto", "reference"))
     assert fast.ids.tolist() == expected.ids.tolist() and fast.trained.tolist() == expected.trained.tolist()
     assert fast.outcomes.tokenized_by_reference == {"newer_unicode": len(NEWER) + 2}
     assert fast.outcomes.first_examples["tokenized_by_reference"] == (len(OTHERS), "newer_unicode")

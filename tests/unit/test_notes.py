@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.datasets import manifest_of
+from support.datasets import read_manifest
 from support.paths import TOKENIZER
 
 
@@ -12,7 +12,7 @@ def test_notes_are_counted_and_the_first_that_was_found_is_shown(build, tmp_path
     corpus.write_text("\n".join(['{"text": "zero"}', *twice, ""]))
     output = tmp_path / "out"
     assert build(f"--input={corpus}", f"--tokenizer={TOKENIZER}", "--keep_columns=id", f"--output={output}").code == 0
-    manifest = manifest_of(output)
+    manifest = read_manifest(output)
     assert manifest["notes"] == {"duplicate_json_keys": 3, "records_without_id": 4}
     first = manifest["first_examples"]["duplicate_json_keys"]
     assert (first["position"], first["detail"]) == (
@@ -32,6 +32,6 @@ def test_of_records_that_are_counted_one_by_one_the_first_is_shown(build, tmp_pa
     corpus.write_text(chat + chat)
     options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--chat_template={template}", f"--output={output}"]
     assert build(*options).code == 0
-    manifest = manifest_of(output)
+    manifest = read_manifest(output)
     assert manifest["notes"]["records_without_generation_prompt"] == 2
     assert manifest["first_examples"]["records_without_generation_prompt"]["position"] == "byte 0"

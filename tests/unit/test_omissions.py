@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from support.cases import REASONING, Marked, framed, words_in
-from support.chats import examples_of, render_config
-from support.templates import PRINTS, odd_templates, templates_of_models
+from support.chats import make_examples, render_config
+from support.templates import PRINTS, model_templates, odd_templates
 from transforms import ApplyChatTemplate, Conversation
 
 REMEMBERS = {name: source for name, source in odd_templates().items() if name.startswith("own_remember")}
-TEMPLATES = {**templates_of_models(), **PRINTS, **REMEMBERS}
+TEMPLATES = {**model_templates(), **PRINTS, **REMEMBERS}
 NAMED = 3  # that many are named, and the others are counted
 
 ORDINALS = ("first", "second")
@@ -76,7 +76,7 @@ def test_what_is_named_is_what_a_search_for_unique_words_finds(name: str):
         made = framed(seed)
         if name == "looks_for_it" and any(isinstance(message["content"], list) for message in made.messages):
             continue  # it reads strings only, so that parts are one content
-        given = examples_of(Conversation(made.messages, made.tools))
+        given = make_examples(Conversation(made.messages, made.tools))
         texts = reference(given)
         for text in texts.texts:  # others have roles that the template refuses
             expected = absent(made, text.text)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from support.datasets import rows_of
+from support.datasets import read_rows
 from support.paths import TOKENIZER
-from support.templates import GIVEN, cases_of, models_and_odd
+from support.templates import GIVEN, make_cases, models_and_odd
 from support.tokenizers import with_special_tokens
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,7 @@ def groups() -> dict[tuple[str, str], list[dict[str, Any]]]:
     """The cases that one build can have: those of one oracle, template and options."""
     found = defaultdict(list)
     for oracle in ("masks", "real", "odd"):
-        for case in cases_of(oracle):
+        for case in make_cases(oracle):
             more = [option for option in case["options"] if option not in OPTIONS]
             more += ["--unprinted=report"] * (oracle == "masks")
             found[case["template"], " ".join(more)].append(case)
@@ -56,7 +56,7 @@ def test_each_record_becomes_what_was_written_down(template: str, more: str, fol
     ended = build(*given, f"--tokenizer={folder}")
     assert ended.code == 0 or "were dropped or rejected" in ended.err
     position, rows = 0, defaultdict(list)
-    for row in rows_of(tmp_path / "out") if ended.code == 0 else []:
+    for row in read_rows(tmp_path / "out") if ended.code == 0 else []:
         rows[row["origin_position"]].append(row)
     wrong, alike = {}, set()
     for case, line in zip(cases, lines, strict=True):
@@ -95,9 +95,9 @@ def verdict(expect: dict[str, Any], folder: Path, row: dict[str, Any]) -> tuple[
     A token of which one character must be trained on has a label, and one of which none may be has none.
     """
     text, ids = expect["text"], row["input_ids"]
-    encoded = tokenizer_of(folder)(text, add_special_tokens=False, return_offsets_mapping=True)
+    encoded = open_tokenizer(folder)(text, add_special_tokens=False, return_offsets_mapping=True)
     if list(ids) != encoded["input_ids"]:
-        return f"has another text: {tokenizer_of(folder).decode(ids)}", set()
+        return f"has another text: {open_tokenizer(folder).decode(ids)}", set()
     trained, free = [False] * len(text), free_characters(expect)
     for start, stop in expect["spans"]:
         trained[start:stop] = [True] * (stop - start)
@@ -138,5 +138,5 @@ def free_characters(expect: dict[str, Any]) -> list[bool]:
 
 
 @functools.cache
-def tokenizer_of(folder: Path) -> PreTrainedTokenizerBase:
+def open_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(folder)

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from support.datasets import assert_statistics_add_up, manifest_of, rows_of, write_jsonl
+from support.datasets import assert_statistics_add_up, read_manifest, read_rows, write_jsonl
 from support.drawn import examples
 from support.paths import TOKENIZER
 from transforms import ParameterError, pack
@@ -168,12 +168,12 @@ def check_laws(rows: list[Row], records: list[Tokens], options: Options) -> None
     """Hold the naive packer to what must hold of any packing."""
     assert all(is_trained(row) for row in rows)
     assert options.max_length is None or all(sum(map(len, row)) <= options.max_length for row in rows)
-    record_of = {abs(token): record for record in records for token in record}
+    make_record = {abs(token): record for record in records for token in record}
     trained = sorted(token for record in records for token in predictable(record, options) if token > 0)
     placed = sorted(token for row in rows for segment in row for token in segment if token > 0)
     assert {*placed} <= {*trained} and len({*placed}) == len(placed)
     for segment in chain.from_iterable(rows):
-        record = untrained(record_of[abs(segment[0])])
+        record = untrained(make_record[abs(segment[0])])
         first = record.index(-abs(segment[0]))
         assert untrained(segment) == record[first : first + len(segment)]
         # A model is not trained to write a token that begins a window, unless a record begins with it.
@@ -191,11 +191,11 @@ def numbered(masks: list[list[bool]]) -> list[Tokens]:
 
 
 kinds = st.sampled_from([st.booleans(), st.booleans(), st.just(False), st.just(True)])
-records_of = st.lists(kinds.flatmap(lambda kind: st.lists(kind, min_size=1, max_size=40)), max_size=14).map(numbered)
+read_records = st.lists(kinds.flatmap(lambda kind: st.lists(kind, min_size=1, max_size=40)), max_size=14).map(numbered)
 
 
 @st.composite
-def options_of(draw: st.DrawFn) -> Options:
+def make_options(draw: st.DrawFn) -> Options:
     packing = draw(st.sampled_from(PACKINGS))
     truncation = draw(st.sampled_from(("keep_start", "keep_end", "drop") if packing in CUT else TRUNCATIONS))
     lengths = st.integers(2 if truncation == "windows" else 1, 24)
@@ -206,7 +206,7 @@ def options_of(draw: st.DrawFn) -> Options:
 
 
 @THOROUGHLY
-@given(options_of(), records_of)
+@given(make_options(), read_records)
 @example(Options(4, "wrapped", shift_labels=True), [[-1, -2, -3, -4, 5]])
 @example(Options(4, "bfd_split", shift_labels=True), [[-1, -2, -3, -4, 5]])
 @example(Options(1, "bfd", shift_labels=True), [[1, 2]])
@@ -330,7 +330,7 @@ def test_build_has_the_rows_and_outcomes_of_the_naive_packer(build, tmp_path, op
     ended = build(corpus, f"--tokenizer={TOKENIZER}", f"--output={output}", *given, *more)
     assert ended.code == 0, ended.err
 
-    rows = {split: rows_of(output, split) for split in ("train", "validation")}
+    rows = {split: read_rows(output, split) for split in ("train", "validation")}
     held_back = {token for row in rows["validation"] for token in row["input_ids"]}
     sides = {"train": [], "validation": []}
     for record in records:
@@ -339,7 +339,7 @@ def test_build_has_the_rows_and_outcomes_of_the_naive_packer(build, tmp_path, op
     expected = {split: naive_pack(own, options) for split, own in sides.items()}
     assert rows == {split: [as_row(row, options.shift_labels) for row in own] for split, own in expected.items()}
 
-    manifest = manifest_of(output)
+    manifest = read_manifest(output)
     outcomes = [naive_outcome(record, options) for record in records]
     counted = {"kept": manifest["records"]["kept"], "truncated": manifest["records"]["truncated"]}
     assert counted | manifest["records"]["dropped"] == {"kept": 0, "truncated": 0} | {

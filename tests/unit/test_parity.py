@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.chats import assistant, examples_of, render_config, user
-from support.datasets import manifest_of, rows_of, write_jsonl
+from support.chats import assistant, make_examples, render_config, user
+from support.datasets import read_manifest, read_rows, write_jsonl
 from support.paths import ROOT, TOKENIZER
-from support.templates import CHATML, GIVEN, NOW, cases_of, templates_of_models
+from support.templates import CHATML, GIVEN, NOW, make_cases, model_templates
 from support.transformers_text import TransformersText
 from transforms import ApplyChatTemplate, CheckParity, Conversation
 
@@ -37,7 +37,7 @@ WITH_A_TOOL = [
 def expanded(template: str, messages: Sequence[Any], tools: Any = None, **options: Any) -> list[tuple[str, str]]:
     """What each span of the rows of a record follows, and the span. None, if the record is rejected."""
     render, check = steps(template, tuple(options.items()))
-    batch = check(render(examples_of(Conversation([*messages], tools))))
+    batch = check(render(make_examples(Conversation([*messages], tools))))
     return [(text.text[:start], text.text[start:stop]) for text in batch.texts for start, stop in text.spans]
 
 
@@ -84,8 +84,8 @@ def test_each_expanded_turn_is_trained_on_once_in_its_context_of_inference(templ
 def test_expand_trains_in_the_context_of_inference_under_real_templates():
     refused = kept = 0
     options = {"chat_template_kwargs": tuple(GIVEN.items()), "now": NOW, "unprinted": "report"}
-    for case in cases_of("masks"):
-        template, record = templates_of_models()[case["template"]], case["record"]
+    for case in make_cases("masks"):
+        template, record = model_templates()[case["template"]], case["record"]
         found = [context for context, _ in expanded(template, record["messages"], record.get("tools"), **options)]
         refused, kept = refused + (not found), kept + bool(found)
         contexts = contexts_of(template, record["messages"], record.get("tools"), **GIVEN)
@@ -120,7 +120,7 @@ def test_report_names_the_first_record_of_the_most_frequent_difference(build, tm
 def test_expand_reconciles_records_and_rows(built):
     ended, output = built("--parity=expand", "--provenance")
     assert ended.code == 0
-    manifest, rows = manifest_of(output), rows_of(output)
+    manifest, rows = read_manifest(output), read_rows(output)
     assert (manifest["records"]["kept"], manifest["rows"], len(rows)) == (3, 4, 4)
     assert manifest["notes"]["parity_rows_added"] == 1
     assert rows[1]["origin_position"] == rows[2]["origin_position"]
@@ -129,11 +129,11 @@ def test_expand_reconciles_records_and_rows(built):
     # The longer row of the record with the tool is dropped, so this record is truncated.
     ended, output = built("--parity=expand", "--truncation=drop", f"--max_length={max(lengths) - 1}")
     assert ended.code == 0
-    records, notes = manifest_of(output)["records"], manifest_of(output)["notes"]
+    records, notes = read_manifest(output)["records"], read_manifest(output)["notes"]
     assert (records["kept"] + records["truncated"], "parity_rows_added" in notes) == (3, False)
-    assert records["truncated"] and manifest_of(output)["trained_tokens_lost"]
+    assert records["truncated"] and read_manifest(output)["trained_tokens_lost"]
 
 
 def test_reject_has_its_own_reason(built):
     _, output = built("--parity=reject", "--max_reject_fraction=0.5")
-    assert manifest_of(output)["records"]["rejected"] == {"differs_from_inference": 1}
+    assert read_manifest(output)["records"]["rejected"] == {"differs_from_inference": 1}

@@ -27,7 +27,7 @@ from transforms.steps.write import ShardWriter, WriteConfig, _Write
 INCREMENT = "0123456789abcdef"
 
 
-def table_of(rows: int) -> RowTable:
+def make_table(rows: int) -> RowTable:
     """Rows of three tokens."""
     ids, numbers = np.arange(3 * rows, dtype=np.int32), np.arange(rows + 1)
     return RowTable(ids, ids, np.full(rows, 3), numbers, numbers[:-1])
@@ -37,7 +37,7 @@ def chunk_of(task: Task, chunk: int, last: bool, rows: int) -> Rows:
     outcomes = Outcomes(read=rows)
     facts = RowFacts(pa.table({"position": np.arange(rows)}))
     used = Used(np.ones(rows, bool), *np.zeros((2, rows), bool), *np.zeros((2, rows), np.int64))
-    return Rows(task, chunk, last, outcomes, table_of(rows), table_of(0), packing="none", facts=facts, used=used)
+    return Rows(task, chunk, last, outcomes, make_table(rows), make_table(0), packing="none", facts=facts, used=used)
 
 
 def reports_of(folder: Path, slices: list[Slice], rows: list[int]) -> list[Done]:

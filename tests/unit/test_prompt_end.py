@@ -16,8 +16,8 @@ from tokenizers import processors
 from transformers import AutoTokenizer
 
 from support import models
-from support.chats import assistant, batch_of, examples_of, text_of, user
-from support.datasets import rows_of, write_jsonl
+from support.chats import assistant, make_batch, make_examples, text_of, user
+from support.datasets import read_rows, write_jsonl
 from support.drawn import examples
 from support.encodings import ATOMS, changed
 from support.tokenizers import save_tokenizer
@@ -40,12 +40,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def encoded(folder: str, texts: list[Any], engine: str = "reference") -> Any:
-    tokens = Tokenize(folder, engine=engine).function()(batch_of(texts))
+    tokens = Tokenize(folder, engine=engine).function()(make_batch(texts))
     assert not tokens.outcomes.rejects
     return tokens
 
 
-def ids_of(tokens: Any) -> list[list[int]]:
+def read_ids(tokens: Any) -> list[list[int]]:
     return [row.tolist() for row in np.split(tokens.ids, tokens.offsets[1:-1])]
 
 
@@ -89,7 +89,7 @@ def test_both_engines_count_the_same(folder: str, texts: list[Any]) -> None:
 def test_a_span_that_follows_another_one_begins_no_turn(folder: str, engine: str) -> None:
     text = text_of("a\n\nb", [(0, 2), (2, 4)])
     tokens = encoded(folder, [text], engine)
-    assert ids_of(tokens) == [ids_alone(folder, "a\n\nb")]
+    assert read_ids(tokens) == [ids_alone(folder, "a\n\nb")]
     assert tokens.outcomes.notes == {}
 
 
@@ -97,10 +97,10 @@ def test_a_span_that_follows_another_one_begins_no_turn(folder: str, engine: str
 def test_parts_that_are_not_trained_on_begin_no_turn(folder: str, engine: str) -> None:
     parts = [{"type": "text", "text": "a\n", "weight": 0}, {"type": "text", "text": "\nb"}]
     conversation = Conversation([user("x"), {"role": "assistant", "content": parts}])
-    [example] = examples_of(conversation).examples
+    [example] = make_examples(conversation).examples
     text = msgspec.structs.replace(text_of("xa\n\nb", [(3, 5)]), example=example)
     tokens = encoded(folder, [text], engine)
-    assert ids_of(tokens) == [ids_alone(folder, "xa\n\nb")]
+    assert read_ids(tokens) == [ids_alone(folder, "xa\n\nb")]
     assert tokens.outcomes.notes == {}
 
 
@@ -128,4 +128,4 @@ def test_a_build_encodes_a_text_as_one_and_counts_such_turns(build: Any, tmp_pat
     assert json.loads((output / "manifest.json").read_text())["notes"][NOTE] == 2
     prompt = "<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n<think>\n"
     answer = "\n</think>\n\n4<|im_end|>\n"
-    assert rows_of(output)[0]["input_ids"] == ids_alone(qwen, prompt + answer)
+    assert read_rows(output)[0]["input_ids"] == ids_alone(qwen, prompt + answer)

@@ -12,9 +12,9 @@ from support.drawn import examples
 from transforms import Conversation
 from transforms.chat.rendering.environment import compile_template, render
 from transforms.chat.rendering.instrument import instrumented, print_parts, read_parts
-from transforms.chat.rendering.omissions import lost_of_content
+from transforms.chat.rendering.omissions import find_lost_content
 from transforms.chat.rendering.renderings import Rendering
-from transforms.chat.rendering.tracked_text import SourcedText, is_copy, joined, runs_of, sourced
+from transforms.chat.rendering.tracked_text import SourcedText, is_copy, joined, list_runs, sourced
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "replace": ("a", "-"), "maketrans": ({},), "translate": ({97: "b"},), "join": (["x", "y"],), "center": (40,),
@@ -41,7 +41,7 @@ def test_each_method_gives_what_it_gives_for_the_plain_string(name: str):
 
 def sources_are_right(text: str, origin: str) -> None:
     at = 0
-    for length, sources in runs_of(text):
+    for length, sources in list_runs(text):
         if is_copy(length, sources):
             _, start, stop = sources[0]
             assert text[at : at + length] == origin[start:stop]
@@ -222,7 +222,7 @@ def rendered_with_sources(template: str, values: dict[str, Any]) -> str:
 
 def is_whole(found: str, content: str) -> bool:
     printed = Rendering(Conversation([]), [], *read_parts([found])[:3]).printed
-    return lost_of_content(content, printed.get(KEY, ()), False) is None
+    return find_lost_content(content, printed.get(KEY, ()), False) is None
 
 
 @examples(300)
@@ -243,7 +243,7 @@ def test_content_that_is_escaped_or_decorated_is_printed_as_a_whole(content: str
     template = statement.replace("E", expression)
     found = rendered_with_sources(template, {"x": sourced(content, KEY)})
     assert found == render(compile_template(template), {"x": content})
-    assert sum(length for length, _ in runs_of(found)) == len(found)
+    assert sum(length for length, _ in list_runs(found)) == len(found)
     assert is_whole(found, content)
 
 
@@ -268,4 +268,4 @@ def test_content_whose_end_is_cut_off_is_not_printed_as_a_whole(expression: str)
 def test_template_prints_the_same_text_which_has_the_sources_of_what_it_printed(template: str, is_printed: bool):
     found = rendered_with_sources(template, {"x": sourced("qu", "k")})
     assert found == render(compile_template(template), {"x": "qu"})
-    assert any(sources for length, sources in runs_of(found) if length) == is_printed
+    assert any(sources for length, sources in list_runs(found) if length) == is_printed

@@ -26,7 +26,7 @@ import pytest
 import zstandard
 
 from support.command_line import chatmill
-from support.datasets import rejects_of, rows_of
+from support.datasets import read_rejects, read_rows
 from support.drawn import AT_LENGTH
 from support.paths import TOKENIZER
 from support.reading import File, read, read_content, read_each
@@ -53,7 +53,7 @@ PIECES = [
 ]
 
 
-def lines_of(content: bytes) -> File:
+def read_lines(content: bytes) -> File:
     """Each line that is not white space, and the position of its first byte."""
     file, start = File(), 0
     for line in content.split(b"\n"):
@@ -73,7 +73,7 @@ def json_lines(draw: random.Random) -> Iterator[Case]:
         suffix = [*COMPRESS][number % 5]
         cuts = sorted(draw.choices(range(len(content) + 1), k=3)) if suffix else []
         members = [content[i:j] for i, j in zip([0, *cuts], [*cuts, len(content)], strict=True)]
-        yield f"lines{number}.jsonl{suffix}", b"".join(map(COMPRESS[suffix], members)), lines_of(content)
+        yield f"lines{number}.jsonl{suffix}", b"".join(map(COMPRESS[suffix], members)), read_lines(content)
 
 
 def tables_of_text(draw: random.Random) -> Iterator[Case]:
@@ -235,7 +235,7 @@ def test_damage_to_a_file_of_lines_or_rows_costs_what_line_breaks_and_csv_say(tm
         changed = draw.choice([b"", b"x", b'"', b",", b"\n", b"\r", b"\0", b"\xff", b"\xc3"])
         content = content[:at] if number % 5 == 0 else content[:at] + changed + content[at + 1 :]
         (tmp_path / f"{number}.{kind}").write_bytes(content)
-        expected[f"{number}.{kind}"] = lines_of(content) if kind == "jsonl" else as_csv_reads_it(content)
+        expected[f"{number}.{kind}"] = read_lines(content) if kind == "jsonl" else as_csv_reads_it(content)
     found = read(f"{tmp_path}/*.jsonl", input_format="jsonl") | read(f"{tmp_path}/*.csv", input_format="csv")
     assert found.keys() == expected.keys()
     for name, file in found.items():
@@ -547,9 +547,9 @@ def test_a_record_that_is_too_long_costs_itself_and_what_has_no_end_the_rest_of_
     options += [f"--output={tmp_path}/out", "--split_bytes=700000", "--max_reject_fraction=1", "--report=none"]
     assert chatmill("build", f"--input={tmp_path}/in", *options, "--direct_num_workers=1") == 0
     found: dict[str, list[tuple[int, str]]] = {}
-    for reject in rejects_of(tmp_path / "out"):
+    for reject in read_rejects(tmp_path / "out"):
         found.setdefault(Path(reject["origin_file"]).name, []).append((reject["origin_position"], reject["reason"]))
         assert len(reject["record"]) <= 1 << 16
     assert found == expected
     # One record before the long one, and one after it, where the file has one.
-    assert len(rows_of(tmp_path / "out")) == 2 * 9 - 2
+    assert len(read_rows(tmp_path / "out")) == 2 * 9 - 2

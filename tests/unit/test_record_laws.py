@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.drawn import examples
-from support.records import CASES, SAMPLES, changed, outcome, paths_of, plain_records_of
+from support.records import CASES, SAMPLES, changed, list_paths, outcome, plain_records_of
 from transforms import RecordError, parse
 
 # Any values, most of which are malformed where they stand, in columns and keys that mean something.
@@ -51,7 +51,7 @@ def records_and_options(draw: st.DrawFn) -> tuple[list[tuple[str, Any]], dict[st
     more = st.lists(others | others.flatmap(lambda column: st.tuples(st.just(column[0]), VALUES)), max_size=2)
     columns = [*record.items(), *draw(more)]
     for at, (name, value) in enumerate(columns):
-        if (paths := [*paths_of(value)]) and draw(st.integers(0, 3)) == 0:
+        if (paths := [*list_paths(value)]) and draw(st.integers(0, 3)) == 0:
             columns[at] = (name, changed(value, draw(st.sampled_from(paths)), draw(VALUES)))
     return columns, draw(st.sampled_from([options, *OPTIONS]))
 

@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from support.reading import batches_of
-from support.records import CASES, SAMPLES, content_of, lines_of, malformed, outcome, plain_records_of
+from support.reading import make_batches
+from support.records import CASES, SAMPLES, make_content, malformed, outcome, plain_records_of, read_lines
 from transforms import ParseConversations, parse
 
 
@@ -62,7 +62,7 @@ def check(found: dict[str, Any], expected: dict[str, Any], becomes: Any) -> None
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["name"]) for cases in CASES.values() for case in cases])
 def test_what_becomes_of_a_record(case):
     options = case.get("options", {})
-    for line in lines_of(case):
+    for line in read_lines(case):
         check_forms([line], options, case, case.get("becomes"))
     for record in plain_records_of(case):
         for more in case.get("with", [{}]):
@@ -139,9 +139,9 @@ def test_a_record_is_the_same_in_each_format(tmp_path):
             writer.write_table(table)
         sources |= {path.name: str(path) for path in paths.values()}
     found: dict[str, list[Any]] = {}
-    for name, batch in zip(sources, batches_of(sources, ParseConversations()), strict=True):
+    for name, batch in zip(sources, make_batches(sources, ParseConversations()), strict=True):
         read = [
-            (without_nulls(content_of(example.content)), example.schema, dict(example.unread))
+            (without_nulls(make_content(example.content)), example.schema, dict(example.unread))
             for example in batch.examples
         ]
         found.setdefault(name.partition(".")[0], []).append(

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from support.chats import assistant, examples_of, render_config, user
-from support.engines import outcomes_of
+from support.chats import assistant, make_examples, render_config, user
+from support.engines import read_outcomes
 from support.models import DEEPSEEK
 from support.paths import CHATS, TOKENIZER
-from support.templates import CHATML, MARKED, templates_of_models
+from support.templates import CHATML, MARKED, model_templates
 from support.tokenizers import LARGE
 from transforms import (
     ApplyChatTemplate,
@@ -98,7 +98,7 @@ def test_template_sees_no_weight_of_a_message_or_of_a_part():
     weighted = [user("Hi"), assistant("No", weight=0), user("So?"), assistant(parts)]
     printed = "<|im_start|>user\nFalseHiFalse\n<|im_start|>assistant\nFalseNoFalse\n<|im_start|>user\nFalseSo?False\n"
     printed += "<|im_start|>assistant\n⟦False⟧One.⟦FalseTwo.False\n⟧"
-    assert outcomes_of([{"messages": weighted}], says_what_it_sees).becomes == [printed]
+    assert read_outcomes([{"messages": weighted}], says_what_it_sees).becomes == [printed]
 
 
 def save_with_templates(folder: Path, template: str | None = None, **named: str) -> Path:
@@ -117,14 +117,14 @@ def test_conversations_with_tools_have_a_template_of_their_own_and_one_that_is_g
     folder = save_with_templates(tmp_path, CHATML, tool_use="USES TOOLS" + CHATML)
     records = [{"messages": HELLO}, {"messages": HELLO, "tools": TOOLS}]
     printed = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n⟦Hello<|im_end|>\n⟧"
-    assert outcomes_of(records, None, folder, unprinted="report").becomes == [printed, f"USES TOOLS{printed}"]
-    assert outcomes_of(records, CHATML, folder, unprinted="report").becomes == [printed, printed]
+    assert read_outcomes(records, None, folder, unprinted="report").becomes == [printed, f"USES TOOLS{printed}"]
+    assert read_outcomes(records, CHATML, folder, unprinted="report").becomes == [printed, printed]
 
 
 @pytest.mark.parametrize("named", [{}, {"tool_use": CHATML}], ids=["none", "only_for_tools"])
 def test_conversation_without_a_template_is_rejected_with_advice(tmp_path: Path, named: dict[str, str]):
     folder = save_with_templates(tmp_path, None, **named)
-    found = outcomes_of([{"text": "a"}, {"messages": HELLO}, {"text": "b"}], None, folder)
+    found = read_outcomes([{"text": "a"}, {"messages": HELLO}, {"text": "b"}], None, folder)
     assert found.becomes == ["⟦‹a›⟧", {"rejected": "no_chat_template"}, "⟦‹b›⟧"]
     assert re.search(r"no chat template.*give chat_template", found.said)
 
@@ -138,10 +138,10 @@ def test_template_that_prints_the_date_is_refused_if_now_is_not_given(
     folder = save_with_templates(tmp_path, CHATML, tool_use=CLOCK)
     config = render_config(template, folder, engine=engine)
     apply = ApplyChatTemplate(config).function()
-    texts = CheckParity(config).function()(apply(examples_of(PlainText("no template is needed"))))
+    texts = CheckParity(config).function()(apply(make_examples(PlainText("no template is needed"))))
     assert texts.texts[0].text == "no template is needed"
     with pytest.raises(ParameterError, match=r"now=None: the chat template prints the date"):
-        apply(examples_of(Conversation(HELLO, TOOLS)))
+        apply(make_examples(Conversation(HELLO, TOOLS)))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_template_that_prints_the_date_is_refused_if_now_is_not_given(
 )
 @pytest.mark.parametrize("engine", ["reference", "auto"])
 def test_text_that_is_not_unicode_is_refused(content: Any, engine: str):
-    texts = ApplyChatTemplate(render_config(CHATML, engine=engine)).function()(examples_of(content, HELLO))
+    texts = ApplyChatTemplate(render_config(CHATML, engine=engine)).function()(make_examples(content, HELLO))
     assert [(reject.position, reject.reason) for reject in texts.outcomes.rejects] == [(0, "invalid_unicode")]
     assert len(texts.texts) == 1
 
@@ -171,7 +171,7 @@ HOSTILE = [
     ids=lambda value: str(value)[-8:],
 )
 def test_hostile_contents_do_not_move_the_labels_of_templates_of_models(folder: Path, other: str | None):
-    template = other and templates_of_models()[other]
+    template = other and model_templates()[other]
     given = {"tokenizer": str(folder), "chat_template": template, "special_tokens_in_content": "allow"}
 
     def answers(contents: list[str]) -> list[str]:

@@ -13,7 +13,7 @@ from support.cases import framed
 from support.chats import assistant, user
 from support.models import DEEPSEEK
 from support.paths import ROOT, TOKENIZER
-from support.templates import CHATML, MARKED, templates_of_models
+from support.templates import CHATML, MARKED, model_templates
 from transforms import RecordError, RenderedExample, render
 
 FOLDER = str(TOKENIZER)
@@ -151,9 +151,9 @@ def test_name_that_is_printed_again_outside_of_its_turn_is_no_call_there():
     ]
 
 
-@pytest.mark.parametrize("name", templates_of_models())
+@pytest.mark.parametrize("name", model_templates())
 def test_segments_divide_each_text_and_agree_with_the_labels(name: str):
-    template, tokenizer = templates_of_models()[name], str(DEEPSEEK)
+    template, tokenizer = model_templates()[name], str(DEEPSEEK)
     given = {"tokenizer": tokenizer, "chat_template": template, "now": NOW, "unprinted": "report",
              "special_tokens_in_content": "allow"}  # fmt: skip
     compared = 0

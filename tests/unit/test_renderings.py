@@ -12,21 +12,19 @@ from typing import Any
 
 import pytest
 
-from support.engines import outcomes_of
+from support.engines import read_outcomes
 from support.paths import ROOT
-from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING, odd_templates, templates_of_trl
+from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING, odd_templates, trl_templates
 
 DATA = ROOT / "tests" / "data"
 CASES = [json.loads(line) for line in (DATA / "renderings.jsonl").read_text().splitlines()]
 TEMPLATES = {"chatml": CHATML, "marked": MARKED, "drops_reasoning": DROPS_REASONING, "opens_reasoning": OPENS_REASONING}
 TEMPLATES |= (
-    {file.stem: file.read_text() for file in (DATA / "templates").glob("*.jinja")}
-    | templates_of_trl()
-    | odd_templates()
+    {file.stem: file.read_text() for file in (DATA / "templates").glob("*.jinja")} | trl_templates() | odd_templates()
 )
 
 
-def record_of(given: Any) -> dict[str, Any]:
+def make_record(given: Any) -> dict[str, Any]:
     """A record, whose messages may be written as "role: content"."""
     record = {"messages": given} if isinstance(given, list) else given
     return {name: [*map(message_of, value)] if isinstance(value, list) else value for name, value in record.items()}
@@ -48,7 +46,7 @@ def test_records_become_what_is_written(case: dict[str, Any]):
     options = {
         name: tuple(value) if isinstance(value, list) else value for name, value in case.get("options", {}).items()
     }
-    found = outcomes_of([*map(record_of, case["records"])], template, **options)
+    found = read_outcomes([*map(make_record, case["records"])], template, **options)
     assert found.becomes == case["becomes"]
     assert found.counts == case.get("counts", {})
     assert [words for words in case.get("says", ()) if words not in found.said] == []

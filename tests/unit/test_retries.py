@@ -9,7 +9,7 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from support.reading import listed, urls_of
+from support.reading import list_urls, listed
 from transforms import ParameterError, Unavailable
 
 URL = "failing:///bucket/a.jsonl"
@@ -77,7 +77,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> type[Failing]:
 )
 def test_a_transient_error_is_retried(store: type[Failing], error: BaseException):
     store.errors = [error, error]
-    assert urls_of(URL) == [URL]
+    assert list_urls(URL) == [URL]
     assert store.requests == 3
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, decoders, models
 
-from support.datasets import manifest_of, write_jsonl
+from support.datasets import read_manifest, write_jsonl
 
 END, CALL, BREAK, SPACES, TEXT, OTHER = range(6)
 NOT = -100
@@ -54,5 +54,5 @@ def test_last_token_of_each_span_is_counted(
     corpus, out = write_jsonl(tmp_path / "rows.jsonl", records * 2), tmp_path / "out"
     ended = build("--input", corpus, "--tokenizer", folder, "--output", out, "--packing=bfd", "--max_length=100")
     assert ended.code == 0, ended.err
-    assert manifest_of(out)["rows"] == 1
-    assert manifest_of(out)["statistics"]["span_ends"] == {name: 2 * count for name, count in expected.items()}
+    assert read_manifest(out)["rows"] == 1
+    assert read_manifest(out)["statistics"]["span_ends"] == {name: 2 * count for name, count in expected.items()}

@@ -13,9 +13,9 @@ import fsspec
 import pytest
 
 from support.hub import Hub
-from support.layouts import LAYOUTS, NAMED, files_of, taken_by_datasets, write_files, write_layout
+from support.layouts import LAYOUTS, NAMED, read_files, taken_by_datasets, write_files, write_layout
 from support.paths import ROOT
-from support.reading import listed, paths_of, urls_of
+from support.reading import list_paths, list_urls, listed
 from transforms import ParameterError
 
 
@@ -27,16 +27,16 @@ def hub(tmp_path_factory):
 
 def on_hub(name: str, *splits: str) -> list[str]:
     """Return the paths of the input files of a dataset, in order."""
-    return [url.partition("@")[2].partition("/")[2] for url in urls_of(name, *splits, input_format="jsonl")]
+    return [url.partition("@")[2].partition("/")[2] for url in list_urls(name, *splits, input_format="jsonl")]
 
 
 def in_folder(folder: Path, *splits: str) -> list[str]:
-    return paths_of(folder, *splits, input_format="jsonl")
+    return list_paths(folder, *splits, input_format="jsonl")
 
 
-def problem_of(pattern: object, *splits: str) -> str:
+def find_problem(pattern: object, *splits: str) -> str:
     with pytest.raises(ParameterError) as error:
-        urls_of(pattern, *splits, input_format="jsonl")
+        list_urls(pattern, *splits, input_format="jsonl")
     return error.value.problem
 
 
@@ -44,7 +44,7 @@ def problem_of(pattern: object, *splits: str) -> str:
 def test_splits_are_those_that_datasets_sees(hub, layout, tmp_path):
     folder = write_layout(tmp_path / "my-test" / "train-set", LAYOUTS[layout])  # what is above does not count
     name = f"of/{layout.replace(' ', '-')}"
-    hub.add(name, files_of(LAYOUTS[layout]))
+    hub.add(name, read_files(LAYOUTS[layout]))
     expected = taken_by_datasets(folder)
     assert expected
     for config, splits in expected.items():
@@ -73,12 +73,12 @@ def test_what_is_read_is_what_a_case_says(hub, tmp_path, caplog, case):
     """A case has the files of a layout, what is below them, if not all are read, and what is read if splits are chosen:
     the files, or parts of the problem."""
     on_the_hub, folder = f"cases/{CASES.index(case)}", write_layout(tmp_path, case["files"])
-    hub.add(on_the_hub, files_of(case["files"]))
+    hub.add(on_the_hub, read_files(case["files"]))
     for where in case["where"].split():
         name = (on_the_hub if where == "hub" else str(folder)) + case.get("below", "")
         for splits, found in case["reads"].items():
             if isinstance(found, list):
-                problem = problem_of(name, *splits.split())
+                problem = find_problem(name, *splits.split())
                 assert [part for part in found if part not in problem] == [], problem
             else:
                 read = on_hub(name, *splits.split()) if where == "hub" else in_folder(Path(name), *splits.split())
@@ -91,16 +91,16 @@ def test_what_is_read_is_what_a_case_says(hub, tmp_path, caplog, case):
 
 def test_files_of_a_folder_that_are_named_have_no_splits(tmp_path):
     folder = write_layout(tmp_path, "a.jsonl b.jsonl dev/x.jsonl")
-    assert len(urls_of(folder / "**/*.jsonl", input_format="jsonl")) == 3
+    assert len(list_urls(folder / "**/*.jsonl", input_format="jsonl")) == 3
     for named in (folder / "*.jsonl", folder / "a.jsonl"):
-        assert "is not a dataset, and has no splits" in problem_of(named, "train")
+        assert "is not a dataset, and has no splits" in find_problem(named, "train")
 
 
 def test_card_of_a_folder_names_no_file_outside_of_it(tmp_path):
     outside, folder = tmp_path / "outside.jsonl", tmp_path / "folder"
     outside.write_text("{}\n")
     write_layout(folder, f"---\nconfigs: [{{config_name: a, data_files: ['{outside}', a.jsonl]}}]\n---\na.jsonl")
-    assert problem_of(folder) == f"{outside} is in a split, and not there. Copy it again, or name the files to read."
+    assert find_problem(folder) == f"{outside} is in a split, and not there. Copy it again, or name the files to read."
 
 
 def test_snapshot_of_links_into_a_cache_has_splits(tmp_path):
@@ -110,35 +110,35 @@ def test_snapshot_of_links_into_a_cache_has_splits(tmp_path):
     (snapshot / "data").mkdir(parents=True)
     (snapshot / "data" / "train-00000-of-00001.jsonl").symlink_to("../../../blobs/1.jsonl")
     (snapshot / "data" / "test-00000-of-00001.jsonl").symlink_to("../../../blobs/2.jsonl")
-    assert "it has several splits: train (8 bytes), test (8 bytes)" in problem_of(snapshot)
+    assert "it has several splits: train (8 bytes), test (8 bytes)" in find_problem(snapshot)
     assert in_folder(snapshot, "train") == ["data/train-00000-of-00001.jsonl"]
 
 
 def test_card_of_a_folder_in_a_bucket_is_read_and_no_key_leads_out_of_it():
     card = "---\nconfigs: [{config_name: a, data_files: [{split: x, path: 'b/*.jsonl'}]}]\n---\n"
     store = fsspec.filesystem("memory").store
-    for name, content in files_of(card + "b/c.jsonl a.jsonl").items():
+    for name, content in read_files(card + "b/c.jsonl a.jsonl").items():
         fsspec.filesystem("memory").pipe_file(f"/carded/{name}", content)
     outside = Path(tempfile.gettempdir(), "chatmill-outside.jsonl")
     store["/carded/../chatmill-outside.jsonl"] = store["/carded/a.jsonl"]
-    assert urls_of("memory://carded", input_format="jsonl") == ["memory:///carded/b/c.jsonl"]
+    assert list_urls("memory://carded", input_format="jsonl") == ["memory:///carded/b/c.jsonl"]
     del store["/carded/../chatmill-outside.jsonl"]
     assert not outside.exists()
 
 
 def test_key_of_a_bucket_that_no_file_can_have_is_named():
     card, name = "---\nconfigs: [{config_name: a, data_files: a.jsonl}]\n---\n", "n" * 300
-    for path, content in files_of(f"{card}a.jsonl {name}").items():
+    for path, content in read_files(f"{card}a.jsonl {name}").items():
         fsspec.filesystem("memory").pipe_file(f"/keyed/{path}", content)
     problem = f"its splits cannot be found, since {name} cannot be a file (File name too long). Name its files."
-    assert problem_of("memory://keyed") == problem
+    assert find_problem("memory://keyed") == problem
 
 
 def test_folder_in_a_bucket_has_splits():
     for name in ("train/a.jsonl", "test/b.jsonl"):
         fsspec.filesystem("memory").pipe_file(f"/splits/{name}", name[:-2].encode())
-    assert "it has several splits: train (11 bytes), test (10 bytes)" in problem_of("memory://splits")
-    assert urls_of("memory://splits", "train", input_format="jsonl") == ["memory:///splits/train/a.jsonl"]
+    assert "it has several splits: train (11 bytes), test (10 bytes)" in find_problem("memory://splits")
+    assert list_urls("memory://splits", "train", input_format="jsonl") == ["memory:///splits/train/a.jsonl"]
 
 
 @pytest.fixture
@@ -161,12 +161,12 @@ def test_splits_of_a_saved_dataset_dict_are_those_that_datasets_loads(saved):
     }
     assert expected["train"] == ["train/data-00000-of-00002.arrow", "train/data-00001-of-00002.arrow"]
     for split, paths in expected.items():
-        assert paths_of(saved, split) == paths
-        assert paths_of(saved / split) == [path.removeprefix(f"{split}/") for path in paths]
+        assert list_paths(saved, split) == paths
+        assert list_paths(saved / split) == [path.removeprefix(f"{split}/") for path in paths]
     with pytest.raises(
         ParameterError, match=r"it has several splits: train \(936 bytes\), test \(.*\), sft \(.*\)\. Choose"
     ):
-        paths_of(saved)
+        list_paths(saved)
     for damage, problem in (
         (
             lambda: (saved / "train" / "data-00001-of-00002.arrow").unlink(),
@@ -182,24 +182,24 @@ def test_splits_of_a_saved_dataset_dict_are_those_that_datasets_loads(saved):
         ),
     ):
         damage()
-        assert problem in problem_of(saved, "train")
+        assert problem in find_problem(saved, "train")
 
 
 def test_names_of_folders_of_sessions_are_no_splits(tmp_path):
     """Claude Code names a folder by the path of its project."""
     folder = write_layout(tmp_path, "-home-me-my-test/a.jsonl -home-me-train-llm/b.jsonl -home-me/c.jsonl")
-    assert len(paths_of(folder, input_format="claude_code")) == 3
-    assert paths_of(folder, "test", input_format="claude_code") == ["-home-me-my-test/a.jsonl"]
-    assert "it has several splits: train" in problem_of(folder)
+    assert len(list_paths(folder, input_format="claude_code")) == 3
+    assert list_paths(folder, "test", input_format="claude_code") == ["-home-me-my-test/a.jsonl"]
+    assert "it has several splits: train" in find_problem(folder)
 
 
 def test_without_datasets_folders_without_a_card_are_read_and_others_say_what_is_missing(hub, tmp_path, monkeypatch):
-    hub.add("org/plain", files_of("a.jsonl"))
+    hub.add("org/plain", read_files("a.jsonl"))
     plain, card = write_layout(tmp_path / "plain", "train.jsonl test.jsonl"), write_layout(tmp_path / "card", NAMED)
     monkeypatch.setitem(sys.modules, "datasets", None)
     assert in_folder(plain, "test") == ["test.jsonl"]
     problem = "which of its files are a split is found by the package datasets: run `pip install 'datasets>=5'`."
-    assert problem_of("org/plain") == problem_of(card) == problem
+    assert find_problem("org/plain") == find_problem(card) == problem
     assert on_hub("hf://datasets/org/plain/*.jsonl") == ["a.jsonl"]
 
 
@@ -207,69 +207,69 @@ def test_without_datasets_folders_without_a_card_are_read_and_others_say_what_is
 
 
 def test_folder_of_a_repository_has_splits_too(hub):
-    hub.add("org/folder", files_of("en/train.jsonl en/test.jsonl fr/a.jsonl x.jsonl"))
+    hub.add("org/folder", read_files("en/train.jsonl en/test.jsonl fr/a.jsonl x.jsonl"))
     assert on_hub("hf://datasets/org/folder/fr") == ["fr/a.jsonl"]
     assert on_hub("hf://datasets/org/folder@main/en/", "test") == ["en/test.jsonl"]
     with pytest.raises(ParameterError, match=r"several splits: train \(.*\), test \("):
         on_hub("hf://datasets/org/folder/en")
     assert on_hub("hf://datasets/org/folder/*/t*.jsonl") == ["en/test.jsonl", "en/train.jsonl"]
     assert on_hub("hf://datasets/org/folder/en/test.jsonl") == ["en/test.jsonl"]
-    assert problem_of("hf://datasets/org/folder/de") == "there is no such file or folder."
-    assert problem_of("hf://datasets/org/folder/*/z*").startswith("it has no file of records (")
-    assert "is not a dataset, and has no splits" in problem_of("hf://datasets/org/folder/*/t*.jsonl", "train")
+    assert find_problem("hf://datasets/org/folder/de") == "there is no such file or folder."
+    assert find_problem("hf://datasets/org/folder/*/z*").startswith("it has no file of records (")
+    assert "is not a dataset, and has no splits" in find_problem("hf://datasets/org/folder/*/t*.jsonl", "train")
 
 
 def test_converted_files_take_the_place_of_a_script(hub, caplog):
-    repo = hub.add("org/made", files_of("made.py raw.jsonl"))
-    assert "Dataset scripts are no longer supported, but found made.py. Name" in problem_of("org/made")
+    repo = hub.add("org/made", read_files("made.py raw.jsonl"))
+    assert "Dataset scripts are no longer supported, but found made.py. Name" in find_problem("org/made")
     converted = {"en/train/0000.parquet": b"PAR1PAR1", "en/partial-test/0000.parquet": b"PAR1PAR1"}
     repo.commit(converted, revision="refs/convert/parquet")
     commit = repo.refs["refs/convert/parquet"]
-    assert urls_of("org/made:en", "train") == [f"hf://datasets/org/made@{commit}/en/train/0000.parquet"]
+    assert list_urls("org/made:en", "train") == [f"hf://datasets/org/made@{commit}/en/train/0000.parquet"]
     assert "what the Hub converted to Parquet is read" in caplog.text
-    problem = problem_of("org/made", "test")
+    problem = find_problem("org/made", "test")
     assert "has no split test; it has partial-test (8 bytes), train (" in problem
     # What the recipe of a build names is read again. Another revision was not converted.
-    assert len(urls_of(f"org/made:en@{commit}", "train")) == 1
-    assert "but found made.py. Name" in problem_of(f"org/made@{repo.refs['refs/heads/main']}")
+    assert len(list_urls(f"org/made:en@{commit}", "train")) == 1
+    assert "but found made.py. Name" in find_problem(f"org/made@{repo.refs['refs/heads/main']}")
 
 
 def test_branch_of_converted_files_is_read_as_datasets_does(hub):
     paths = ["default/train/0000.parquet", "default/train/0001.parquet", "default/test/0000.parquet"]
-    hub.add("org/branch", files_of("a.jsonl")).commit(
+    hub.add("org/branch", read_files("a.jsonl")).commit(
         dict.fromkeys(paths, b"PAR1PAR1"), revision="refs/convert/parquet"
     )
     name = "org/branch@refs/convert/parquet"
     loaded = datasets.load_dataset_builder("org/branch", revision="refs/convert/parquet").config.data_files
-    assert {split: urls_of(name, split) for split in loaded} == loaded
+    assert {split: list_urls(name, split) for split in loaded} == loaded
     assert [*loaded] == ["train", "test"] and on_hub("org/branch") == ["a.jsonl"]
 
 
 def test_part_that_the_hub_converted_is_not_taken_for_the_whole(hub):
     repo = hub.add("org/large", {"large.py": b"x"})
-    assert "Dataset scripts are no longer supported, but found large.py. Name" in problem_of("org/large")
+    assert "Dataset scripts are no longer supported, but found large.py. Name" in find_problem("org/large")
     repo.commit({"default/partial-train/0000.parquet": b"PAR1PAR1"}, revision="refs/convert/parquet")
-    assert "the Hub converted a part of it only: partial-train" in problem_of("org/large")
-    assert len(urls_of("org/large", "partial-train")) == 1
-    assert len(urls_of("hf://datasets/org/large@refs/convert/parquet/default/partial-train/0000.parquet")) == 1
+    assert "the Hub converted a part of it only: partial-train" in find_problem("org/large")
+    assert len(list_urls("org/large", "partial-train")) == 1
+    assert len(list_urls("hf://datasets/org/large@refs/convert/parquet/default/partial-train/0000.parquet")) == 1
 
 
 def test_names_on_the_hub_have_a_configuration_and_a_revision_and_an_existing_path_wins(hub, tmp_path, monkeypatch):
-    repo = hub.add("org/named", files_of("a.jsonl"))
+    repo = hub.add("org/named", read_files("a.jsonl"))
     configs = b"---\nconfigs: [{config_name: c d, data_files: b.jsonl}]\n---\n"
     repo.commit({"b.jsonl": b"b", "README.md": configs}, revision="refs/pr/3")
     assert on_hub("org/named:c d@refs/pr/3") == ["b.jsonl"]
     assert on_hub("hf://datasets/org/named@refs%2Fpr%2F3/b.jsonl") == ["b.jsonl"]
     monkeypatch.chdir(tmp_path)
     for path in ("a", "a/b/c", "./a", "../a", "a/b.jsonl", "a/b.json.gz", "~/a", "a/"):
-        assert problem_of(path) == "there is no such file or folder."
+        assert find_problem(path) == "there is no such file or folder."
     write_layout(tmp_path / "org" / "named", "here.jsonl")
-    assert [Path(url).name for url in urls_of("org/named", input_format="jsonl")] == ["here.jsonl"]
-    assert "there is no dataset org/nmaed on" in problem_of("org/nmaed")
+    assert [Path(url).name for url in list_urls("org/named", input_format="jsonl")] == ["here.jsonl"]
+    assert "there is no dataset org/nmaed on" in find_problem("org/nmaed")
 
 
 def test_revisions_of_one_file_are_not_inputs_together(hub):
-    repo = hub.add("org/twice", files_of("a.jsonl"))
+    repo = hub.add("org/twice", read_files("a.jsonl"))
     commit = repo.refs["refs/heads/main"]
     repo.commit({"b.jsonl": b"b"})
     with pytest.raises(ParameterError, match=r"hf://datasets/org/twice/a.jsonl.*in two revisions"):
@@ -288,7 +288,7 @@ DEFAULTS = {
 def test_default_configuration_is_read_as_datasets_does_on_the_hub_and_in_a_folder(
     hub, configs, standalone, tmp_path, caplog
 ):
-    files = files_of("a.jsonl b.jsonl c.jsonl")
+    files = read_files("a.jsonl b.jsonl c.jsonl")
     if standalone:
         files["README.md"] = b"---\nconfigs: [{config_name: replaced, data_files: c.jsonl}]\n---\n"
         files[".huggingface.yaml"] = f"configs: {configs}\n".encode()
@@ -300,7 +300,7 @@ def test_default_configuration_is_read_as_datasets_does_on_the_hub_and_in_a_fold
     name = f"defaults/{zlib.crc32(repr(files).encode())}"
     hub.add(name, files)
     for pattern in (name, str(tmp_path)):
-        assert [Path(url).name for url in urls_of(pattern, input_format="jsonl")] == ["a.jsonl"]
+        assert [Path(url).name for url in list_urls(pattern, input_format="jsonl")] == ["a.jsonl"]
         default = "main" if "main" in configs else "default"
         assert f"{pattern}: its configuration {default} is read, not other" in caplog.messages
     assert "in no split" not in caplog.text  # b.jsonl is in another configuration

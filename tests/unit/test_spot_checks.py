@@ -13,8 +13,8 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from pipeline import main
-from support.chats import assistant, batch_of, examples_of, render_config, text_of, user
-from support.datasets import digests, manifest_of, write_jsonl
+from support.chats import assistant, make_batch, make_examples, render_config, text_of, user
+from support.datasets import digests, read_manifest, write_jsonl
 from support.engines import of_any_engine
 from support.laws import broken_laws
 from support.paths import TOKENIZER
@@ -61,7 +61,9 @@ def test_hostile_input_gives_the_same_rows_with_both_engines(folder, content):
     texts = []
     for engine in ("auto", "reference"):
         config = render_config(CHATML, folder, engine=engine)
-        texts.append(CheckParity(config).function()(ApplyChatTemplate(config).function()(examples_of(content, PLAIN))))
+        texts.append(
+            CheckParity(config).function()(ApplyChatTemplate(config).function()(make_examples(content, PLAIN)))
+        )
     assert of_any_engine(texts[0]) == of_any_engine(texts[1])
     assert_same_rows(folder, texts[0])
 
@@ -76,7 +78,7 @@ def test_excerpts_of_long_texts_are_the_same_for_both_engines(folder, special_to
             text_of(text, own, number, special_tokens=special_tokens)
             for number, (text, own) in enumerate(zip(texts, spans, strict=True))
         ]
-        assert_same_rows(folder, dataclasses.replace(batch_of(some), chunk=chunk))
+        assert_same_rows(folder, dataclasses.replace(make_batch(some), chunk=chunk))
 
 
 # What is compared while a build runs.
@@ -108,7 +110,7 @@ def test_records_whose_compiled_template_differs_are_counted_and_warned_of(print
     assert main(["build", *options, f"--chat_template={CHATML}", "--parity=off"]) == 0
     (broken,) = broken_laws(tmp_path / "out")
     assert broken.startswith("a compiled template differs")
-    manifest = manifest_of(tmp_path / "out")
+    manifest = read_manifest(tmp_path / "out")
     assert manifest["notes"]["compiled_template_differs"] == 20
     first = manifest["first_examples"]["compiled_template_differs"]
     assert (first["file"], first["position"]) == (str(chats), f"byte {len(json.dumps(records[0])) + 1}")
@@ -121,7 +123,7 @@ def test_records_whose_compiled_template_differs_are_counted_and_warned_of(print
 def test_rendering_and_parity_compare_a_compiled_template_when_it_is_first_used(printed):
     """Then it is not used, and so not compared again."""
     config = render_config(CHATML)
-    batch = examples_of(PLAIN, [user("1+5?"), assistant("6"), user("6+0?"), assistant("Also 6.")])
+    batch = make_examples(PLAIN, [user("1+5?"), assistant("6"), user("6+0?"), assistant("Also 6.")])
     texts = ApplyChatTemplate(config).function()(batch)
     assert texts.outcomes.notes == {"compiled_template_differs": 2}
     for function, of in ((ApplyChatTemplate(config).function(), batch), (CheckParity(config).function(), texts)):
@@ -163,7 +165,7 @@ OTHER_TOKENS = "gigatoken gives other tokens than tokenizers, from number "
 
 def test_difference_in_the_excerpt_of_a_long_text_is_found(gigatoken_errs):
     text = "the wheel turns when the rain comes. " * 500
-    batch = batch_of([text_of(text, [(len(text) - 1, len(text))])])
+    batch = make_batch([text_of(text, [(len(text) - 1, len(text))])])
     with pytest.raises(InputError, match=OTHER_TOKENS):
         Tokenize(gigatoken_errs(4096)).function()(batch)
 
@@ -188,7 +190,7 @@ def test_records_that_the_tokenizer_normalises_are_counted_once(tmp_path, specia
     (tmp_path / "tokenizer" / "tokenizer.json").write_text(json.dumps(state | {"normalizer": {"type": "NFC"}}))
     texts = {1: ["plain"], 2: ["e\u0301"], 3: ["\u00e9"], 4: ["\u212b", "and", "e\u0301"], 5: ["水"]}
     some = [text_of(text, position=i, special_tokens=special_tokens) for i, own in texts.items() for text in own]
-    outcomes = Tokenize(folder).function()(batch_of(some)).outcomes
+    outcomes = Tokenize(folder).function()(make_batch(some)).outcomes
     assert outcomes.tokenized_by_reference == {"altered_by_normalizer": 2}
     found = "altered_by_normalizer: the tokenizer changes the characters of its text"
     assert outcomes.first_examples == {"tokenized_by_reference": (2, found)}
@@ -210,7 +212,7 @@ def test_engines_write_the_same_bytes(build, tmp_path):
     # These two count what each engine did.
     written = [digests(output, "manifest.json", "report.html") for output in outputs]
     assert written[0] == written[1]
-    auto, reference = (manifest_of(output) for output in outputs)
+    auto, reference = (read_manifest(output) for output in outputs)
     assert auto["records"]["kept"] == len(records)
     assert auto["rendered_by_reference"] == {}
     assert (reference["rendered_by_reference"], reference["tokenized_by_reference"]) == ({"engine": 41}, {"engine": 62})

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from support.command_line import chatmill
-from support.datasets import manifest_of, write_jsonl
+from support.datasets import read_manifest, write_jsonl
 from support.paths import CHATS, TOKENIZER
 
 LINES = (CHATS / "support.jsonl").read_text().split("\n")[88:122]
@@ -60,7 +60,7 @@ def test_tokens_and_what_a_limit_loses_are_counted(tmp_path: Path):
     options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", "--split_bytes=500000"]
     assert chatmill("build", *options) == 0
     masks = [mask for mask in masks if any(mask)]
-    found = manifest_of(tmp_path / "out")["statistics"]
+    found = read_manifest(tmp_path / "out")["statistics"]
     assert found["limits"] == {str(limit): beyond(limit, masks) for limit in LIMITS}
     lengths = histogram(map(len, masks))
     assert found["histograms"] == {
@@ -77,7 +77,7 @@ def test_messages_roles_tools_and_calls_are_counted(tmp_path: Path):
     corpus = write_jsonl(tmp_path / "chats.jsonl", [*chats, {"text": "no messages"}])
     options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", "--split_bytes=60000"]
     assert chatmill("build", *options, "--max_reject_fraction=0.1") == 0
-    found, messages = manifest_of(tmp_path / "out"), [message for chat in chats for message in chat["messages"]]
+    found, messages = read_manifest(tmp_path / "out"), [message for chat in chats for message in chat["messages"]]
     assert found["records"]["kept"] == len(chats) + 1
     statistics, tools = found["statistics"], [chat["tools"] for chat in chats if chat.get("tools")]
     assert statistics["roles"] == dict(sorted(Counter(message["role"] for message in messages).items()))
@@ -113,7 +113,7 @@ def test_sums_of_appends_are_those_of_one_build(tmp_path: Path):
         (tmp_path / f"{name}.jsonl").write_text("".join(content))
         assert chatmill("build", *options, f"--output={tmp_path}/days", "--append") == 0
     assert chatmill("build", *options, f"--output={tmp_path}/whole") == 0
-    days, whole = (manifest_of(tmp_path / name) for name in ("days", "whole"))
+    days, whole = (read_manifest(tmp_path / name) for name in ("days", "whole"))
     assert [source["records"]["read"] for source in whole["sources"]] == [24, 10, 0]
     own = {"version", "increments", "job", "shards", "exceptions"}
     assert {key: days[key] for key in days.keys() - own} == {key: whole[key] for key in whole.keys() - own}

@@ -12,12 +12,12 @@ import pytest
 from support.cases import Case, turns_are_known
 from support.drawn import AT_LENGTH, IS_FAST
 from support.engines import shown_failure
-from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING, PRINTS, models_and_odd, templates_of_trl
+from support.templates import CHATML, DROPS_REASONING, MARKED, OPENS_REASONING, PRINTS, models_and_odd, trl_templates
 from support.tokenizers import LARGE
 
 # The fast lane has one of each kind.
 IN_FAST = models_and_odd()
-TEMPLATES = {**templates_of_trl(), **IN_FAST}
+TEMPLATES = {**trl_templates(), **IN_FAST}
 # They print no turn where the mask could be established.
 REFUSED = ("own_remember", "own_remember_sections", "repeats_question")
 NAMES = [pytest.param(name, marks=() if name in IN_FAST else pytest.mark.slow) for name in TEMPLATES]

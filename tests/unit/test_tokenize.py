@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, processors
 from transformers import AutoTokenizer
 
-from support.chats import batch_of, text_of
+from support.chats import make_batch, text_of
 from support.drawn import examples
 from support.models import DEEPSEEK
 from support.paths import ROOT, TOKENIZER
@@ -33,7 +33,7 @@ TRL_TOKENIZER = str(TRL / "tokenizer")
 Token = tuple[int, int, int]
 
 
-def row_of(ids: list[int], spans: Iterable[tuple[int, int]] = ((0, 1),), position: int = 0) -> Any:
+def read_row(ids: list[int], spans: Iterable[tuple[int, int]] = ((0, 1),), position: int = 0) -> Any:
     return text_of("", spans, position, token_ids=np.array(ids, np.int32))
 
 
@@ -50,22 +50,22 @@ def tokens_of(encoder: Any, texts: list[Any]) -> list[list[Token]]:
         return msgspec.structs.replace(text, spans=[(start, start + 1)] if exists else [])
 
     starts = range(-1, max((len(text.text) for text in texts), default=0) + 3)
-    tokens = encoder(batch_of([with_span(text, start) for start in starts for text in texts]))
+    tokens = encoder(make_batch([with_span(text, start) for start in starts for text in texts]))
     assert not tokens.outcomes.rejects
     ids, trained = (np.split(flat, tokens.offsets[1:-1]) for flat in (tokens.ids, tokens.trained))
     found: list[list[Token]] = []
     for number in range(len(texts)):
         row = ids[number].tolist()
         assert all(again.tolist() == row for again in ids[number :: len(texts)])
-        of_tokens = np.stack(trained[number :: len(texts)]).T
-        edges = [np.flatnonzero(of_token)[[0, -1]] for of_token in of_tokens]
+        count_tokens = np.stack(trained[number :: len(texts)]).T
+        edges = [np.flatnonzero(of_token)[[0, -1]] for of_token in count_tokens]
         found.append([(i, int(first) - 1, int(last)) for i, (first, last) in zip(row, edges, strict=True)])
     return found
 
 
-def labels_of(encoder: Any, *texts: Any) -> list[list[int]]:
+def read_labels(encoder: Any, *texts: Any) -> list[list[int]]:
     """Return the labels of each text; none if the row is dropped."""
-    labels = BuildLabels().function()(encoder(batch_of([*texts])))
+    labels = BuildLabels().function()(encoder(make_batch([*texts])))
     assert not labels.outcomes.rejects
     return [row.tolist() for row in np.split(labels.labels, labels.offsets[1:-1])]
 
@@ -87,7 +87,7 @@ def transformers_tokens(folder: str, text: str, special_tokens: bool = False) ->
 
 
 @functools.cache
-def encoder_of(folder: str, strip_bos: bool = False, engine: str = "reference") -> Any:
+def make_encoder(folder: str, strip_bos: bool = False, engine: str = "reference") -> Any:
     return Tokenize(folder, strip_bos=strip_bos, engine=engine).function()
 
 
@@ -123,7 +123,7 @@ LAW = examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_tokens_and_their_offsets_are_the_same_as_in_transformers_and_a_plain_text_has_one_eos(
     folder: str, engine: str
 ):
-    encoder, eos = encoder_of(folder, engine=engine), reference(folder).eos_token_id
+    encoder, eos = make_encoder(folder, engine=engine), reference(folder).eos_token_id
 
     @LAW
     @given(st.lists(texts, max_size=4))
@@ -146,7 +146,9 @@ def test_special_tokens_have_the_offsets_before_and_after_the_text(bos_and_eos: 
     @given(st.lists(texts, max_size=3))
     @example(["a", "</s>", "<s>a</s>", ""])
     def check(some: list[str]):
-        rows = tokens_of(encoder_of(bos_and_eos, engine=engine), [text_of(text, special_tokens=True) for text in some])
+        rows = tokens_of(
+            make_encoder(bos_and_eos, engine=engine), [text_of(text, special_tokens=True) for text in some]
+        )
         for text, row in zip(some, rows, strict=True):
             plain = transformers_tokens(bos_and_eos, text)
             ids = [token for token, _, _ in transformers_tokens(bos_and_eos, text, True)]
@@ -162,22 +164,22 @@ def test_eos_is_added_if_the_tokenizer_adds_none_and_has_one(tmp_path: Path, eng
     bos_only = save_tokenizer(tmp_path / "bos_only", with_specials("<s> $A"))
     no_eos = save_tokenizer(tmp_path / "no_eos", special_tokens={})
     for folder, before, after in ((bos_only, [(0, -1, 0)], [(1, 1, 2)]), (no_eos, [], [])):
-        (row,) = tokens_of(encoder_of(folder, engine=engine), [text_of("a", special_tokens=True)])
+        (row,) = tokens_of(make_encoder(folder, engine=engine), [text_of("a", special_tokens=True)])
         assert row == [*before, *transformers_tokens(folder, "a"), *after]
-    assert tokens_of(encoder_of(no_eos, True), [text_of("<s>a")]) == [transformers_tokens(no_eos, "<s>a")]
+    assert tokens_of(make_encoder(no_eos, True), [text_of("<s>a")]) == [transformers_tokens(no_eos, "<s>a")]
 
 
 def test_strip_bos_removes_one_bos_at_the_start_and_no_other_token(bos_and_eos: str):
     some = [text_of("a", special_tokens=True), *map(text_of, ("<s>a", "<s><s>a", "a<s>", "<s>", ""))]
-    some += [row_of([0, 0, 40]), row_of([40, 0])]
+    some += [read_row([0, 0, 40]), read_row([40, 0])]
     (a, _, _), *_ = transformers_tokens(bos_and_eos, "a")
     kept, stripped = (
-        [[token for token, _, _ in row] for row in tokens_of(encoder_of(bos_and_eos, strip), some)]
+        [[token for token, _, _ in row] for row in tokens_of(make_encoder(bos_and_eos, strip), some)]
         for strip in (False, True)
     )
     assert kept == [[0, a, 1], [0, a], [0, 0, a], [a, 0], [0], [], [0, 0, 40], [40, 0]]
     assert stripped == [[a, 1], [a], [0, a], [a, 0], [], [], [0, 40], [40, 0]]
-    (row,) = tokens_of(encoder_of(bos_and_eos, True), [text_of("<s>a b", special_tokens=True)])
+    (row,) = tokens_of(make_encoder(bos_and_eos, True), [text_of("<s>a b", special_tokens=True)])
     assert row == [*transformers_tokens(bos_and_eos, "<s>a b")[1:], (1, 6, 7)]
 
 
@@ -195,13 +197,13 @@ def test_offsets_include_the_white_space_of_a_token(tmp_path: Path, post_process
     trimming = save_tokenizer(tmp_path / "trimming", TRIMMING[post_processor]())
     plain = save_tokenizer(tmp_path / "plain")
     text = " The wheel  turns \n when the rain comes\t"
-    encoder = encoder_of(trimming)
+    encoder = make_encoder(trimming)
     assert tokens_of(encoder, [text_of(text)]) == [transformers_tokens(plain, text)]
     (row,) = tokens_of(encoder, [text_of(" a ", special_tokens=True)])
     if post_processor != "ByteLevel":
         assert (row[0], row[-1]) == ((0, -1, 0), (1, 3, 4))
         assert [token for token, _, _ in row] == reference(trimming)(" a ")["input_ids"]
-    (labels,) = labels_of(encoder, text_of("The wheel", [(3, 4)]))
+    (labels,) = read_labels(encoder, text_of("The wheel", [(3, 4)]))
     assert labels[:2] == [-100, transformers_tokens(plain, "The wheel")[1][0]]
 
 
@@ -209,20 +211,20 @@ def test_offsets_include_the_white_space_of_a_token(tmp_path: Path, post_process
 
 
 def test_rows_of_token_ids_pass_through_with_their_trained_tokens():
-    rows = labels_of(encoder_of(EXAMPLES), row_of([7, 8, 9, 7], [(1, 2), (3, 4)]), row_of([5], [(0, 1)]))
+    rows = read_labels(make_encoder(EXAMPLES), read_row([7, 8, 9, 7], [(1, 2), (3, 4)]), read_row([5], [(0, 1)]))
     assert rows == [[-100, 8, -100, 7], [5]]
 
 
 def test_row_with_an_id_that_is_not_in_the_vocabulary_is_rejected_and_no_other_row(tmp_path: Path):
     size = len(reference(EXAMPLES))
     some = [
-        row_of([size - 1], position=10),
-        row_of([3, size], position=20),
+        read_row([size - 1], position=10),
+        read_row([3, size], position=20),
         text_of("a", position=30),
-        row_of([2**31 - 1], position=40),
+        read_row([2**31 - 1], position=40),
         text_of("a b", position=40),  # of the same record, which is rejected as a whole
     ]
-    tokens = encoder_of(EXAMPLES)(batch_of(some))
+    tokens = make_encoder(EXAMPLES)(make_batch(some))
     assert tokens.facts.positions.tolist() == [10, 30]
     assert [(reject.position, reject.reason, reject.record) for reject in tokens.outcomes.rejects] == [
         (20, "bad_tokens", b"record 20"),
@@ -230,8 +232,8 @@ def test_row_with_an_id_that_is_not_in_the_vocabulary_is_rejected_and_no_other_r
     ]
     assert tokens.outcomes.rejects[0].detail == f"input_ids holds {size}; the tokenizer has the ids 0 to {size - 1}"
     # In some vocabularies ids are missing, so the largest id is not their size minus one.
-    with_gap = encoder_of(write_tokenizer(tmp_path, {"a": 0, "b": 7}))
-    assert with_gap(batch_of([row_of([7], position=1), row_of([8], position=2)])).facts.positions.tolist() == [1]
+    with_gap = make_encoder(write_tokenizer(tmp_path, {"a": 0, "b": 7}))
+    assert with_gap(make_batch([read_row([7], position=1), read_row([8], position=2)])).facts.positions.tolist() == [1]
 
 
 # Prompts and batches.
@@ -252,28 +254,28 @@ def test_prompts_whose_tokens_do_not_begin_the_whole_text_are_counted(bos_and_eo
         for special_tokens in (True, False)
         for i, (p, c) in enumerate(pairs)
     ]
-    notes = encoder_of(TRL_TOKENIZER, engine=engine)(batch_of(some)).outcomes.notes
+    notes = make_encoder(TRL_TOKENIZER, engine=engine)(make_batch(some)).outcomes.notes
     assert notes["prompt_tokens_not_a_prefix"] == 2 * expected
     # Special tokens after a prompt are none of its tokens.
     some = [text_of("The wheel turns", [(9, 16)], special_tokens=True, prompt="The wheel")]
-    assert encoder_of(bos_and_eos, engine=engine)(batch_of(some)).outcomes.notes == {}
+    assert make_encoder(bos_and_eos, engine=engine)(make_batch(some)).outcomes.notes == {}
 
 
 def test_texts_of_all_kinds_keep_their_order_and_their_tokens():
     kinds: list[Callable[[int], Any]] = [
         lambda i: text_of(f"plain {i} 猫", [(-1, 9)], i, special_tokens=True),
         lambda i: text_of(f"chat {i} <|im_end|>\n", [(2, 5)], i),
-        lambda i: row_of([i, i + 1], [(0, 2)], i),
+        lambda i: read_row([i, i + 1], [(0, 2)], i),
         lambda i: text_of(f"sa{i}cks", [(2, 7)], i, special_tokens=True, prompt="sa"),
-        lambda i: row_of([10**6], [(0, 1)], i),  # an id that is rejected
+        lambda i: read_row([10**6], [(0, 1)], i),  # an id that is rejected
         lambda i: text_of("", [], i),
     ]
     order = [0, 1, 2, 2, 4, 3, 3, 0, 5, 1, 1, 2, 0, 4, 3, 1, 5, 5, 2]
     mixed = [kinds[kind](position) for position, kind in enumerate(order)]
-    encoder = encoder_of(EXAMPLES)
-    alone = [encoder(batch_of([text])) for text in mixed]
+    encoder = make_encoder(EXAMPLES)
+    alone = [encoder(make_batch([text])) for text in mixed]
 
-    tokens = encoder(batch_of(mixed))
+    tokens = encoder(make_batch(mixed))
 
     assert tokens.facts.positions.tolist() == [p for one in alone for p in one.facts.positions.tolist()]
     assert tokens.ids.tolist() == [token for one in alone for token in one.ids.tolist()]
@@ -287,9 +289,9 @@ def test_token_of_several_parts_of_turns_has_all_of_them(engine: str):
     texts = [
         text_of("one two", [(4, 7)], parts=[end]),
         text_of("one two", [(0, 4), (4, 5), (5, 7)], 1, parts=[reasoning, content, reasoning]),
-        row_of([5, 6], [(1, 2)], 2),  # of another kind: it is encoded apart
+        read_row([5, 6], [(1, 2)], 2),  # of another kind: it is encoded apart
     ]
-    tokens = encoder_of(EXAMPLES, engine=engine)(batch_of(texts))
+    tokens = make_encoder(EXAMPLES, engine=engine)(make_batch(texts))
     one, two = tokens.ids[: tokens.offsets[1]].tolist()
     assert tokens.ids.tolist() == [one, two, one, two, 5, 6]  # "one" and " two", whose space is reasoning
     assert tokens.parts.tolist() == [[0, 0], [end, 0], [reasoning, 0], [reasoning, content], [0, 0], [0, 0]]
@@ -356,8 +358,8 @@ def test_text_that_the_tokenizer_cannot_encode_costs_its_own_record_alone():
     texts = [text_of(f"{number} The wheel turns.", position=number) for number in range(40)]
     spaces = text_of("Hello" + " " * 12_000_000 + "world", position=5000)
     for engine, reasons in (("reference", {"engine": 40}), ("auto", {})):
-        encoder = encoder_of(str(DEEPSEEK), engine=engine)
-        expected, found = encoder(batch_of(texts)), encoder(batch_of([*texts[:20], spaces, *texts[20:]]))
+        encoder = make_encoder(str(DEEPSEEK), engine=engine)
+        expected, found = encoder(make_batch(texts)), encoder(make_batch([*texts[:20], spaces, *texts[20:]]))
         [reject] = found.outcomes.rejects
         assert (reject.position, reject.reason) == (5000, "tokenizer_failed")
         assert "12,000,010 characters with one piece of white space of 12,000,000" in reject.detail
@@ -369,7 +371,7 @@ def test_text_that_the_tokenizer_cannot_encode_costs_its_own_record_alone():
 @pytest.mark.slow
 def test_reference_encodes_long_texts_of_a_batch_and_counts_them():
     texts = [text_of("The wheel. " * count, position=count) for count in (10, 200_000, 20)]
-    fast, expected = (encoder_of(EXAMPLES, engine=engine)(batch_of(texts)) for engine in ("auto", "reference"))
+    fast, expected = (make_encoder(EXAMPLES, engine=engine)(make_batch(texts)) for engine in ("auto", "reference"))
     assert fast.outcomes.tokenized_by_reference == {"long_text": 1}
     assert fast.outcomes.first_examples["tokenized_by_reference"] == (200_000, "long_text")
     assert np.array_equal(fast.ids, expected.ids)

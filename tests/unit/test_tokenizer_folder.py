@@ -11,7 +11,7 @@ import pytest
 from transformers import ByT5Tokenizer
 
 from support.chats import assistant, user
-from support.datasets import rows_of, write_jsonl
+from support.datasets import read_rows, write_jsonl
 from support.paths import TOKENIZER
 from transforms import ParameterError, UserError, render, tokenize
 
@@ -31,7 +31,7 @@ def test_folder_that_is_a_link_to_another_one_is_not_read(folder, tmp_path, buil
     chats = write_jsonl(tmp_path / "chats.jsonl", [{"messages": [user("Hi"), assistant("Hello")], "tools": tools}])
     ended = build("--input", chats, "--tokenizer", folder, "--output", tmp_path / "out")
     assert ended.code == 0, ended.err
-    [row] = rows_of(tmp_path / "out")
+    [row] = read_rows(tmp_path / "out")
     assert tokenize(["secret"], str(TOKENIZER))[0].tolist() != row["input_ids"]
 
 

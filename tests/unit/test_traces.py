@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.command_line import chatmill
-from support.datasets import manifest_of
+from support.datasets import read_manifest
 from support.paths import TOKENIZER
 from support.reading import listed, read_content
 from support.records import malformed
@@ -27,7 +27,7 @@ for line in (TRACES / "expected.jsonl").read_text().splitlines():
 SESSIONS = [json.loads(line) for line in (TRACES / "sessions.jsonl").read_text().splitlines()]
 
 
-def events_of(batch: Any) -> dict[str, tuple[int, int]]:
+def read_events(batch: Any) -> dict[str, tuple[int, int]]:
     found = batch.outcomes.statistics.trace_events
     return {kind: (events.read, events.not_read) for kind, events in found.items()}
 
@@ -52,13 +52,13 @@ def test_conversations_of_a_trace_are_whole(name):
 @pytest.mark.parametrize("branches", ["examples", "main"])
 @pytest.mark.parametrize("name", EXPECTED)
 def test_events_are_read_or_counted(name, branches):
-    events, text = events_of(parsed(TRACES / name, trace_branches=branches)), (TRACES / name).read_text()
+    events, text = read_events(parsed(TRACES / name, trace_branches=branches)), (TRACES / name).read_text()
     assert sum(map(sum, events.values())) == (text.count('"step_id"') or len(text.splitlines()))
 
 
 def test_kinds_of_events_that_are_not_read_are_named():
     batch = parsed(TRACES / "claude_code.jsonl")
-    assert {kind: counts for kind, counts in events_of(batch).items() if counts[1]} == {
+    assert {kind: counts for kind, counts in read_events(batch).items() if counts[1]} == {
         "claude_code/assistant (error of the API)": (0, 1),
         "claude_code/cut short": (0, 1),
         "claude_code/file-history-snapshot": (0, 1),
@@ -81,11 +81,11 @@ def test_main_leaves_branches_and_subagents_to_the_counts():
     batch = parsed(TRACES / "claude_code.jsonl", trace_branches="main")
     main, _, _, compacted = EXPECTED["claude_code.jsonl"]
     assert [example.content.messages for example in batch.examples] == [main, compacted]
-    everything = events_of(parsed(TRACES / "claude_code.jsonl"))
+    everything = read_events(parsed(TRACES / "claude_code.jsonl"))
     assert everything["claude_code/user"] == (7, 0)
-    assert events_of(batch)["claude_code/user"] == (5, 2)
-    assert events_of(batch)["claude_code/assistant"] == (8, 2)
-    codex = events_of(parsed(TRACES / "codex.jsonl", trace_branches="main"))
+    assert read_events(batch)["claude_code/user"] == (5, 2)
+    assert read_events(batch)["claude_code/assistant"] == (8, 2)
+    codex = read_events(parsed(TRACES / "codex.jsonl", trace_branches="main"))
     assert {kind.partition("/")[2] for kind, counts in codex.items() if min(counts)} == {
         "response_item/message (assistant)",
         "response_item/message (user)",
@@ -97,7 +97,7 @@ def test_main_leaves_branches_and_subagents_to_the_counts():
 def test_a_session_with_branches_is_rejected_if_asked_for():
     batch = parsed(TRACES / "claude_code.jsonl", trace_branches="reject")
     (reject,) = batch.outcomes.rejects
-    assert (reject.reason, batch.examples, events_of(batch)) == ("trace_branches", [], {})
+    assert (reject.reason, batch.examples, read_events(batch)) == ("trace_branches", [], {})
     assert "1 conversations of the kind branch and 1 conversations of the kind subagent" in reject.detail
     assert json.loads(reject.record)["trace"] == "claude_code"
 
@@ -121,7 +121,7 @@ def test_tools_are_a_list_or_a_file_that_has_one(tmp_path, capfd):
     options += ["--unprinted=report", "--direct_num_workers=1", "--report=none"]
     for number, given in enumerate((tmp_path / "tools.json", json.dumps([TOOL]))):
         assert chatmill("build", *options, f"--trace_tools={given}", f"--output={tmp_path / str(number)}") == 0
-        assert "traces_without_tools" not in manifest_of(tmp_path / str(number))["notes"]
+        assert "traces_without_tools" not in read_manifest(tmp_path / str(number))["notes"]
     for wrong in ("nowhere.json", "[1]", "[]", "[{]"):
         capfd.readouterr()
         assert chatmill("build", *options, f"--trace_tools={wrong}", f"--output={tmp_path / 'none'}") == 2
@@ -170,7 +170,7 @@ def test_events_in_another_order_or_number_are_read_or_counted(tmp_path, change,
     batch = parsed(changed(tmp_path, "claude_code.jsonl", change))
     if conversations:
         assert [example.content.messages for example in batch.examples] == conversations
-    assert events.items() <= events_of(batch).items()
+    assert events.items() <= read_events(batch).items()
 
 
 @pytest.mark.parametrize("case", SESSIONS, ids=lambda case: case["name"])

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from support.command_line import chatmill
-from support.datasets import rows_of
+from support.datasets import read_rows
 from support.paths import ROOT
 from transforms import pack
 
@@ -36,7 +36,7 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def segments_of(rows: list[dict[str, Any]], are_rows: bool) -> Iterator[Segment]:
+def segment_messages(rows: list[dict[str, Any]], are_rows: bool) -> Iterator[Segment]:
     """The segments of rows, or the rows themselves, that are trained on."""
     for row in rows:
         start = 0
@@ -53,7 +53,7 @@ def test_rows_equal_sft_trainer(case: str, tmp_path: Path):
     name, loss = case.split(".")
     options = [f"--input={HERE}/inputs/{name}.jsonl", f"--tokenizer={HERE}/tokenizer", f"--output={tmp_path}/out"]
     assert chatmill("build", *options, f"--loss_on={loss}", "--keep_columns=id,score") == 0
-    examples = rows_of(tmp_path / "out")
+    examples = read_rows(tmp_path / "out")
     if loss == "all":
         records = read_jsonl(HERE / "inputs" / f"{name}.jsonl")
         assert [(row["id"], row["score"]) for row in examples] == [(of["id"], str(of["score"])) for of in records]
@@ -61,10 +61,10 @@ def test_rows_equal_sft_trainer(case: str, tmp_path: Path):
         theirs = read_jsonl(HERE / "expected" / f"{case}.{mode}.jsonl")
         ours = pack(examples, 17, **packing)
         if mode.startswith("bfd"):
-            assert Counter(segments_of(ours, False)) == Counter(segments_of(theirs, False)), mode
+            assert Counter(segment_messages(ours, False)) == Counter(segment_messages(theirs, False)), mode
             assert len(ours) <= len(theirs)
         else:
-            assert [*segments_of(ours, True)] == [*segments_of(theirs, True)], mode
+            assert [*segment_messages(ours, True)] == [*segment_messages(theirs, True)], mode
 
 
 def test_every_kind_of_record_is_compared():

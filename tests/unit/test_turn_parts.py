@@ -11,12 +11,12 @@ import pytest
 from transformers import AutoTokenizer
 
 from support.cases import framed
-from support.chats import assistant, examples_of, render_config, user
-from support.datasets import manifest_of, rows_of, write_jsonl
-from support.engines import outcomes_of
+from support.chats import assistant, make_examples, render_config, user
+from support.datasets import read_manifest, read_rows, write_jsonl
+from support.engines import read_outcomes
 from support.models import DEEPSEEK
 from support.paths import TOKENIZER
-from support.templates import CHATML, DROPS_REASONING, MARKED, models_and_odd, templates_of_models
+from support.templates import CHATML, DROPS_REASONING, MARKED, model_templates, models_and_odd
 from support.transformers_text import TransformersText
 from transforms import ApplyChatTemplate, CheckParity, Conversation
 
@@ -61,7 +61,7 @@ ENDS = [("end", 1, "<|im_end|>"), ("after_end", 1, "\n")]
 )  # fmt: skip
 @pytest.mark.parametrize("engine", ["auto", "reference"])
 def test_parts_of_real_templates(name: str, messages: list[dict[str, Any]], expected: list[Any], engine: str):
-    (text,) = renderer(templates_of_models()[name], engine, part_columns=True)(examples_of(messages)).texts
+    (text,) = renderer(model_templates()[name], engine, part_columns=True)(make_examples(messages)).texts
     assert pieces(text) == expected
 
 
@@ -78,7 +78,7 @@ def test_parts_add_up_to_what_is_trained_on_and_begin_after_the_generation_promp
         )
         for seed in range(8):
             one = framed(seed)
-            batch = examples_of(Conversation(one.messages, one.tools))
+            batch = make_examples(Conversation(one.messages, one.tools))
             expected, found = plain(batch).texts, parted(batch)
             if not expected or found.outcomes.rejects:
                 assert not expected or found.outcomes.rejects[0].reason == "parts_not_established"
@@ -128,7 +128,7 @@ def built(build, tmp_path, chats: list[Any], *options: str, template: str = CHAT
     given = ["--input", write_jsonl(tmp_path / "chats.jsonl", records), "--tokenizer", TOKENIZER]
     ended = build(*given, "--chat_template", template, "--output", tmp_path / "out", *options)
     assert ended.code == 0, ended.err
-    return rows_of(tmp_path / "out"), manifest_of(tmp_path / "out")
+    return read_rows(tmp_path / "out"), read_manifest(tmp_path / "out")
 
 
 def decoded(ids: Any) -> str:
@@ -171,7 +171,7 @@ def test_parity_compares_whole_turns_and_finds_the_parts_of_the_rows_that_it_mak
         user("Good."),
         assistant("!"),
     ]
-    contents = examples_of(messages, messages, messages)
+    contents = make_examples(messages, messages, messages)
     for parity in ("report", "reject", "expand"):
         configs = [
             render_config(DROPS_REASONING, unprinted="report", train_parts=parts)
@@ -194,7 +194,7 @@ def test_parity_compares_whole_turns_and_finds_the_parts_of_the_rows_that_it_mak
 
 def test_what_is_not_known_rejects_the_record_only_if_parts_are_asked_for():
     records = [{"messages": [user("Hi"), assistant("<think>It is even. No.")]}, {"text": "The wheel turns"}]
-    assert "rejected" not in str(outcomes_of(records, CHATML).becomes)
-    found = outcomes_of(records, CHATML, train_parts=("content",))
+    assert "rejected" not in str(read_outcomes(records, CHATML).becomes)
+    found = read_outcomes(records, CHATML, train_parts=("content",))
     assert found.becomes == [{"rejected": "parts_not_established"}, {"rejected": "loss_not_applicable"}]
     assert "messages[1]" in found.said

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from support.corpora import CORPORA, line_of
 from support.datasets import write_jsonl
 from support.paths import TOKENIZER
-from support.reading import batches_of
+from support.reading import make_batches
 from support.templates import CHATML
 from transforms import ApplyChatTemplate, ParseConversations, RenderConfig, parse
 
@@ -80,7 +80,7 @@ def rendered(folder: Path, cases: Mapping[str, Any], template: str = CHATML, **o
         lines = [record if isinstance(record, dict) else {"messages": record} for record in records]
         sources[name] = str(write_jsonl(folder / f"{number}.jsonl", lines))
     config = RenderConfig(tokenizer=str(TOKENIZER), chat_template=template, **options)
-    batches = batches_of(sources, ParseConversations(), ApplyChatTemplate(config), input_format="jsonl")
+    batches = make_batches(sources, ParseConversations(), ApplyChatTemplate(config), input_format="jsonl")
     return {name: Rendered(batch) for name, batch in zip(sources, batches, strict=True)}
 
 

@@ -14,9 +14,9 @@ import pytest
 from support.paths import TOKENIZER
 from transforms import UserError
 from transforms.files.listing import list_inputs
-from transforms.files.tasks import tasks_of
+from transforms.files.tasks import make_tasks
 from transforms.steps.read import read_task
-from transforms.storage.versions import check_version, modified_of, version_of
+from transforms.storage.versions import check_version, file_version, modification_time
 
 
 def content(word: str, records: int = 900) -> bytes:
@@ -55,7 +55,7 @@ def corpus(request, tmp_path) -> Path:
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_each_task_of_a_file_that_changed_after_planning_fails_and_names_it(change, corpus):
-    tasks = [*tasks_of(list_inputs(str(corpus)), 8000)]
+    tasks = [*make_tasks(list_inputs(str(corpus)), 8000)]
     assert len(tasks) > 1
     change(corpus)
     for task in tasks:
@@ -65,7 +65,7 @@ def test_each_task_of_a_file_that_changed_after_planning_fails_and_names_it(chan
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_while_a_file_is_read_fails_after_its_last_byte(change, corpus):
-    chunks = read_task(next(tasks_of(list_inputs(str(corpus)), 1 << 20)), 5000)
+    chunks = read_task(next(make_tasks(list_inputs(str(corpus)), 1 << 20)), 5000)
     next(chunks)
     change(corpus)
     if change is replace:  # the file that was opened is still there, as it was
@@ -76,7 +76,7 @@ def test_a_change_while_a_file_is_read_fails_after_its_last_byte(change, corpus)
 
 
 def test_a_file_that_is_touched_as_it_was_is_read(corpus):
-    [task] = tasks_of(list_inputs(str(corpus)), 1 << 20)
+    [task] = make_tasks(list_inputs(str(corpus)), 1 << 20)
     times = corpus.stat().st_atime_ns, corpus.stat().st_mtime_ns
     truncate(corpus)
     corpus.write_bytes(gzip.compress(content("word")) if corpus.suffix == ".gz" else content("word"))
@@ -85,7 +85,7 @@ def test_a_file_that_is_touched_as_it_was_is_read(corpus):
 
 
 def test_only_what_the_store_said_at_planning_is_compared():
-    planned = version_of({"size": 3, "LastModified": "today", "ETag": '"a"'})
+    planned = file_version({"size": 3, "LastModified": "today", "ETag": '"a"'})
     check_version("s3://b/k", planned, {"size": 3, "ETag": '"a"', "generation": 7})
     check_version("s3://b/k", planned, {"size": 3})
     with pytest.raises(UserError, match='its ETag was "a" and is "b"'):
@@ -126,5 +126,5 @@ def test_a_file_was_written_when_its_store_says_and_never_if_it_does_not():
         {"updated": "2026-11-22T00:00:00.000Z"},  # Google
         {"created": moment},  # in memory
     ):
-        assert modified_of({"size": 3, **entry}) == moment.timestamp()
-    assert modified_of({"size": 3}) == math.inf
+        assert modification_time({"size": 3, **entry}) == moment.timestamp()
+    assert modification_time({"size": 3}) == math.inf

@@ -17,8 +17,8 @@ import pytest
 
 from support.chats import assistant, user
 from support.command_line import chatmill
-from support.datasets import manifest_of, rejects_of, rows_of, stopped_before_the_commit, work_in, write_jsonl
-from support.kinds import ALL_COLUMNS, dataset_of
+from support.datasets import read_manifest, read_rejects, read_rows, stopped_before_the_commit, work_in, write_jsonl
+from support.kinds import ALL_COLUMNS, build_dataset
 from support.models import DEEPSEEK
 from support.paths import TOKENIZER
 from support.tfrecords import rows_of_tfrecord
@@ -52,8 +52,8 @@ def as_features(row: dict[str, Any]) -> dict[str, list[Any]]:
 
 @pytest.mark.parametrize("kind", ["packed", "shifted", "edges"])
 def test_tfrecord_has_each_row_and_column_of_parquet(kind: str, tmp_path: Path):
-    folder = edges(tmp_path) if kind == "edges" else dataset_of(kind)
-    shards = [shard["path"] for shard in manifest_of(folder)["shards"]]
+    folder = edges(tmp_path) if kind == "edges" else build_dataset(kind)
+    shards = [shard["path"] for shard in read_manifest(folder)["shards"]]
     parquet = [path for path in shards if path.endswith(".parquet")]
     assert len(shards) == 2 * len(parquet)
     for path in parquet:
@@ -70,20 +70,20 @@ def test_tfrecord_is_loaded_as_it_is_compressed_from_all_versions(tmp_path: Path
     for number in range(2):
         write_jsonl(tmp_path / f"{number}.jsonl", [{"messages": [user(f"{number}?"), assistant("4")]}])
         assert chatmill("build", *options, "--append", "--output_format=tfrecord.gz") == 0
-        names = [f'"{tmp_path}/out/{path.rsplit("-", 2)[0]}-*.tfrecord.gz"' for path in shards_of(tmp_path / "out")]
+        names = [f'"{tmp_path}/out/{path.rsplit("-", 2)[0]}-*.tfrecord.gz"' for path in list_shards(tmp_path / "out")]
         code = (tmp_path / "out" / "README.md").read_text().replace("PATH OF THIS FOLDER", f"{tmp_path}/out")
         shown = names[0] if number == 0 else f"[{', '.join(names)}]"
         assert f'TFRecordDataset(tf.io.gfile.glob({shown}), compression_type="GZIP")' in code
 
 
-def shards_of(folder: Path) -> list[str]:
-    return [shard["path"] for shard in manifest_of(folder)["shards"]]
+def list_shards(folder: Path) -> list[str]:
+    return [shard["path"] for shard in read_manifest(folder)["shards"]]
 
 
 @pytest.mark.parametrize("kind", ["packed", "shifted"])
 def test_datasets_loads_the_rows_with_their_features_and_only_kept_columns_may_have_nulls(kind: str, tmp_path: Path):
-    loaded = datasets.load_dataset(str(dataset_of(kind)), split="train", cache_dir=str(tmp_path))
-    assert loaded.to_list() == rows_of(dataset_of(kind))
+    loaded = datasets.load_dataset(str(build_dataset(kind)), split="train", cache_dir=str(tmp_path))
+    assert loaded.to_list() == read_rows(build_dataset(kind))
     narrow = dict.fromkeys(("attention_mask", "loss_mask", "part_kinds"), "int8")
     features: dict[str, Any] = {
         name: datasets.List(datasets.Value(narrow.get(name, "int32"))) for name in ALL_COLUMNS.split(",")
@@ -92,7 +92,7 @@ def test_datasets_loads_the_rows_with_their_features_and_only_kept_columns_may_h
     features |= {name: datasets.List(value) for name, value in source.items()} if kind == "packed" else source
     features |= {} if kind == "packed" else dict.fromkeys(("id", "topic"), datasets.Value("string"))
     assert loaded.features == datasets.Features(features)
-    schema = pq.read_schema(dataset_of(kind) / shards_of(dataset_of(kind))[0])
+    schema = pq.read_schema(build_dataset(kind) / list_shards(build_dataset(kind))[0])
     assert [field.name for field in schema if field.nullable] == ([] if kind == "packed" else ["id", "topic"])
     assert not any(field.type.value_field.nullable for field in schema if pa.types.is_list(field.type))
 
@@ -104,7 +104,7 @@ def test_row_groups_have_a_bounded_number_of_values(tmp_path: Path):
     given += [f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", "--report=none"]
     columns = "--write_columns=input_ids,labels,attention_mask,position_ids,loss_mask"
     assert chatmill("build", *given, columns) == 0
-    metadata = pq.read_metadata(tmp_path / "out" / shards_of(tmp_path / "out")[0])
+    metadata = pq.read_metadata(tmp_path / "out" / list_shards(tmp_path / "out")[0])
     rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
     assert rows == [838, 162]  # 4 Mi values of five columns
 
@@ -122,7 +122,7 @@ def test_task_of_very_many_tokens_is_several_shards_and_is_built_again_if_one_is
     _, last = sorted((work_in(tmp_path / "out") / "receipts").iterdir())
     last.unlink()
     assert chatmill("build", *options) == 0
-    shards = manifest_of(tmp_path / "out")["shards"]
+    shards = read_manifest(tmp_path / "out")["shards"]
     assert [(shard["path"][-11:], shard["rows"]) for shard in shards] == [("000.parquet", 8200), ("001.parquet", 400)]
 
 
@@ -141,30 +141,30 @@ def test_each_record_of_a_task_of_several_files_is_found_in_its_own(tmp_path: Pa
     options = [f"--input={tmp_path}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", "--provenance"]
     assert chatmill("build", *options, "--keep_columns=source", "--max_reject_fraction=0.9") == 0
     after_good, after_none = len(good) + 1, len(good) + len(none) + 2
-    assert [(row["origin_file"], row["origin_position"]) for row in rows_of(tmp_path / "out")] == [
+    assert [(row["origin_file"], row["origin_position"]) for row in read_rows(tmp_path / "out")] == [
         (f"{tmp_path}/a.jsonl", 0), (f"{tmp_path}/b.json", 0), (f"{tmp_path}/c.csv", 0), (f"{tmp_path}/d.parquet", 0),
     ]  # fmt: skip
-    assert [row["source"] for row in rows_of(tmp_path / "out")] == ["wiki", "wiki", None, None]
+    assert [row["source"] for row in read_rows(tmp_path / "out")] == ["wiki", "wiki", None, None]
     rejects = [
         (each["origin_file"].rpartition("/")[2], each["origin_position"], each["reason"])
-        for each in rejects_of(tmp_path / "out")
+        for each in read_rejects(tmp_path / "out")
     ]
     assert rejects == [
         ("a.jsonl", after_good, "empty"), ("a.jsonl", after_none, "invalid_json"),
         ("a.jsonl", after_none + 16, "empty"), ("b.json", 1, "empty"), ("b.json", 2, "bad_message"),
         ("d.parquet", 1, "unknown_schema"),
     ]  # fmt: skip
-    assert [each["record"] for each in rejects_of(tmp_path / "out")][:3] == [
+    assert [each["record"] for each in read_rejects(tmp_path / "out")][:3] == [
         none.encode(), b'{"messages": [\xff', none.encode(),
     ]  # fmt: skip
-    firsts = manifest_of(tmp_path / "out")["first_rejects"]
+    firsts = read_manifest(tmp_path / "out")["first_rejects"]
     assert {reason: (first["file"], first["position"]) for reason, first in firsts.items()} == {
         "empty": (f"{tmp_path}/a.jsonl", f"byte {after_good:,}"),
         "invalid_json": (f"{tmp_path}/a.jsonl", f"byte {after_none:,}"),
         "bad_message": (f"{tmp_path}/b.json", "record 2"),
         "unknown_schema": (f"{tmp_path}/d.parquet", "row 1"),
     }
-    assert firsts["invalid_json"]["detail"] in {each["detail"] for each in rejects_of(tmp_path / "out")}
+    assert firsts["invalid_json"]["detail"] in {each["detail"] for each in read_rejects(tmp_path / "out")}
 
 
 def test_columns_of_any_name_are_read_and_kept(tmp_path: Path):
@@ -176,4 +176,4 @@ def test_columns_of_any_name_are_read_and_kept(tmp_path: Path):
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
     options = [tmp_path / "recipe.yaml", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out"]
     assert chatmill("build", *options) == 0
-    assert [row[f"{name}2"] for row in rows_of(tmp_path / "out")] == ["0", "1", "2"]
+    assert [row[f"{name}2"] for row in read_rows(tmp_path / "out")] == ["0", "1", "2"]

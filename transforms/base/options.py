@@ -107,12 +107,12 @@ def values_in(type: Any) -> Values:
     return annotated.__metadata__[-1]
 
 
-def one_of(names: Collection[str]) -> Values:
+def one_name(names: Collection[str]) -> Values:
     """One of some names."""
     return Values(", ".join(names), "|".join(names), check=lambda name: _chosen(name, names))
 
 
-def some_of(names: Collection[str]) -> Values:
+def some_names(names: Collection[str]) -> Values:
     """Some of some names, each once."""
 
     def check(chosen: tuple[str, ...]) -> tuple[str, ...]:
@@ -240,7 +240,7 @@ def options_in(configuration: Any) -> list[dataclasses.Field[Any]]:
     return [field for field in dataclasses.fields(configuration) if field.metadata]
 
 
-def values_of(configuration: Any, source: Any) -> dict[str, Any]:
+def option_values(configuration: Any, source: Any) -> dict[str, Any]:
     """Return the values that an object has for the options of a configuration."""
     return {field.name: getattr(source, field.name) for field in options_in(configuration)}
 

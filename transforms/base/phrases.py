@@ -12,7 +12,7 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def most_of(counts: Mapping[str, int], shown: int = 2) -> str:
+def describe_largest(counts: Mapping[str, int], shown: int = 2) -> str:
     """The largest counts by name, such as `tools 12, kwargs 3 and 2 more`."""
     largest = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     text = ", ".join(f"{name} {count:,}" for name, count in largest[:shown])

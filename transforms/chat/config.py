@@ -14,9 +14,9 @@ from transforms.base.options import (
     Names,
     String,
     json_object,
-    one_of,
+    one_name,
     option,
-    some_of,
+    some_names,
 )
 from transforms.model.examples import RESERVED_TEMPLATE_KWARGS
 from transforms.rows.parts import PARTS
@@ -30,7 +30,7 @@ SPECIAL_TOKENS_IN_CONTENT = ("report", "plain", "allow", "reject")
 APPENDED = "+"
 PARITIES = ("report", "expand", "reject", "off")
 
-Engine = Annotated[str, one_of(ENGINES)]
+Engine = Annotated[str, one_name(ENGINES)]
 TemplateKwargs = Annotated[Mapping[str, Any], json_object(RESERVED_TEMPLATE_KWARGS)]
 
 
@@ -47,7 +47,7 @@ class RenderOptions(Configuration):
         'variables that the template reads besides messages and tools, such as {"enable_thinking": false}',
         of_source=True,
     )
-    loss_on: Annotated[str, one_of(LOSSES)] = option(
+    loss_on: Annotated[str, one_name(LOSSES)] = option(
         "Rows",
         "what is trained on; auto: the completion of a prompt and completion (of several messages, the assistant's), "
         "the assistant's turns of a conversation, all of a plain text",
@@ -64,13 +64,13 @@ class RenderOptions(Configuration):
         metavar="TEXT,..",
         default_help="the eos_token_id of generation_config.json next to the tokenizer, if there is one",
     )
-    after_end: Annotated[str, one_of(AFTER_END)] = option(
+    after_end: Annotated[str, one_name(AFTER_END)] = option(
         "Rows",
         "what to do with white space that the chat template prints after the end-of-turn token of an answer, such as "
         "the line break after <|im_end|>, which no model writes; train: train on it, as TRL does; mask: do not",
         "train",
     )
-    train_parts: Annotated[tuple[str, ...], some_of(PARTS)] | None = option(
+    train_parts: Annotated[tuple[str, ...], some_names(PARTS)] | None = option(
         "Rows",
         "the parts of a turn that are trained on; template: what the chat template prints itself between the others; "
         "end: what ends the turn; after_end: white space after that",
@@ -78,7 +78,7 @@ class RenderOptions(Configuration):
         default_help="all of them",
         of_source=True,
     )
-    unprinted: Annotated[str, one_of(UNPRINTED)] = option(
+    unprinted: Annotated[str, one_name(UNPRINTED)] = option(
         "Rows",
         "what to do with a conversation whose content, tool calls or tools the chat template omits; "
         "reject: reject the record; report: keep the record and count it",
@@ -86,7 +86,7 @@ class RenderOptions(Configuration):
         common=True,
         of_source=True,
     )
-    special_tokens_in_content: Annotated[str, one_of(SPECIAL_TOKENS_IN_CONTENT)] = option(
+    special_tokens_in_content: Annotated[str, one_name(SPECIAL_TOKENS_IN_CONTENT)] = option(
         "Rows",
         "what to do with special tokens that were typed into a message, a tool or a text, such as <|im_end|>; report: "
         "encode them as transformers does, count them, and reject a record in which the assistant's text ends or "
@@ -109,7 +109,7 @@ class RenderOptions(Configuration):
 class ParityOptions(Configuration):
     """What is compared with inference."""
 
-    parity: Annotated[str, one_of(PARITIES)] = option(
+    parity: Annotated[str, one_name(PARITIES)] = option(
         "Rows",
         "what to do if a trained turn, or the text before it, differs from inference, for example because the "
         "template drops earlier reasoning; report: count such turns; expand: write a row for each context; reject: "

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from transforms.base.errors import ParameterError
-from transforms.base.options import Configuration, Names, PositiveInt, one_of, option
+from transforms.base.options import Configuration, Names, PositiveInt, one_name, option
 
 CONTAMINATED = ("report", "drop")
 
@@ -29,7 +29,7 @@ class ContaminationOptions(Configuration):
         common=True,
     )
     decontaminate_words: PositiveInt = option("Rows", "with decontaminate, how many words such a run has", 13)
-    contaminated: Annotated[str, one_of(CONTAMINATED)] = option(
+    contaminated: Annotated[str, one_name(CONTAMINATED)] = option(
         "Rows",
         "what to do with a record that shares a run of words with evaluation sets; report: keep and count it, and list "
         "it in records/; drop: leave it out",

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from transforms.contamination.texts import Evaluation
-from transforms.contamination.words import Words, words_of
-from transforms.rows.ragged import indices_of, joined, offsets_of
+from transforms.contamination.words import Words, find_words
+from transforms.rows.ragged import joined, lengths_to_offsets, slice_indices
 
 # The words of the shortest text that is looked for, as in GPT-3.
 SHORTEST = 8
@@ -70,16 +70,16 @@ class EvaluationIndex:
         shortest = min(length, SHORTEST)
         texts = [text.encode() for evaluation in evaluations for text in evaluation.texts]
         self._content = b" ".join(texts)
-        self._found = found = words_of(self._content)
+        self._found = found = find_words(self._content)
         record_of_text = np.repeat(np.arange(len(evaluations)), [len(each.texts) for each in evaluations])
         sizes = np.array([text.count(b" ") + 1 for text in texts], np.int64)
-        firsts = offsets_of(sizes)[:-1]  # the first word of each text
+        firsts = lengths_to_offsets(sizes)[:-1]  # the first word of each text
         self._records = np.repeat(record_of_text, sizes)  # of each word
         self._of_length: dict[int, _Runs] = {}
         self.in_templates = 0
         for size in range(shortest, length + 1):
             is_size = sizes >= size if size == length else sizes == size
-            begins = indices_of(firsts[is_size], sizes[is_size] - size + 1)
+            begins = slice_indices(firsts[is_size], sizes[is_size] - size + 1)
             if len(begins) and len((runs := self._runs(begins, found.hashes(size, begins))).words):
                 self._of_length[size] = runs
         self.runs = sum(len(runs.words) for runs in self._of_length.values())
@@ -115,7 +115,7 @@ class EvaluationIndex:
             The texts that have something in common with evaluation records, in their order.
         """
         content = b" ".join(texts)
-        found = words_of(content)
+        found = find_words(content)
         hashes = found.hashes(self._shortest)
         entries = hashes >> self._shift
         begins = np.flatnonzero(self._table[entries >> _EIGHTH] >> (entries.astype(np.uint8) & 7) & 1)
@@ -123,7 +123,7 @@ class EvaluationIndex:
         if not len(begins):
             return []
         words, sizes, own = self._candidates(found, begins)
-        offsets = offsets_of(np.array([len(text) + 1 for text in texts]))
+        offsets = lengths_to_offsets(np.array([len(text) + 1 for text in texts]))
         numbers = np.searchsorted(offsets, found.starts[words], "right") - 1
         is_inside = found.stops[words + sizes - 1] < offsets[numbers + 1]
         counts = np.bincount(numbers[is_inside][np.diff(words[is_inside], prepend=-1) != 0], minlength=len(texts))

@@ -40,7 +40,7 @@ def decode_evaluations(content: bytes) -> list[Evaluation]:
     return [_decode(line) for line in content.splitlines()]
 
 
-def evaluation_of(place: str, record: Any) -> Evaluation:
+def evaluation_text(place: str, record: Any) -> Evaluation:
     """Return what is looked for of a record of an evaluation set: all its strings, however deep, but no keys."""
     texts = (b" ".join(normalized(text).split()).decode() for text in _strings(record))
     return Evaluation(place, tuple(dict.fromkeys(filter(None, texts))))
@@ -64,10 +64,10 @@ def compared_texts(content: Content) -> Sequence[str]:
         return ()
     if plain := content.plain:
         return ["" if role in _NOT_COMPARED else text for role, text in zip(*plain, strict=True)]
-    return ["\n".join(_texts_of(message)) for message in content.messages]
+    return ["\n".join(_list_texts(message)) for message in content.messages]
 
 
-def _texts_of(message: Mapping[str, Any]) -> Iterator[str]:
+def _list_texts(message: Mapping[str, Any]) -> Iterator[str]:
     """The reasoning and the texts of a message."""
     if message["role"] in _NOT_COMPARED:
         return

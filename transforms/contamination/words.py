@@ -100,7 +100,7 @@ class Words(NamedTuple):
         return _hashes(self.sums, begins, begins + length)
 
 
-def words_of(content: bytes) -> Words:
+def find_words(content: bytes) -> Words:
     """Find the words of normalized texts.
 
     Args:
@@ -111,13 +111,13 @@ def words_of(content: bytes) -> Words:
         stop = content.rfind(b" ", start, start + _AT_ONCE) + 1 if len(content) - start > _AT_ONCE else len(content)
         if not stop:  # a word that is longer
             stop = content.find(b" ", start + _AT_ONCE) + 1 or len(content)
-        found.append(_words_of(content[start:stop], start))
+        found.append(_find_word_ranges(content[start:stop], start))
         start = stop
     starts, stops, hashes = map(np.concatenate, zip(*found, strict=True))
     return Words(starts, stops, _sums(hashes))
 
 
-def _words_of(content: bytes, begin: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _find_word_ranges(content: bytes, begin: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The starts and stops of words, and their hashes. begin: how many bytes were before."""
     characters = np.frombuffer(content, np.uint8)
     is_word = np.zeros(len(characters) + 2, bool)

@@ -10,7 +10,7 @@ from transforms.model.batches import Labels, Task
 from transforms.model.facts import RowFacts
 from transforms.model.outcomes import Outcomes
 from transforms.rows import IGNORED
-from transforms.rows.ragged import offsets_of
+from transforms.rows.ragged import lengths_to_offsets
 
 # Tokens are bytes, since Arrow takes a row of these at once, and a row of a list value by value.
 _SCHEMA = pa.schema({"position": pa.int64(), "tokens": pa.large_binary()})
@@ -18,7 +18,7 @@ _SCHEMA = pa.schema({"position": pa.int64(), "tokens": pa.large_binary()})
 _TRAINED = np.int32(-(2**31))
 
 
-def table_of(batch: Labels) -> pa.Table:
+def make_table(batch: Labels) -> pa.Table:
     """Return the rows of a batch as a table, without outcomes: their facts, tokens, and parts of turns, if known."""
     tokens = _bytes(np.where(batch.labels != IGNORED, batch.ids | _TRAINED, batch.ids), batch.offsets)
     table = batch.facts.table.append_column("tokens", tokens)
@@ -26,13 +26,13 @@ def table_of(batch: Labels) -> pa.Table:
 
 
 def joined_examples(tables: list[pa.Table]) -> pa.Table:
-    """Join tables of table_of. What only some of them have is null in the others."""
+    """Join tables of make_table. What only some of them have is null in the others."""
     return pa.concat_tables([_SCHEMA.empty_table(), *tables], promote_options="default").combine_chunks()
 
 
-def labels_of(table: pa.Table, task: Task, chunk: int, last: bool) -> Labels:
+def read_labels(table: pa.Table, task: Task, chunk: int, last: bool) -> Labels:
     """Return the rows of a table as a chunk of a task, in which no record has an outcome yet."""
-    lengths, tokens = lengths_of(table), _values(table["tokens"])
+    lengths, tokens = count_row_tokens(table), _values(table["tokens"])
     ids = tokens & ~_TRAINED
     parts = None
     if "parts" in table.column_names:
@@ -45,13 +45,13 @@ def labels_of(table: pa.Table, task: Task, chunk: int, last: bool) -> Labels:
         outcomes=Outcomes(),
         ids=ids,
         labels=np.where(tokens < 0, ids, np.int32(IGNORED)),
-        offsets=offsets_of(lengths),
+        offsets=lengths_to_offsets(lengths),
         parts=parts,
         facts=RowFacts(table.select([name for name in table.column_names if name not in ("tokens", "parts")])),
     )
 
 
-def lengths_of(table: pa.Table) -> np.ndarray:
+def count_row_tokens(table: pa.Table) -> np.ndarray:
     """Return how many tokens each row of a table has: int64, shape (rows,)."""
     return pc.binary_length(table["tokens"]).to_numpy() // _TRAINED.itemsize
 

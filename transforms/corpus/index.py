@@ -9,12 +9,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from transforms.corpus.examples import joined_examples, table_of
+from transforms.corpus.examples import joined_examples, make_table
 from transforms.corpus.files import encode_table
-from transforms.corpus.keys import bucket_of, shuffle_keys
+from transforms.corpus.keys import bucket_keys, shuffle_keys
 from transforms.model.batches import Labels, Rows, RowTable, Used
-from transforms.model.receipts import Sent, work_of
-from transforms.rows.ragged import offsets_of
+from transforms.model.receipts import Sent, work_folder
+from transforms.rows.ragged import lengths_to_offsets
 from transforms.steps.base import Step
 from transforms.storage.files import join
 from transforms.storage.writing import write_atomically
@@ -43,8 +43,8 @@ class Sender:
     def __call__(self, batch: Labels) -> Rows:
         if batch.chunk == 0:  # also of a task that is tried again
             self._examples, self._index = [], []
-        self._examples.append(table_of(batch))
-        self._index.append(_index_of(batch, self._dedup))
+        self._examples.append(make_table(batch))
+        self._index.append(_index_records(batch, self._dedup))
         # The records of these examples have their outcomes in the buckets, and those of the others here.
         outcomes, records = batch.outcomes, batch.facts.records()
         outcomes = msgspec.structs.replace(outcomes, read=len(outcomes.drops) + len(outcomes.rejects))
@@ -67,7 +67,7 @@ class Sender:
         if not len(examples):
             return None
         positions = examples["position"].to_numpy()
-        buckets = bucket_of(shuffle_keys(self._seed, task.number, positions), len(task.sends_to))
+        buckets = bucket_keys(shuffle_keys(self._seed, task.number, positions), len(task.sends_to))
         order = np.lexsort((positions, buckets))
         bounds = np.searchsorted(buckets[order], np.arange(len(task.sends_to) + 1)).tolist()
         blocks = [
@@ -76,13 +76,13 @@ class Sender:
         ]
         blocks.append(encode_table(index.sort_by("position")))
         content = b"".join(blocks)
-        path = join(work_of("", task.increment), "sent", f"{task.number:07d}")
+        path = join(work_folder("", task.increment), "sent", f"{task.number:07d}")
         write_atomically(join(self._output, path), content)
-        offsets = offsets_of(np.array([len(block) for block in blocks])).tolist()
+        offsets = lengths_to_offsets(np.array([len(block) for block in blocks])).tolist()
         return Sent(path, len(content), hashlib.sha256(content).hexdigest(), rows=len(index), offsets=offsets)
 
 
-def _index_of(batch: Labels, dedup: bool) -> pa.Table:
+def _index_records(batch: Labels, dedup: bool) -> pa.Table:
     """What of each record of a batch decides whether it is in the dataset: its position, how many trained tokens it
     has, and whether it is for validation; and to find duplicates, the digest of its tokens, of 128 bits in two numbers.
     """

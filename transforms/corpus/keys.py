@@ -24,7 +24,7 @@ def shuffle_keys(seed: int, task: int, positions: np.ndarray) -> np.ndarray:
     return _mixed(_mixed(begin + positions.astype(np.uint64)))
 
 
-def bucket_of(keys: np.ndarray, buckets: int) -> np.ndarray:
+def bucket_keys(keys: np.ndarray, buckets: int) -> np.ndarray:
     """Return the bucket of each key: int64, shape (records,), below `buckets`, which is below 2**31.
 
     Buckets are ranges of keys of the same size (Lemire 2019, without the rejection).

@@ -62,7 +62,7 @@ class Mix:
         return {*limits, self.tokens} != {None}
 
 
-def mix_of(options: Mapping[str, Any], sources: Sequence[tuple[str, Mapping[str, Any]]]) -> Mix | None:
+def make_mix(options: Mapping[str, Any], sources: Sequence[tuple[str, Mapping[str, Any]]]) -> Mix | None:
     """Return the mix of a job; None if each record of each source is to be there once.
 
     Args:
@@ -76,7 +76,7 @@ def mix_of(options: Mapping[str, Any], sources: Sequence[tuple[str, Mapping[str,
     return mix if mix.shares_out or any(source.epochs != 1 for source in mixes) else None
 
 
-def copies_of(mix: Mix, trained: Sequence[np.ndarray]) -> list[np.ndarray]:
+def count_copies(mix: Mix, trained: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Return how often each record is in the dataset.
 
     Args:

@@ -12,7 +12,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from transforms.corpus.examples import joined_examples, labels_of, lengths_of
+from transforms.corpus.examples import count_row_tokens, joined_examples, read_labels
 from transforms.corpus.files import read_tables
 from transforms.corpus.keys import shuffle_keys
 from transforms.corpus.select import selected_path
@@ -45,7 +45,7 @@ def read_bucket(task: Task, output: str, seed: int | None) -> Iterator[Labels]:
     selected = selected.combine_chunks()
     task = _received(task, selected)
     examples = _examples(selected, output)
-    positions, lengths = examples["position"].to_numpy(), lengths_of(examples)
+    positions, lengths = examples["position"].to_numpy(), count_row_tokens(examples)
     order = np.arange(len(positions))
     if seed is not None:
         order = np.lexsort((positions, shuffle_keys(seed, task.number, positions)))  # rows of one record stay together
@@ -55,7 +55,7 @@ def read_bucket(task: Task, output: str, seed: int | None) -> Iterator[Labels]:
     first_rows = begins[np.flatnonzero(np.diff(before, prepend=-1))]
     pieces = np.split(order, first_rows[1:])
     for number, rows in enumerate(pieces):
-        chunk = labels_of(examples.take(pa.array(rows)), task, number, number + 1 == len(pieces))
+        chunk = read_labels(examples.take(pa.array(rows)), task, number, number + 1 == len(pieces))
         yield _without_dropped(chunk, selected)
 
 
@@ -101,10 +101,10 @@ def _without_dropped(chunk: Labels, selected: pa.Table) -> Labels:
     drops = [
         Drop(position, one["reason"], detail, columns=columns)
         for position, one, detail, columns in zip(
-            records[dropped].tolist(), lost, details, facts.columns_of(first_rows[dropped]), strict=True
+            records[dropped].tolist(), lost, details, facts.carried_columns(first_rows[dropped]), strict=True
         )
     ]
-    own = chunk.task.sources_of(records[dropped]).tolist()
+    own = chunk.task.find_sources(records[dropped]).tolist()
     pairs = Counter(f"{number} of {one['of_source']}" for number, one in zip(own, lost, strict=True) if one["of_url"])
     outcomes = Outcomes(read=int(np.count_nonzero(~chunk.task.are_copies(records))), drops=tuple(drops))
     outcomes = outcomes.plus(statistics=Statistics(duplicates=pairs))
@@ -158,10 +158,10 @@ class ReadBuckets(beam.PTransform):
         self._arguments = FailureWriter(), output, seed
 
     def expand(self, buckets: beam.PCollection) -> beam.PCollection:
-        return buckets | beam.Map(_chunks_of, *self._arguments).with_output_types(Chunks[Labels])
+        return buckets | beam.Map(_read_chunks, *self._arguments).with_output_types(Chunks[Labels])
 
 
-def _chunks_of(bucket: Task, failures: FailureWriter, output: str, seed: int | None) -> Chunks[Labels]:
+def _read_chunks(bucket: Task, failures: FailureWriter, output: str, seed: int | None) -> Chunks[Labels]:
     return Chunks(bucket, functools.partial(_read, StepCall(failures), output, seed))
 
 

@@ -19,11 +19,11 @@ from rich.filesize import decimal
 from transforms.base.errors import InputError
 from transforms.corpus.buckets import MOST_RECORDS, shards_needed
 from transforms.corpus.files import encode_table, in_threads, read_tables
-from transforms.corpus.keys import bucket_of, shuffle_keys
-from transforms.corpus.mix import Mix, copies_of
+from transforms.corpus.keys import bucket_keys, shuffle_keys
+from transforms.corpus.mix import Mix, count_copies
 from transforms.model.batches import Task, slices_and_places
-from transforms.model.receipts import Receipt, Sent, work_of
-from transforms.rows.ragged import indices_of, offsets_of
+from transforms.model.receipts import Receipt, Sent, work_folder
+from transforms.rows.ragged import lengths_to_offsets, slice_indices
 from transforms.steps.failures import FailureWriter
 from transforms.storage.files import join
 from transforms.storage.writing import write_atomically
@@ -40,7 +40,7 @@ _DIGEST: dict[str, Any] = {"high": np.uint64, "low": np.uint64}
 
 def selected_path(increment: str, bucket: int) -> str:
     """Return the path of the table of a bucket, relative to the folder of the dataset."""
-    return join(work_of("", increment), "selected", f"{bucket:07d}")
+    return join(work_folder("", increment), "selected", f"{bucket:07d}")
 
 
 class SelectRecords(beam.PTransform):
@@ -84,7 +84,7 @@ class _Select:
             return self._selected(sorted(self.plan(), key=lambda task: task.number), sent)
 
     def _selected(self, tasks: Sequence[Task], sent: Mapping[int, Sent]) -> list[Task]:
-        groups = _groups_of(tasks)
+        groups = _group_tasks(tasks)
         if self.dedup or self.mix:
             self._write(self._decided(tasks, sent, min(map(len, groups))))
         else:  # a group has all that says what is in its buckets
@@ -102,7 +102,7 @@ class _Select:
         records = _Records(tasks, sent, self.output, self.dedup)
         if self.mix is not None:
             taken = [self._in_order(records, number) for number in range(len(self.mix.sources))]
-            copies = copies_of(self.mix, [records.trained[numbers] for numbers in taken])
+            copies = count_copies(self.mix, [records.trained[numbers] for numbers in taken])
             for numbers, of_source in zip(taken, copies, strict=True):
                 records.copies[numbers] = of_source
         if (most := int(records.copies.max(initial=0))) > buckets:
@@ -133,9 +133,9 @@ class _Select:
         """Yield each bucket with its records, the places of the buckets that these were sent to, and the numbers of
         the copies. Copy c of a record is c buckets after its first one.
         """
-        for buckets, tasks in _groups_of(records.tasks).items():
-            members = indices_of(records.starts[tasks], np.diff(records.starts)[tasks])
-            homes = bucket_of(records.keys(members, self.seed), len(buckets))
+        for buckets, tasks in _group_tasks(records.tasks).items():
+            members = slice_indices(records.starts[tasks], np.diff(records.starts)[tasks])
+            homes = bucket_keys(records.keys(members, self.seed), len(buckets))
             order = np.argsort(homes, kind="stable")
             bounds = np.searchsorted(homes[order], np.arange(len(buckets) + 1)).tolist()
             members = members[order]
@@ -151,7 +151,7 @@ class _Select:
                 yield bucket, *rows[:, np.argsort(records.of_tasks[rows[0]], kind="stable")]
 
 
-def _groups_of(tasks: Sequence[Task]) -> dict[range, list[int]]:
+def _group_tasks(tasks: Sequence[Task]) -> dict[range, list[int]]:
     """The places of tasks, by the buckets that they send to."""
     groups: defaultdict[range, list[int]] = defaultdict(list)
     for place, task in enumerate(tasks):
@@ -184,7 +184,7 @@ class _Records:
         self.sources = np.array([task.source for task in tasks], np.int64)
         files = [sent.get(task.number, _NOTHING_SENT) for task in tasks]
         counts = np.array([file.rows for file in files], np.int64)
-        self.starts = offsets_of(counts)
+        self.starts = lengths_to_offsets(counts)
         count = int(self.starts[-1])
         self.of_tasks = np.repeat(np.arange(len(tasks), dtype=np.int32), counts)
         known = {name: np.empty(count, dtype) for name, dtype in (_INDEX | (_DIGEST if dedup else {})).items()}
@@ -198,9 +198,9 @@ class _Records:
             self._drop_duplicates(digests)
         self._paths = pa.array([file.path for file in files], pa.string())
         self._blocks = np.array([offset for file in files for offset in file.offsets], np.int64)
-        self._first_blocks = offsets_of(np.array([len(file.offsets) for file in files], np.int64))
+        self._first_blocks = lengths_to_offsets(np.array([len(file.offsets) for file in files], np.int64))
         slices = [piece for task in tasks for piece in task.slices]
-        self._first_slices = offsets_of(np.array([len(task.slices) for task in tasks], np.int64))
+        self._first_slices = lengths_to_offsets(np.array([len(task.slices) for task in tasks], np.int64))
         self._urls = pa.array([piece.url for piece in slices], pa.string())
         self._formats = pa.array([piece.format for piece in slices], pa.string())
 

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from transforms.base.errors import CommittedMeanwhile, ParameterError, UserError
-from transforms.base.options import Names, String, check_choice, checked, field_types, values_of
+from transforms.base.options import Names, String, check_choice, checked, field_types, option_values
 from transforms.dataset import REPORTS, Budgets
 from transforms.dataset.commit import CommitDataset, commit_increment
 from transforms.dataset.description import library_versions
@@ -32,7 +32,7 @@ from transforms.rows.columns import check_kept_columns
 from transforms.rows.layout import RowLayout
 from transforms.steps.row_options import PackOptions, WriteOptions
 from transforms.steps.write import WriteShards
-from transforms.storage.files import full_url, join, kind_of, read_bytes
+from transforms.storage.files import full_url, join, path_type, read_bytes
 from transforms.storage.lock import locked
 from transforms.storage.walking import names_in
 from transforms.storage.writing import create, remove, write_atomically
@@ -87,7 +87,7 @@ class WriteDataset(beam.PTransform):
         check_choice("report", report, REPORTS)
         own = {name: options.pop(name) for name in field_types(Budgets) if name in options}
         self._budgets = Budgets(**own)
-        self._writing = values_of(WriteOptions, WriteOptions(**options))
+        self._writing = option_values(WriteOptions, WriteOptions(**options))
         check_kept_columns(keep_columns, self._writing["write_columns"], self._writing["provenance"])
         rows = {name: getattr(pack, name) for name in ("packing", "max_length", "shift_labels")}
         self._job: dict[str, Any] = {
@@ -127,7 +127,7 @@ def _check_empty(folder: Folder, output: str) -> None:
     Raises:
         ParameterError: if something is there, or its store cannot create a file only if there is none.
     """
-    kind = kind_of(folder.output)
+    kind = path_type(folder.output)
     if kind == "file" or (kind and names_in(folder.output)):
         problem = (
             "it is not empty. A custom pipeline writes a new dataset: remove what is there, or give another folder."

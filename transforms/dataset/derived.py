@@ -15,7 +15,7 @@ from transforms.base.errors import InputError
 from transforms.dataset.layout import FORMAT, Folder, derived_manifest
 from transforms.dataset.versions import Version, named_versions, newest
 from transforms.report.card import dataset_card
-from transforms.report.page import report_of
+from transforms.report.page import make_report
 from transforms.report.rebuilding import stored_recipe
 from transforms.storage.files import exists, join, read_bytes
 from transforms.storage.writing import remove, remove_if_empty, write_atomically
@@ -55,7 +55,7 @@ def _derive(folder: Folder, version: Version, report: str) -> None:
         version = last
         (manifest, contents), page = _derived_from(folder, version), None
         try:
-            page = report_of(folder, manifest) if report == "html" else None
+            page = make_report(folder, manifest) if report == "html" else None
         except InputError as error:
             _LOGGER.warning("version %d is complete, and has no report: %s", version.number, error)
         for url, content in {folder.report: page, **contents}.items():

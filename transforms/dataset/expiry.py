@@ -17,16 +17,16 @@ from transforms.dataset.layout import (
     STORED,
     Folder,
     check_no_links,
-    increment_of,
+    find_increment_id,
     is_alive,
     is_stored,
     last_written,
 )
-from transforms.dataset.reader import Dataset, url_of_all
+from transforms.dataset.reader import Dataset, dataset_url
 from transforms.dataset.versions import builds, drop_before, history, newest, numbers
 from transforms.storage.files import join
 from transforms.storage.lock import locked
-from transforms.storage.versions import modified_of
+from transforms.storage.versions import modification_time
 from transforms.storage.walking import entries_below
 from transforms.storage.writing import remove, remove_if_empty
 
@@ -62,7 +62,7 @@ def expire(url: str, older_than: float, keep: int = 1, when_held: Callable[[str]
         InputError: if a version is damaged.
         StoreError: if the store fails.
     """
-    folder = Folder(url_of_all(url))
+    folder = Folder(dataset_url(url))
     if not numbers(folder):
         Dataset(url)  # says why there is none
         raise UserError(f"{url}: its versions are missing. Copy its folder _chatmill, too.")
@@ -71,13 +71,13 @@ def expire(url: str, older_than: float, keep: int = 1, when_held: Callable[[str]
     with locked(folder.lock, folder.output, when_held):
         # In this order: an increment that is committed meanwhile is one that is being built, or in a version.
         files = {
-            join(part, name): modified_of(entry)
+            join(part, name): modification_time(entry)
             for part in (*PUBLISHED, *STORED)
             for name, entry in entries_below(join(folder.output, part)).items()
         }
         begun = [Folder(folder.output, id) for id in folder.begun()]
         in_work = [each for each in begun if is_alive(each) or last_written(each) >= before]
-        jobs, last = _jobs_of(in_work), newest(folder)
+        jobs, last = _find_jobs(in_work), newest(folder)
         if not last:
             raise UserError(f"{url}: its versions were removed meanwhile.")
         made = [(version.number, datetime.fromisoformat(version.time).timestamp()) for version in history(folder, last)]
@@ -98,7 +98,7 @@ def expire(url: str, older_than: float, keep: int = 1, when_held: Callable[[str]
             if is_stored(path):
                 is_needed = jobs is None or join(folder.output, path).startswith(needed)
             else:
-                is_needed = path in named or increment_of(path) in (None, *in_work_ids)
+                is_needed = path in named or find_increment_id(path) in (None, *in_work_ids)
             if modified < before and not is_needed:
                 remove(join(folder.output, path))
                 remove_if_empty(join(folder.output, *path.split("/")[:3]))
@@ -106,7 +106,7 @@ def expire(url: str, older_than: float, keep: int = 1, when_held: Callable[[str]
     return Expired(sum(number < first for number, _ in made), removed, first, last.number)
 
 
-def _jobs_of(in_work: Iterable[Folder]) -> list[dict[str, Any]] | None:
+def _find_jobs(in_work: Iterable[Folder]) -> list[dict[str, Any]] | None:
     """The jobs of increments that are being built; None if one of them is missing or damaged."""
     try:
         return [read_job(each.job) for each in in_work]

@@ -11,7 +11,7 @@ from typing import Any
 import apache_beam as beam
 
 from transforms.model.batches import Task
-from transforms.model.receipts import Receipt, numbers_of, read_receipts, work_of
+from transforms.model.receipts import Receipt, parse_receipt_name, read_receipts, work_folder
 from transforms.steps.failures import FailureWriter
 from transforms.steps.workers import OnWorkers
 from transforms.storage.files import join, size_and_sha256
@@ -59,8 +59,8 @@ class _FindReceipts(beam.DoFn):
     def process(self, task: Task) -> Iterator[_Found]:
         if task.increment not in self._found:
             with self._failures:
-                names = names_below(join(work_of(self._output, task.increment), "receipts"))
-            self._found[task.increment] = Counter(numbers[0] for name in names if (numbers := numbers_of(name)))
+                names = names_below(join(work_folder(self._output, task.increment), "receipts"))
+            self._found[task.increment] = Counter(numbers[0] for name in names if (numbers := parse_receipt_name(name)))
         yield task, self._found[task.increment][task.number]
 
 
@@ -77,7 +77,7 @@ class _CheckReceipts:
         if shards:
             try:
                 with self._failures:
-                    folder = join(work_of(self._output, task.increment), "receipts")
+                    folder = join(work_folder(self._output, task.increment), "receipts")
                     receipts = read_receipts(folder, task.number, shards, task.increment)
                     for file in chain.from_iterable(receipt.all_files() for receipt in receipts):
                         if size_and_sha256(join(self._output, file.path))[1] != file.sha256:

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from transforms.base.errors import ParameterError, UserError
-from transforms.model.receipts import work_of
+from transforms.model.receipts import work_folder
 from transforms.outputs import output_folders
-from transforms.storage.files import exists, join, kind_of, read_bytes
-from transforms.storage.versions import modified_of
+from transforms.storage.files import exists, join, path_type, read_bytes
+from transforms.storage.versions import modification_time
 from transforms.storage.walking import entries_below, link_below, names_in
 from transforms.storage.writing import SECONDS_ALIVE
 
@@ -53,13 +53,13 @@ class Folder:
         self.output = output
         self.increment = increment
         self.state = join(output, "_chatmill")
-        self.work = work_of(output, increment)
+        self.work = work_folder(output, increment)
         self.job = join(self.work, "job.json")
         self.plan = join(self.work, "plan.jsonl")
         self.receipts = join(self.work, "receipts")
         self.failures = join(self.work, "failures")
         self.lock = join(self.state, "lock")
-        self.building = work_of(output, "").rstrip("/")
+        self.building = work_folder(output, "").rstrip("/")
         self.versions = join(self.state, "versions")
         self.manifest = join(output, "manifest.json")
         self.report = join(output, "report.html")
@@ -111,7 +111,7 @@ class Folder:
             for what in _NAMES[part]
             for name in names_in(join(self.output, part), f"{what}-{self.increment}-")
         ]
-        return sorted(filter(increment_of, paths))
+        return sorted(filter(find_increment_id, paths))
 
     def begun(self) -> list[str]:
         """Return the ids of the increments that were begun and not committed, or of which something is left."""
@@ -120,7 +120,7 @@ class Folder:
 
 def last_written(folder: Folder) -> float:
     """Return when the newest file below the work folder of an increment was written; 0 if there is none."""
-    return max(map(modified_of, entries_below(folder.work).values()), default=0.0)
+    return max(map(modification_time, entries_below(folder.work).values()), default=0.0)
 
 
 def is_alive(folder: Folder) -> bool:
@@ -136,7 +136,7 @@ def is_increment(id: str) -> bool:
     return re.fullmatch(_INCREMENT, id) is not None
 
 
-def increment_of(path: str) -> str | None:
+def find_increment_id(path: str) -> str | None:
     """Return the id of the increment that a file belongs to, by its path relative to the folder of the dataset; None if
     no build gives a file such a path.
     """
@@ -172,7 +172,7 @@ def check_free(folder: Folder, overwrite: bool = False) -> None:
         ParameterError: if it is a file, or holds something else.
         UserError: if a folder of the dataset is a link, or another version of Chatmill wrote it.
     """
-    kind = kind_of(folder.output)
+    kind = path_type(folder.output)
     if kind == "file":
         raise ParameterError("output", folder.output, "there is a file of that name. Give a folder.")
     check_no_links(folder)

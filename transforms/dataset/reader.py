@@ -280,7 +280,7 @@ def url_and_version(url: str) -> tuple[str, int | None]:
     return (found[1], int(found[2])) if found and not exists(url) else (url, None)
 
 
-def url_of_all(url: str) -> str:
+def dataset_url(url: str) -> str:
     """Return the url of the folder of a dataset, of which not one version is meant.
 
     Raises:

@@ -9,7 +9,7 @@ import numpy as np
 
 from transforms.rows import IGNORED
 from transforms.rows.layout import RowLayout
-from transforms.rows.ragged import offsets_of
+from transforms.rows.ragged import lengths_to_offsets
 
 # The columns that say what the examples of a row are, as far as they were written.
 EXAMPLE_COLUMNS = ("input_ids", "labels", "loss_mask", "seq_lengths", "position_ids", "part_lengths", "part_kinds")
@@ -36,7 +36,7 @@ class RowExamples(NamedTuple):
         return self.labels != IGNORED
 
 
-def examples_of(row: Mapping[str, Any], layout: RowLayout) -> RowExamples:
+def find_examples(row: Mapping[str, Any], layout: RowLayout) -> RowExamples:
     """Find the examples of a row.
 
     Args:
@@ -60,7 +60,7 @@ def examples_of(row: Mapping[str, Any], layout: RowLayout) -> RowExamples:
         kinds = np.repeat(values["part_kinds"].astype(np.int8), values["part_lengths"])
     offsets = np.array([0, len(ids)])
     if layout.packed and "seq_lengths" in values:
-        offsets = offsets_of(values["seq_lengths"])
+        offsets = lengths_to_offsets(values["seq_lengths"])
     elif layout.packed and "position_ids" in values:
         offsets = np.union1d(offsets, np.flatnonzero(values["position_ids"] == 0))
     if layout.shift_labels and len(ids):

@@ -13,11 +13,11 @@ import msgspec
 from transforms.base.cores import cores
 from transforms.base.errors import InputError, ParameterError
 from transforms.dataset.derived import outdated
-from transforms.dataset.layout import PARTS, Folder, increment_of
+from transforms.dataset.layout import PARTS, Folder, find_increment_id
 from transforms.dataset.reader import Dataset, Unfinished, url_and_version
 from transforms.dataset.versions import Version, history, newest
 from transforms.model.receipts import File
-from transforms.outputs import increment_stem_of
+from transforms.outputs import increment_stem
 from transforms.storage.files import join, read_bytes, size_and_sha256
 from transforms.storage.walking import names_below
 from transforms.tokens.tokenizer_files import fingerprint, read_tokenizer_folder
@@ -66,7 +66,7 @@ def verify(url: str) -> Verification:
         found.faults.append(Fault("manifest.json", problem))
         return found
     except InputError as error:
-        found.faults.append(_of_error(url_and_version(url)[0], error))
+        found.faults.append(_describe_error(url_and_version(url)[0], error))
         return found
     version, names = dataset.stored_version, names_below(dataset.url)
     named = msgspec.convert([*dataset.manifest["shards"], *dataset.manifest["exceptions"]], list[File])
@@ -115,11 +115,11 @@ def _is_foreign(name: str) -> bool:
 def _additional(dataset: Dataset, files: Sequence[File], names: Sequence[str]) -> Iterator[Fault]:
     """Yield files that nothing names, and that readers of the folder would read. files: of the version."""
     named = {file.path for file in files}
-    read = {increment_stem_of(path) for path in named}
+    read = {increment_stem(path) for path in named}
     for name in names:
         part, _, rest = name.partition("/")
         # Of an increment that this version does not have: nobody who reads this one reads it.
-        is_of_another = increment_of(name) and increment_stem_of(name) not in read
+        is_of_another = find_increment_id(name) and increment_stem(name) not in read
         if rest and part in PARTS and part != "_chatmill" and name not in named and not is_of_another:
             yield Fault(name, "the manifest does not name this file, and readers of the folder would read it")
 
@@ -138,7 +138,7 @@ def _versions(dataset: Dataset, version: Version, is_asked_for: bool) -> Iterato
                 problem = "it is missing" if is_missing else f"it is not that of version {last.number}"
                 yield _fault(folder.output, url, f"{problem}; the next build or append writes it again")
     except InputError as error:
-        yield _of_error(folder.output, error)
+        yield _describe_error(folder.output, error)
 
 
 def _stored_files(folder: Folder, version: Version) -> Iterator[Fault]:
@@ -161,7 +161,7 @@ def _stored_files(folder: Folder, version: Version) -> Iterator[Fault]:
             yield _fault(folder.output, url, f"its sha256 is {found}; the job was run with {sha256}")
 
 
-def _of_error(output: str, error: InputError) -> Fault:
+def _describe_error(output: str, error: InputError) -> Fault:
     """What an error says of a file of a dataset."""
     path, _, problem = str(error).partition(": ")
     return _fault(output, path, problem)

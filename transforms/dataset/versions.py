@@ -21,11 +21,11 @@ import msgspec
 from transforms.base.errors import CommittedMeanwhile, InputError, StoreError, UserError
 from transforms.dataset import Budgets
 from transforms.dataset.description import Description
-from transforms.dataset.layout import FORMAT, SPLITS, Folder, check_format, increment_of, is_increment
+from transforms.dataset.layout import FORMAT, SPLITS, Folder, check_format, find_increment_id, is_increment
 from transforms.files.listing import InputFile
 from transforms.model.counts import Sums, Totals
 from transforms.model.receipts import File
-from transforms.outputs import OUTPUT_FORMATS, stem_of
+from transforms.outputs import OUTPUT_FORMATS, shard_stem
 from transforms.rows.layout import RowLayout
 from transforms.storage.files import join, open_file, read_bytes
 from transforms.storage.walking import names_in
@@ -159,7 +159,7 @@ class Version(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def _without_kind(path: str) -> str:
     """What the names of all files of a shard of a task have in common."""
-    return stem_of(path).partition("-")[2]
+    return shard_stem(path).partition("-")[2]
 
 
 _decode = msgspec.json.Decoder(Version).decode
@@ -340,7 +340,7 @@ def _problems(version: Version, number: int) -> Iterator[str]:
         if not is_increment(increment.id):
             yield f"{increment.id!r} is not the id of an increment"
         for file in increment.files:
-            if increment_of(file.path) != increment.id:
+            if find_increment_id(file.path) != increment.id:
                 yield f"{file.path!r} is not a file of the increment {increment.id}"
             if file.format and (file.format not in OUTPUT_FORMATS or file.split not in SPLITS):
                 yield f"{file.path!r} has the format {file.format!r}, and the split {file.split!r}"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from transforms.base.phrases import counted
-from transforms.files.formats import format_of_suffix
+from transforms.files.formats import suffix_format
 from transforms.files.splits import (
     Dataset,
     Entries,
@@ -29,7 +29,7 @@ from transforms.files.splits import (
 )
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX
 from transforms.storage.files import full_url
-from transforms.storage.retries import reason_of
+from transforms.storage.retries import store_reason
 from transforms.storage.walking import find
 from transforms.traces import TRACES
 
@@ -75,7 +75,7 @@ def records_below(system: Any, folder: str, splits: Sequence[str] | None, format
     records, links, others = sort_files(files)
     by_split, is_only = (
         _saved_splits(dataset, read)
-        or _splits_of_card(dataset, read)
+        or _find_card_splits(dataset, read)
         or (_splits_by_name(dataset, records, splits, format), True)
     )
     chosen = dataset.choose(by_split, splits, arriving)
@@ -135,7 +135,7 @@ def _saved_splits(dataset: Dataset, read: _Read) -> tuple[Splits, bool] | None:
     return None
 
 
-def _splits_of_card(dataset: Dataset, read: _Read) -> tuple[Splits, bool] | None:
+def _find_card_splits(dataset: Dataset, read: _Read) -> tuple[Splits, bool] | None:
     """What `datasets` finds in a folder of empty files with these names and cards; None if no card has configurations.
 
     So it is the same on a disk and in a store, and no file of an earlier dataset is found.
@@ -153,7 +153,7 @@ def _splits_of_card(dataset: Dataset, read: _Read) -> tuple[Splits, bool] | None
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_bytes(cards.get(name, b""))
                 except OSError as error:  # as a key may be, too: too long, or below another key
-                    problem = f"its splits cannot be found, since {name} cannot be a file ({reason_of(error)})."
+                    problem = f"its splits cannot be found, since {name} cannot be a file ({store_reason(error)})."
                     raise dataset.error(f"{problem} Name its files.") from None
         splits, is_only = load_configuration(place, dataset.name)
         before = f"{os.path.realpath(place)}/"
@@ -176,14 +176,14 @@ def _splits_by_name(dataset: Dataset, records: Sequence[str], splits: Sequence[s
 
 def sort_files(files: Entries) -> tuple[list[str], list[str], list[str]]:
     """Return the files of records, as far as their names show; links to folders, which are not followed; and others."""
-    suffixes = format_of_suffix()
+    suffixes = suffix_format()
     records, links, others = list[str](), list[str](), list[str]()
     for below, entry in sorted(files.items()):
         name = posixpath.basename(below)
         is_hidden = any(part.startswith((".", "_")) for part in below.split("/"))
         if name in _NOT_RECORDS or name.endswith(_ABOUT_SESSIONS) or is_hidden or below in _CARDS:
             continue
-        is_record = suffixes_of(below)[0] in suffixes
+        is_record = split_suffixes(below)[0] in suffixes
         (links if entry["type"] == "directory" else records if is_record else others).append(below)
     return records, links, others
 
@@ -203,7 +203,7 @@ def log_skipped(folder: str, datasets: Sequence[str]) -> None:
         _LOGGER.warning(message, folder, dataset)
 
 
-def suffixes_of(path: str) -> tuple[str, str]:
+def split_suffixes(path: str) -> tuple[str, str]:
     """Return the suffix that shows the format, and that which shows the compression."""
     stem, last = posixpath.splitext(path.lower())
     return (posixpath.splitext(stem)[1], last) if last in COMPRESSION_OF_SUFFIX else (last, "")

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from transforms.base.errors import StoreError, UserError
 from transforms.files.folders import sort_files
-from transforms.files.formats import format_of_suffix
+from transforms.files.formats import suffix_format
 from transforms.files.splits import Dataset, Entries, Splits, check_configuration, in_no_split, load_configuration
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX
 from transforms.storage.files import file_system
@@ -77,7 +77,7 @@ def expand_hub_name(
     is no such file.
     """
     found = _SHORT.fullmatch(pattern)
-    if not found or pattern.lower().endswith((*format_of_suffix(), *COMPRESSION_OF_SUFFIX)) or is_here(pattern):
+    if not found or pattern.lower().endswith((*suffix_format(), *COMPRESSION_OF_SUFFIX)) or is_here(pattern):
         return pattern
     return f"{_PREFIX}{pattern}"
 

@@ -16,16 +16,16 @@ from fsspec.implementations.local import LocalFileSystem
 from transforms.base.errors import ParameterError, StoreError, Unavailable
 from transforms.base.options import check_choice
 from transforms.files.detection import detect_format
-from transforms.files.folders import STATE, log_skipped, records_below, suffixes_of, with_targets
-from transforms.files.formats import INPUT_FORMATS, format_of_suffix, input_format
+from transforms.files.folders import STATE, log_skipped, records_below, split_suffixes, with_targets
+from transforms.files.formats import INPUT_FORMATS, input_format, suffix_format
 from transforms.files.hub import Commits, expand_hub_name, find_dataset, hub_name
 from transforms.files.splits import Entries
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX, estimated_size
 from transforms.storage.files import exists, file_system, full_url, open_input, read_range
 from transforms.storage.hub import strip_commit
 from transforms.storage.retries import with_retries
-from transforms.storage.versions import version_of
-from transforms.storage.walking import WILDCARDS, find_matching, folder_of_glob
+from transforms.storage.versions import file_version
+from transforms.storage.walking import WILDCARDS, find_matching, glob_folder
 
 _REQUESTS_AT_ONCE = 32
 # Of more files of one suffix than this, the first few are looked at, and the others are taken to be like these.
@@ -49,7 +49,7 @@ class InputFile(msgspec.Struct, frozen=True, omit_defaults=True):
         format: its format, by name.
         compression: of the file as a whole: gzip, bz2, xz, zstd or None.
         bytes: its size.
-        version: differs if the file has changed, as far as its store can tell; of version_of.
+        version: differs if the file has changed, as far as its store can tell; of file_version.
         source: the number of the source that lists it, from 0.
         unpacked: about how many bytes it is when it is decompressed; 0 if it is not compressed.
     """
@@ -107,7 +107,7 @@ def list_inputs(
     check_choice("input_format", format, INPUT_FORMATS)
     patterns = [patterns] if isinstance(patterns, str) else patterns
     commits = Commits() if commits is None else commits
-    with _errors_of(parameter):
+    with _listing_errors(parameter):
         entries = _find_files(patterns, format, splits, commits, arriving=accepts is not None)
         if accepts is None:
             if not entries:
@@ -122,7 +122,7 @@ def list_inputs(
 
 
 @contextmanager
-def _errors_of(parameter: str) -> Iterator[None]:
+def _listing_errors(parameter: str) -> Iterator[None]:
     """Inside, what is wrong with a file or a pattern is an error of the parameter, unless a store does not answer."""
     try:
         yield
@@ -155,7 +155,7 @@ def _find_files(
                     raise ParameterError("patterns", pattern, "there is no such file or folder.") from None
                 entries = {}
         if not entries and not arriving:
-            suffixes = ", ".join(format_of_suffix())
+            suffixes = ", ".join(suffix_format())
             raise ParameterError("patterns", pattern, f"it has no file of records ({suffixes}, compressed or not).")
         found |= {url: entry for url, entry in entries.items() if url not in found and entry["size"]}
     names = [strip_commit(url) for url in found]
@@ -204,7 +204,7 @@ def _found(pattern: str, splits: Sequence[str] | None, format: str, arriving: bo
 
 def _matching(system: Any, pattern: str) -> Entries:
     """Find the files that match a glob, but for those of an earlier dataset that nobody chose."""
-    entries, base = with_targets(system, find_matching(system, pattern)), folder_of_glob(pattern)
+    entries, base = with_targets(system, find_matching(system, pattern)), glob_folder(pattern)
     found = {path: entry for path, entry in entries.items() if entry["type"] != "directory"}
     # Of folders that only the wildcards match, nobody chose that they are read.
     folders = {folder for path in found for folder in _folders_above(path, base)}
@@ -242,7 +242,7 @@ def _input_files(entries: Entries, format: str, source: int) -> list[InputFile]:
     """Make input files of what was found, in the same order."""
     kinds: dict[tuple[str, str], list[str]] = {}
     for url in entries:
-        kinds.setdefault(suffixes_of(url), []).append(url)
+        kinds.setdefault(split_suffixes(url), []).append(url)
     files: dict[str, InputFile] = {}
     # A store takes some 30 ms for the first bytes of a file.
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
@@ -268,10 +268,10 @@ def _like(files: Sequence[InputFile], url: str, entry: Mapping[str, Any]) -> Inp
 
 def _look_at(url: str, entry: Mapping[str, Any], format: str, source: int) -> InputFile:
     """Make an input file of what was found: its format, and its size without compression."""
-    suffix, compressed = suffixes_of(url)
+    suffix, compressed = split_suffixes(url)
     compression, size = COMPRESSION_OF_SUFFIX.get(compressed), entry["size"]
     if format in ("auto", "json"):
-        named, among = (format_of_suffix().get(suffix), None) if format == "auto" else (format, (format,))
+        named, among = (suffix_format().get(suffix), None) if format == "auto" else (format, (format,))
         try:
             format = detect_format(url, named, compression, size, among)
         except ValueError as error:
@@ -292,7 +292,7 @@ def _version(url: str, entry: Mapping[str, Any]) -> str:
     """The version of a file. Raises OSError if it is on a disk and has vanished."""
     if "://" not in url:  # the entries of a disk have a time in seconds, as a float
         entry = {**entry, "mtime_ns": os.stat(url).st_mtime_ns}
-    return version_of(entry)
+    return file_version(entry)
 
 
 def shared_files(files: Iterable[InputFile]) -> Iterator[tuple[InputFile, InputFile]]:

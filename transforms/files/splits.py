@@ -20,9 +20,9 @@ from rich.filesize import decimal
 
 from transforms.base.errors import ParameterError, Unavailable
 from transforms.base.phrases import did_you_mean
-from transforms.files.formats import format_of_suffix
+from transforms.files.formats import suffix_format
 from transforms.storage.hub import hub
-from transforms.storage.retries import RETRYING, is_transient, reason_of
+from transforms.storage.retries import RETRYING, is_transient, store_reason
 
 Splits = Mapping[str, Collection[str]]  # the files of each split
 Entries = Mapping[str, Mapping[str, Any]]  # what a store says of each file, by its path or url
@@ -81,7 +81,7 @@ class Dataset(NamedTuple):
         if unknown := next((split for split in splits or () if split not in by_split), None):
             problem = f"{self.name} has no split {unknown}; it has {described}.{did_you_mean(unknown, by_split)}"
             raise ParameterError("split", ",".join(splits or ()), problem)
-        known = format_of_suffix().keys()
+        known = suffix_format().keys()
         chosen = [*dict.fromkeys(path for split in splits or by_split for path in by_split[split])]
         for path in chosen:
             if path not in self.files:
@@ -131,7 +131,7 @@ def load_configuration(
             builder = RETRYING(datasets.load_dataset_builder, path, config, revision=commit, cache_dir=cache)
     except Exception as error:  # of `datasets`, of YAML, or of the client of the Hub
         if is_transient(error):
-            raise Unavailable(f"{name}: it cannot be listed ({reason_of(error)}).") from None
+            raise Unavailable(f"{name}: it cannot be listed ({store_reason(error)}).") from None
         if isinstance(error, (datasets.data_files.EmptyDatasetError, datasets.exceptions.DataFilesNotFoundError)):
             return {}, True
         names = []
@@ -188,10 +188,10 @@ def splits_by_name(names: Collection[str]) -> Splits:
                 found[split] = [name for name in sorted(names) if matches(name)]
     if not any(found.values()):
         found = {"train": sorted(names)}
-    return {split: _of_most_frequent_format(files) for split, files in found.items() if files}
+    return {split: _keep_most_frequent_format(files) for split, files in found.items() if files}
 
 
-def _of_most_frequent_format(names: Sequence[str]) -> list[str]:
+def _keep_most_frequent_format(names: Sequence[str]) -> list[str]:
     """The files of the format that most of some files have, as `datasets` loads them."""
     suffixes = {name: [suffix for suffix in _suffixes_in(name) if suffix in _FORMATS] for name in names}
     counts = Counter(suffix for found in suffixes.values() for suffix in found)

@@ -35,7 +35,7 @@ def default_task_bytes(total: int) -> int:
     return min(max(total // 200, 4 * _MEBIBYTE), 256 * _MEBIBYTE)
 
 
-def tasks_of(files: Sequence[InputFile], task_bytes: int, increment: str = "") -> Iterator[Task]:
+def make_tasks(files: Sequence[InputFile], task_bytes: int, increment: str = "") -> Iterator[Task]:
     """Make tasks of about task_bytes, of an increment if its id is given, numbered in the order of the files.
 
     A larger file is cut into equal slices. Small files of one source that follow each other are in one task. If the

@@ -23,7 +23,7 @@ from transforms.model.facts import RowFacts
 from transforms.model.outcomes import Outcomes
 from transforms.model.receipts import Sent
 from transforms.rows import IGNORED
-from transforms.rows.ragged import indices_of, offsets_of, slices_of, sums_of
+from transforms.rows.ragged import join_slices, lengths_to_offsets, slice_indices, sum_each_row
 
 # A record's position in its task is that in its file, plus this for each slice before its own. No file has more bytes.
 _SLICE = 1 << 44
@@ -120,12 +120,12 @@ class Task:
         records = self.received.select(["url", "position"]).take(pa.array(positions))
         return records["url"].cast(pa.string()).combine_chunks(), records["position"].to_numpy()
 
-    def sources_of(self, positions: np.ndarray) -> np.ndarray:
+    def find_sources(self, positions: np.ndarray) -> np.ndarray:
         """Return the numbers of the sources of records. positions: int64, shape (records,): in this task."""
         return self._received("source", positions, self.source)
 
     def are_copies(self, positions: np.ndarray) -> np.ndarray:
-        """Return whether records are further copies of records that are elsewhere in the dataset, as sources_of."""
+        """Return whether records are further copies of records that are elsewhere in the dataset, as find_sources."""
         return self._received("is_copy", positions, False)
 
     def _received(self, name: str, positions: np.ndarray, otherwise: int | bool) -> np.ndarray:
@@ -250,7 +250,7 @@ class Labels(Batch):
     @functools.cached_property
     def trained_tokens(self) -> np.ndarray:
         """The number of tokens with a label in each row: int64, shape (rows,)."""
-        return sums_of(self.labels != IGNORED, self.offsets)
+        return sum_each_row(self.labels != IGNORED, self.offsets)
 
     def take(self, rows: np.ndarray, outcomes: Outcomes) -> Labels:
         """Return some of the rows. rows: int64, shape (any,): their numbers. outcomes: of their records."""
@@ -258,11 +258,11 @@ class Labels(Batch):
         return dataclasses.replace(
             self,
             outcomes=outcomes,
-            ids=slices_of(self.ids, starts, lengths),
-            labels=slices_of(self.labels, starts, lengths),
-            offsets=offsets_of(lengths),
+            ids=join_slices(self.ids, starts, lengths),
+            labels=join_slices(self.labels, starts, lengths),
+            offsets=lengths_to_offsets(lengths),
             facts=self.facts.take(rows),
-            parts=None if self.parts is None else slices_of(self.parts, starts, lengths),
+            parts=None if self.parts is None else join_slices(self.parts, starts, lengths),
         )
 
 
@@ -291,29 +291,29 @@ class RowTable:
     @functools.cached_property
     def offsets(self) -> np.ndarray:
         """Row i has the tokens offsets[i]:offsets[i + 1]: int64, shape (rows + 1,)."""
-        return offsets_of(self.segment_lengths)[self.segment_offsets]
+        return lengths_to_offsets(self.segment_lengths)[self.segment_offsets]
 
     @functools.cached_property
     def segment_trained_tokens(self) -> np.ndarray:
         """The number of tokens with a label in each segment: int64, shape (segments,)."""
-        return sums_of(self.labels != IGNORED, offsets_of(self.segment_lengths))
+        return sum_each_row(self.labels != IGNORED, lengths_to_offsets(self.segment_lengths))
 
     @functools.cached_property
     def trained_tokens(self) -> np.ndarray:
         """The number of tokens with a label in each row: int64, shape (rows,)."""
-        return sums_of(self.segment_trained_tokens, self.segment_offsets)
+        return sum_each_row(self.segment_trained_tokens, self.segment_offsets)
 
     def take(self, rows: np.ndarray) -> RowTable:
         """Return some of the rows. rows: int64, shape (any,): their numbers."""
         lengths, segment_counts = np.diff(self.offsets)[rows], np.diff(self.segment_offsets)[rows]
-        segments = indices_of(self.segment_offsets[rows], segment_counts)
+        segments = slice_indices(self.segment_offsets[rows], segment_counts)
         return RowTable(
-            ids=slices_of(self.ids, self.offsets[rows], lengths),
-            labels=slices_of(self.labels, self.offsets[rows], lengths),
+            ids=join_slices(self.ids, self.offsets[rows], lengths),
+            labels=join_slices(self.labels, self.offsets[rows], lengths),
             segment_lengths=self.segment_lengths[segments],
-            segment_offsets=offsets_of(segment_counts),
+            segment_offsets=lengths_to_offsets(segment_counts),
             example_index=self.example_index[segments],
-            parts=None if self.parts is None else slices_of(self.parts, self.offsets[rows], lengths),
+            parts=None if self.parts is None else join_slices(self.parts, self.offsets[rows], lengths),
         )
 
 

@@ -57,10 +57,10 @@ class Chunks(Generic[_Chunk]):
         return Chunks(self.task, self._read, (*self._functions, function))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _of_pickled, (self.task, pickle.dumps((self._read, self._functions)))
+        return _call_pickled, (self.task, pickle.dumps((self._read, self._functions)))
 
 
-def _of_pickled(task: Task, functions: bytes) -> Chunks[Any]:
+def _call_pickled(task: Task, functions: bytes) -> Chunks[Any]:
     return Chunks(task, *unpickled(functions))
 
 

@@ -26,18 +26,18 @@ class Counts(msgspec.Struct, frozen=True):
     """
 
     def __add__(self, other: Self) -> Self:
-        return self.sum_of((self, other))
+        return self.sum_up((self, other))
 
     @classmethod
     def total(cls, each: Iterable[Any]) -> Self:
         """Add up any number of counts, of this type or with all of its fields. The total of none has the defaults."""
         left, found = iter(each), cls()
         while some := [*islice(left, _AT_ONCE)]:
-            found = cls.sum_of((found, *some))
+            found = cls.sum_up((found, *some))
         return found
 
     @classmethod
-    def sum_of(cls, some: Sequence[Any]) -> Self:
+    def sum_up(cls, some: Sequence[Any]) -> Self:
         """Add up some counts, at least one."""
         return cls(**{name: _sum([getattr(each, name) for each in some]) for name in cls.__struct_fields__})
 
@@ -51,7 +51,7 @@ def _sum(values: Sequence[Any]) -> Any:
     if isinstance(first, int):
         return sum(values)
     if isinstance(first, Counts):
-        return first.sum_of(values)
+        return first.sum_up(values)
     if isinstance(first, tuple):
         return tuple(chain.from_iterable(values))
     if isinstance(first, Mapping):
@@ -59,11 +59,11 @@ def _sum(values: Sequence[Any]) -> Any:
         for value in values:
             for name, of_name in value.items():
                 of_names.setdefault(name, []).append(of_name)
-        return {name: _sum_of_name(of_names[name]) for name in sorted(of_names)}
+        return {name: _sum_named(of_names[name]) for name in sorted(of_names)}
     return first
 
 
-def _sum_of_name(values: Sequence[Any]) -> Any:
+def _sum_named(values: Sequence[Any]) -> Any:
     return _sum(values) if isinstance(values[0], (int, Counts)) else values[0]
 
 
@@ -97,7 +97,7 @@ class Histogram(Counts, frozen=True):
 
     Attributes:
         buckets: the lower bound of each bucket that is not empty, ascending, and how many numbers are in it. A bucket
-            ends before the next lower bound of `bounds_of`.
+            ends before the next lower bound of `bucket_bounds`.
         count, sum, min, max: of the numbers, exactly.
     """
 
@@ -108,7 +108,7 @@ class Histogram(Counts, frozen=True):
     max: int
 
     @classmethod
-    def sum_of(cls, some: Sequence[Histogram]) -> Histogram:
+    def sum_up(cls, some: Sequence[Histogram]) -> Histogram:
         """Add up histograms of the same buckets."""
         buckets = Counter[int]()
         for each in some:
@@ -244,11 +244,11 @@ class Sums(StepCounts, frozen=True):
     def as_json(self, sources: Sequence[str]) -> dict[str, Any]:
         """Return the sums as a manifest has them. sources: the names of the dataset's sources."""
         totals = [self.sources.get(number, Totals()) for number in range(len(sources))]
-        found = _json_of(self.totals()) | _json_of(self)
-        found["sources"] = [{"name": name} | _json_of(of) for name, of in zip(sources, totals, strict=True)]
+        found = _counts_to_json(self.totals()) | _counts_to_json(self)
+        found["sources"] = [{"name": name} | _counts_to_json(of) for name, of in zip(sources, totals, strict=True)]
         first = (*Totals.__struct_fields__, "trained_tokens_lost", "notes", "sources")
         return {name: found[name] for name in (*first, *found)}
 
 
-def _json_of(counts: Counts) -> dict[str, Any]:
+def _counts_to_json(counts: Counts) -> dict[str, Any]:
     return msgspec.to_builtins(counts, str_keys=True)

@@ -63,7 +63,7 @@ class RowFacts:
         names = [name for name in self.table.column_names if name.startswith(_CARRIED)]
         return self.table.select(names).rename_columns([name.removeprefix(_CARRIED) for name in names])
 
-    def columns_of(self, rows: np.ndarray) -> list[dict[str, str | None]]:
+    def carried_columns(self, rows: np.ndarray) -> list[dict[str, str | None]]:
         """Return the columns that some rows carry along. rows: int64, shape (any,): their numbers."""
         return self.columns.take(pa.array(rows)).to_pylist() if self.columns.column_names else [{} for _ in rows]
 
@@ -104,7 +104,7 @@ class RowFacts:
         return [
             Drop(int(position), reason, "", int(count), int(trained), columns)
             for position, count, trained, columns in zip(
-                self.positions[rows], *sums, self.columns_of(rows), strict=True
+                self.positions[rows], *sums, self.carried_columns(rows), strict=True
             )
         ]
 

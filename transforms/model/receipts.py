@@ -89,12 +89,12 @@ _decode_sums = msgspec.json.Decoder(Sums).decode
 _decode = msgspec.json.Decoder(Receipt).decode
 
 
-def work_of(output: str, increment: str) -> str:
+def work_folder(output: str, increment: str) -> str:
     """Return the url of the folder with the job, the plan and the receipts of an increment, until it is committed."""
     return join(output, "_chatmill", "building", increment)
 
 
-def name_of(what: str, increment: str, task: int, shard: int = 0) -> str:
+def receipt_name(what: str, increment: str, task: int, shard: int = 0) -> str:
     """Return the name of a file of an increment, without its suffix, such as train-0123456789abcdef-000007-000."""
     return f"{what}-{increment}-{task:06d}-{shard:03d}"
 
@@ -104,7 +104,7 @@ def receipt_url(folder: str, task: int, shard: int) -> str:
     return join(folder, f"{task:07d}-{shard:05d}.json")
 
 
-def numbers_of(name: str) -> tuple[int, int] | None:
+def parse_receipt_name(name: str) -> tuple[int, int] | None:
     """Return the task and the shard of a receipt from the name of its file; None if it is another file."""
     found = _RECEIPT_NAME.fullmatch(name)
     return (int(found[1]), int(found[2])) if found else None

@@ -19,26 +19,26 @@ _MOST_UNREAD = 100
 _C = TypeVar("_C", bound=Counts)
 
 
-def bounds_of(histogram: str) -> np.ndarray:
+def bucket_bounds(histogram: str) -> np.ndarray:
     """Return the lower bounds of all buckets of a histogram, by its name: int64, ascending."""
     return _PERCENT if histogram == "trained_percent" else _LENGTHS
 
 
-def histogram_of(name: str, numbers: np.ndarray) -> Histogram:
+def make_histogram(name: str, numbers: np.ndarray) -> Histogram:
     """Count numbers.
 
     Args:
         name: of the histogram, which decides its buckets.
         numbers: int64, shape (any but 0,), none below 0.
     """
-    bounds = bounds_of(name)
+    bounds = bucket_bounds(name)
     counts = np.bincount(np.searchsorted(bounds, numbers, side="right") - 1)
     some = np.flatnonzero(counts)
     buckets = [*zip(bounds[some].tolist(), counts[some].tolist(), strict=True)]
     return Histogram(buckets, len(numbers), int(numbers.sum()), int(numbers.min()), int(numbers.max()))
 
 
-def bins_of(name: str, histogram: Mapping[str, Any], most: int) -> list[tuple[int, int, int]]:
+def histogram_bins(name: str, histogram: Mapping[str, Any], most: int) -> list[tuple[int, int, int]]:
     """Return a histogram in few bins: the first and the last number of each, and how many numbers are in it.
 
     Args:
@@ -47,7 +47,7 @@ def bins_of(name: str, histogram: Mapping[str, Any], most: int) -> list[tuple[in
         most: how many bins at most; adjacent buckets are one bin, equally many in each but the last.
     """
     counts = dict(histogram["buckets"])
-    bounds = [bound for bound in bounds_of(name).tolist() if min(counts) <= bound <= histogram["max"]]
+    bounds = [bound for bound in bucket_bounds(name).tolist() if min(counts) <= bound <= histogram["max"]]
     at_once = -(-len(bounds) // most)
     ends = [*bounds[at_once::at_once], histogram["max"] + 1]
     return [
@@ -58,7 +58,7 @@ def bins_of(name: str, histogram: Mapping[str, Any], most: int) -> list[tuple[in
 
 def at_most(name: str, histogram: Mapping[str, Any], percent: int) -> int:
     """Return a number that a percentage of all do not exceed: the last one of a bucket. histogram: of the manifest."""
-    bounds = bounds_of(name)
+    bounds = bucket_bounds(name)
     below = accumulate(count for _, count in histogram["buckets"])
     reached = (100 * count >= percent * histogram["count"] for count in below)
     bound = next(bound for (bound, _), is_reached in zip(histogram["buckets"], reached, strict=True) if is_reached)
@@ -66,7 +66,7 @@ def at_most(name: str, histogram: Mapping[str, Any], percent: int) -> int:
     return min([histogram["max"], *(end - 1 for end in following)])
 
 
-def sum_of_unread(records: Iterable[Mapping[str, int]]) -> dict[str, Unread]:
+def sum_unread(records: Iterable[Mapping[str, int]]) -> dict[str, Unread]:
     """Add up the characters that were not read of records, by name; those of rare names together, as `others`."""
     times, sums = dict[str, int](), dict[str, int]()
     for record in records:
@@ -76,7 +76,7 @@ def sum_of_unread(records: Iterable[Mapping[str, int]]) -> dict[str, Unread]:
     return _most([{name: Unread(times[name], sums[name]) for name in times}], lambda unread: unread.records)
 
 
-def sum_of_events(traces: Iterable[Mapping[str, TraceEvents]]) -> dict[str, TraceEvents]:
+def sum_events(traces: Iterable[Mapping[str, TraceEvents]]) -> dict[str, TraceEvents]:
     """Add up the events of traces, by kind; those of rare kinds together, as `others`."""
     return _most(traces, lambda events: events.read + events.not_read)
 

@@ -67,12 +67,12 @@ def output_format(name: str) -> OutputFormat:
     return importlib.import_module(f"{__name__}.{name.replace('.', '_')}").FORMAT
 
 
-def stem_of(path: str) -> str:
+def shard_stem(path: str) -> str:
     """Return what the paths of a shard have in common in all formats, such as `train-<increment>-000000-000`."""
     return path.partition("/")[2].partition(".")[0]
 
 
-def increment_stem_of(path: str) -> str:
+def increment_stem(path: str) -> str:
     """Return what the paths of all shards of an increment in a split begin with, such as `data/train-<increment>`."""
     return path.rsplit("-", 2)[0]
 
@@ -100,7 +100,7 @@ def datasets_files(shards: Sequence[ShardEntry]) -> dict[str, list[str]]:
     for shard in shards:
         if shard["format"] == name:
             of_split = globs.setdefault(shard["split"], {})
-            of_split[f"{increment_stem_of(shard['path'])}-{format.datasets_files}"] = None
+            of_split[f"{increment_stem(shard['path'])}-{format.datasets_files}"] = None
     return {split: [*globs[split]] for split in sorted(globs)}
 
 

@@ -31,7 +31,7 @@ class ParquetWriter:
 
     def write(self, table: pa.Table) -> None:
         """Write the rows of a table, as row groups of their own."""
-        features = {"huggingface": json.dumps({"info": {"features": features_of(table.schema)}})}
+        features = {"huggingface": json.dumps({"info": {"features": describe_features(table.schema)}})}
         table = table.replace_schema_metadata({**(table.schema.metadata or {}), **features})
         if self._writer is None:
             # For lists of numbers a dictionary only costs: without one zstd makes them 2 to 9% smaller. Statistics
@@ -88,7 +88,7 @@ class ParquetReader:
         return next(self._file.iter_batches(rows, columns=self._columns, use_threads=False))
 
 
-def features_of(schema: pa.Schema) -> dict[str, object]:
+def describe_features(schema: pa.Schema) -> dict[str, object]:
     """Return the features of rows as `datasets` writes them. All versions read "Sequence"; old ones nothing else."""
     features: dict[str, object] = {}
     for field in schema:

@@ -17,8 +17,8 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from transforms.outputs import CreateFile, OutputFormat, ShardEntry, increment_stem_of
-from transforms.rows.ragged import offsets_of
+from transforms.outputs import CreateFile, OutputFormat, ShardEntry, increment_stem
+from transforms.rows.ragged import lengths_to_offsets
 
 # The integers from the first to the last of these are looked up in a table of varints, which then has 10 MB.
 _FIRST_IN_TABLE, _LAST_IN_TABLE = -128, (1 << 20) - 1
@@ -35,7 +35,7 @@ def encode_tfrecord(table: pa.Table) -> bytes:
     pieces: list[bytes] = []
     for features in zip(*columns, strict=True):
         entries = b"".join([piece for feature in features for piece in feature])
-        message = _start_of_field(1, len(entries)) + entries
+        message = _encode_field_start(1, len(entries)) + entries
         length = struct.pack("<Q", len(message))
         pieces += (length, masked_crc(length), message, masked_crc(message))
     return b"".join(pieces)
@@ -47,7 +47,7 @@ def encode_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     if len(values) and values.min() >= _FIRST_IN_TABLE and values.max() <= _LAST_IN_TABLE:
         # 10 ns for each value, and 90 to 180 without a table: -100, the label of most tokens, has ten bytes.
-        table = _table_of_varints(int(values.max()).bit_length())
+        table = _make_varint_table(int(values.max()).bit_length())
         found = table.take(pa.array(values.astype(np.int32, copy=False) - _FIRST_IN_TABLE))
         _, offset_bytes, encoded = found.buffers()
         offsets = np.frombuffer(offset_bytes, np.int64)[: len(values) + 1]
@@ -56,7 +56,7 @@ def encode_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @functools.cache
-def _table_of_varints(bits: int) -> pa.LargeBinaryArray:
+def _make_varint_table(bits: int) -> pa.LargeBinaryArray:
     """Return the varints of the integers from the first in the table to the last one of so many bits."""
     encoded, offsets = _computed_varints(np.arange(_FIRST_IN_TABLE, 1 << bits))
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(encoded)]
@@ -67,7 +67,7 @@ def _computed_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     unsigned = values.astype(np.int64).view(np.uint64)
     thresholds = np.array([1 << (7 * i) for i in range(1, 10)], np.uint64)
     lengths = np.searchsorted(thresholds, unsigned, side="right") + 1
-    offsets = offsets_of(lengths)
+    offsets = lengths_to_offsets(lengths)
     position = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
     groups = np.repeat(unsigned, lengths) >> (7 * position).astype(np.uint64)
     encoded = (groups & np.uint64(0x7F)).astype(np.uint8)
@@ -79,10 +79,10 @@ def _features(name: str, column: pa.Array) -> Iterator[tuple[bytes, bytes | memo
     """Encode an entry of Features.feature for each row: what precedes its values, and its values."""
     is_list = pa.types.is_list(column.type)
     if pa.types.is_string(column.type.value_type if is_list else column.type):
-        start = _start_of_feature(name, _BYTES_LIST)
+        start = _make_feature_start(name, _BYTES_LIST)
         for texts in column.to_pylist() if is_list else ([] if text is None else [text] for text in column.to_pylist()):
             values = [(text or "").encode() for text in texts]  # a list of bytes has no nulls
-            fields = b"".join([_start_of_field(1, len(value)) + value for value in values])
+            fields = b"".join([_encode_field_start(1, len(value)) + value for value in values])
             yield start(len(fields), False), fields
         return
     if is_list:
@@ -92,7 +92,7 @@ def _features(name: str, column: pa.Array) -> Iterator[tuple[bytes, bytes | memo
         values = column.to_numpy(zero_copy_only=False)
         offsets = np.arange(len(column) + 1)
     values, offsets = values[offsets[0] : offsets[-1]], offsets - offsets[0]
-    start = _start_of_feature(name, _INT64_LIST)
+    start = _make_feature_start(name, _INT64_LIST)
     encoded, offsets_of_values = encode_varints(values)
     edges = offsets_of_values[offsets]
     content, at = encoded.data, edges.tolist()
@@ -100,28 +100,28 @@ def _features(name: str, column: pa.Array) -> Iterator[tuple[bytes, bytes | memo
         yield start(end - begin, True), content[begin:end]
 
 
-def _start_of_feature(name: str, kind: int) -> Callable[[int, bool], bytes]:
+def _make_feature_start(name: str, kind: int) -> Callable[[int, bool], bytes]:
     """Make a function of what precedes the values of a feature, {1: name, 2: {kind: {1: values}}}.
 
     It takes the number of bytes of the values, and whether the last tag and length precede them. They do not if there
     are no values, or if each of several strings has its own.
     """
     key = name.encode()
-    key = _start_of_field(1, len(key)) + key
+    key = _encode_field_start(1, len(key)) + key
 
     @functools.cache
     def start(size: int, is_tagged: bool) -> bytes:
-        written = _start_of_field(1, size) if is_tagged else b""
+        written = _encode_field_start(1, size) if is_tagged else b""
         size += len(written)
         for number, before in ((kind, b""), (2, key), (1, b"")):
-            field = before + _start_of_field(number, size)
+            field = before + _encode_field_start(number, size)
             written, size = field + written, size + len(field)
         return written
 
     return start
 
 
-def _start_of_field(number: int, length: int) -> bytes:
+def _encode_field_start(number: int, length: int) -> bytes:
     """Encode the tag and the length of a length-delimited field of a message."""
     varint = bytearray()
     while length > 127:
@@ -153,7 +153,7 @@ def tfrecord_loading_code(folder: str, shards: Sequence[ShardEntry]) -> str:
     compression = ', compression_type="GZIP"' if format == "tfrecord.gz" else ""
     split = "train" if any(shard["split"] == "train" for shard in shards) else "validation"
     # Each increment is named, since those of increments that were replaced are not read.
-    increments = dict.fromkeys(increment_stem_of(shard["path"]) for shard in shards if shard["split"] == split)
+    increments = dict.fromkeys(increment_stem(shard["path"]) for shard in shards if shard["split"] == split)
     patterns = [f"{folder}/{name}-*.{format}" for name in increments]
     files = f"tf.io.gfile.glob({json.dumps(patterns if len(patterns) > 1 else patterns[0], ensure_ascii=False)})"
     return f"import tensorflow as tf; rows = tf.data.TFRecordDataset({files}{compression})"

@@ -20,14 +20,14 @@ from transforms.model.examples import (
     in_parts,
 )
 from transforms.records.hints import formatter_hint
-from transforms.records.json_text import decode_json, kind_of, strings_in
-from transforms.records.messages import messages_of
+from transforms.records.json_text import decode_json, json_type, strings_in
+from transforms.records.messages import read_messages
 from transforms.records.preference import split_chosen
 from transforms.records.reading import ROLE_NAMES, Reading
 from transforms.records.token_rows import sampled_row
-from transforms.records.tool_calls import tools_of, without_padding
+from transforms.records.tool_calls import read_tools, without_padding
 from transforms.records.turns import read_turns
-from transforms.records.turns.marked import CHATML, LINES, marks_in, messages_in, speaker_of
+from transforms.records.turns.marked import CHATML, LINES, find_speaker, marks_in, messages_in
 
 # Messages that are plain, or in parts: their roles and texts, the messages if they are made, and the lengths of parts.
 _Lazy: TypeAlias = tuple[tuple[str, ...], list[str], list[dict[str, Any]] | None, tuple[int, ...] | None]
@@ -48,9 +48,9 @@ def _conversation(reading: Reading, messages: _Messages, answers: int | None = N
         if "switch" in further:
             arguments = {"enable_thinking": further["switch"], **arguments}
         if "tools" in further:
-            known = tools_of(further["tools"], reading)
+            known = read_tools(further["tools"], reading)
     if reading.tools:
-        in_turns = tools_of(reading.tools, reading)
+        in_turns = read_tools(reading.tools, reading)
         if known not in (None, in_turns):
             raise RecordError("bad_tools", "the record has tools, and its turns have others; expected one of them")
         known = in_turns
@@ -127,7 +127,7 @@ def _template_kwargs(arguments: Any, reading: Reading) -> dict[str, Any]:
         arguments = arguments.strip() and decode_json(arguments, "bad_template_kwargs", "chat_template_kwargs", reading)
     arguments = arguments or {}
     if not isinstance(arguments, dict):
-        raise RecordError("bad_template_kwargs", f"chat_template_kwargs is {kind_of(arguments)}; expected an object")
+        raise RecordError("bad_template_kwargs", f"chat_template_kwargs is {json_type(arguments)}; expected an object")
     arguments = {name: value for name, value in arguments.items() if value is not None}  # as Arrow gives to all
     if taken := sorted(RESERVED_TEMPLATE_KWARGS & arguments.keys()):
         raise RecordError("bad_template_kwargs", f"chat_template_kwargs has {', '.join(taken)}, which the job sets")
@@ -139,7 +139,7 @@ def _message(role: str, text: Any) -> dict[str, Any]:
 
 
 def dialog(reading: Reading, turns: Any) -> Conversation:
-    messages = _plain_turns(turns, reading) or messages_of(turns, reading.column("turns"), reading)
+    messages = _plain_turns(turns, reading) or read_messages(turns, reading.column("turns"), reading)
     return _conversation(reading, messages)
 
 
@@ -156,7 +156,7 @@ def prompt_completion(
             raise RecordError("bad_prompt_completion", f"{found}; expected messages, or as_chat")
         return PromptCompletion(prompt, completion)
     if isinstance(prompt, str):
-        found = f"prompt is a string, completion is {kind_of(completion)}"
+        found = f"prompt is a string, completion is {json_type(completion)}"
         raise RecordError("bad_prompt_completion", f"{found}; expected strings, or lists of messages")
     if isinstance(completion, str):
         answers = [_message("assistant", completion)]
@@ -165,13 +165,13 @@ def prompt_completion(
     elif not reasoning and (plain_messages := _plain_turns([*prompt, *completion], reading)):
         return _conversation(reading, plain_messages, len(completion))
     else:
-        answers = messages_of(completion, reading.column("completion"), reading)
+        answers = read_messages(completion, reading.column("completion"), reading)
     if reasoning:
         if answers[0]["role"] != "assistant" or any(answers[0].get(key) for key in REASONING_KEYS):
             found = f"{reading.column('reasoning')} has reasoning, and the completion has no answer that it belongs to"
             raise RecordError("bad_content", found)
         answers = [{**answers[0], "reasoning_content": reasoning}, *answers[1:]]
-    messages = [*messages_of(prompt, reading.column("prompt"), reading), *answers]
+    messages = [*read_messages(prompt, reading.column("prompt"), reading), *answers]
     return _conversation(reading, messages, len(answers))
 
 
@@ -196,7 +196,7 @@ def _asked(
     if history and isinstance(history[0], list):
         before = [_message(role, text) for pair in history for role, text in zip(_USER_ASSISTANT, pair, strict=True)]
     elif history:
-        before = messages_of(history, reading.column("history"), reading)
+        before = read_messages(history, reading.column("history"), reading)
     return [*before, _message("user", "\n".join(text for text in (question, input, context) if text))]
 
 
@@ -214,7 +214,7 @@ def question_answer(
 
 def question_calls(reading: Reading, question: str, calls: Any, **asked: Any) -> Conversation:
     said = {**_message("assistant", ""), "tool_calls": calls}
-    return _conversation(reading, messages_of([*_asked(reading, question, **asked), said], "messages", reading))
+    return _conversation(reading, read_messages([*_asked(reading, question, **asked), said], "messages", reading))
 
 
 def alternating_texts(reading: Reading, turns: list[Any]) -> Conversation:
@@ -226,7 +226,7 @@ def alternating_texts(reading: Reading, turns: list[Any]) -> Conversation:
     for i, text in enumerate(texts):
         if text.lstrip().startswith(("{", "[{")):
             raise RecordError("bad_message", f"text {i} looks like JSON; expected what is said")
-        if speaker := speaker_of(text):
+        if speaker := find_speaker(text):
             found = f"text {i} begins with {speaker!r}, the name of a speaker"
             raise RecordError("bad_message", f"{found}; expected objects with role and content. Give a formatter")
         if not text.strip():
@@ -299,7 +299,7 @@ def pair(
         prompt = prompt["messages"]
     before: Any = _asked(reading, prompt, **asked) if isinstance(prompt, str) else []
     if isinstance(prompt, list):
-        before = messages_of(prompt, reading.column("prompt"), reading)
+        before = read_messages(prompt, reading.column("prompt"), reading)
     before = _with_system(before, system) if system else before
     answers = [
         _pair_answer(reading, *each) for each in ((chosen, "turns" if turns else "chosen"), (rejected, "rejected"))
@@ -311,5 +311,5 @@ def pair(
 def _pair_answer(reading: Reading, value: Any, field: str) -> list[dict[str, Any]]:
     """Return one answer of a pair: a text, messages, or a dialogue in one text."""
     if not isinstance(value, str):
-        return messages_of(value, reading.column(field), reading)
+        return read_messages(value, reading.column(field), reading)
     return messages_in(value, LINES, field) if value.lstrip().startswith("Human:") else [_message("assistant", value)]

@@ -34,7 +34,7 @@ def formatter_hint(name: str) -> str:
     return f"it looks like {name}: --formatter examples/formatters.py:{name}"
 
 
-def hint_of_columns(columns: Collection[str], names: Collection[str] = (*_FORMATTERS.values(),)) -> str:
+def hint_for_columns(columns: Collection[str], names: Collection[str] = (*_FORMATTERS.values(),)) -> str:
     """Return which of some formatters reads the records with some columns; empty if that is not known."""
     given = {*columns}
     return next(
@@ -42,17 +42,17 @@ def hint_of_columns(columns: Collection[str], names: Collection[str] = (*_FORMAT
     )
 
 
-def hint_of_record(record: Mapping[str, Any]) -> str:
+def hint_for_record(record: Mapping[str, Any]) -> str:
     """Return what a record looks like, by its columns, and the option that reads it; empty if that is not known."""
-    if hint := hint_of_columns(record):
+    if hint := hint_for_columns(record):
         return hint
     for name in TRACES:
         if trace_format(name).recognizes(record):
             return f"it looks like {trace_format(name).title}: --input_format {name}"
-    return next((hint for value in record.values() if (hint := hint_of_turns(value))), "")
+    return next((hint for value in record.values() if (hint := hint_for_turns(value))), "")
 
 
-def hint_of_turns(turns: Any) -> str:
+def hint_for_turns(turns: Any) -> str:
     """Return what turns look like, by the first one, and the formatter that reads them; empty if that is not known."""
     first = turns[0] if isinstance(turns, list) and turns and isinstance(turns[0], dict) else {}
     first = {key: value for key, value in first.items() if value is not None}  # as Arrow gives them to all

@@ -19,7 +19,7 @@ from transforms.base.options import (
     String,
     Values,
     Word,
-    one_of,
+    one_name,
     option,
     that,
 )
@@ -45,7 +45,7 @@ class InputOptions(Configuration):
         common=True,
         of_source=True,
     )
-    input_format: Annotated[str, one_of(INPUT_FORMATS)] = option(
+    input_format: Annotated[str, one_name(INPUT_FORMATS)] = option(
         "Input",
         "format of the input files; auto: by the file's name, and by its first bytes if it is named .json or has "
         "no known ending; claude_code, codex, atif: sessions of agents, which auto does not look for",
@@ -68,7 +68,7 @@ class ParseOptions(Configuration):
         ParameterError: if a value is not one that the option takes.
     """
 
-    schema: Annotated[str, one_of(SCHEMAS)] = option(
+    schema: Annotated[str, one_name(SCHEMAS)] = option(
         "Input",
         f"schema of the records: {', '.join(SCHEMAS)}; auto: detected for each record by its columns; chosen: "
         "trains on the chosen one of a chosen and a rejected answer",
@@ -84,13 +84,13 @@ class ParseOptions(Configuration):
         False,
         of_source=True,
     )
-    columns: Annotated[Mapping[Annotated[str, one_of(INPUT_COLUMNS)], Word], PAIRS] | None = option(
+    columns: Annotated[Mapping[Annotated[str, one_name(INPUT_COLUMNS)], Word], PAIRS] | None = option(
         "Input",
         "columns that have other names in your data, such as messages=dialog,tools=functions",
         common=True,
         of_source=True,
     )
-    roles: Annotated[Mapping[Word, Annotated[str, one_of(ROLES)]], PAIRS] | None = option(
+    roles: Annotated[Mapping[Word, Annotated[str, one_name(ROLES)]], PAIRS] | None = option(
         "Input",
         "roles that have other names in your data, such as agent=assistant; human=user, gpt=assistant and "
         "observation=tool are known",
@@ -110,7 +110,7 @@ class ParseOptions(Configuration):
         metavar="NAME",
         of_source=True,
     )
-    tool_arguments: Annotated[str, one_of(TOOL_ARGUMENTS)] = option(
+    tool_arguments: Annotated[str, one_name(TOOL_ARGUMENTS)] = option(
         "Input",
         "what to do with arguments of tool calls that are strings of JSON; parse: parse them, as a server does before "
         "it renders; keep: give the strings to the template",
@@ -125,7 +125,7 @@ class ParseOptions(Configuration):
         common=True,
         of_source=True,
     )
-    trace_branches: Annotated[str, one_of(TRACE_BRANCHES)] = option(
+    trace_branches: Annotated[str, one_name(TRACE_BRANCHES)] = option(
         "Input",
         "what becomes of the branches of an agent's trace: messages that were edited, answers that were tried again, "
         "and subagents; examples: each is an example, and what several share is trained on once; main: only what the "

@@ -22,7 +22,7 @@ _PYTHON = re.compile(r"\s*\[?\s*\{\s*'")
 _OF_PYTHON = "a string with Python's repr, which is not JSON (write it with json.dumps)"
 
 
-def kind_of(value: Any) -> str:
+def json_type(value: Any) -> str:
     """Name the type of a JSON value in JSON's words, for errors."""
     if isinstance(value, str) and _PYTHON.match(value):
         return _OF_PYTHON

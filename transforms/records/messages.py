@@ -8,10 +8,10 @@ from typing import Any
 
 from transforms.base.errors import RecordError
 from transforms.model.examples import REASONING_KEYS, are_text_parts, plain
-from transforms.records.json_text import kind_of
+from transforms.records.json_text import json_type
 from transforms.records.media import MEDIA, check_no_media_fields
 from transforms.records.reading import ROLES, Reading
-from transforms.records.tool_calls import read_function_call, tool_calls_of, with_paired_ids, with_tool_calls
+from transforms.records.tool_calls import read_function_call, read_tool_calls, with_paired_ids, with_tool_calls
 from transforms.records.train_flags import take_weight
 from transforms.records.turns import read_turns
 
@@ -31,7 +31,7 @@ _AS_JSON = "Write another value as a string, with json.dumps"
 _PLACES = ("text", "value", "content")
 
 
-def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any]]:
+def read_messages(turns: Any, column: str, reading: Reading) -> list[dict[str, Any]]:
     """Check the messages of a column, and bring them into one form.
 
     Returns:
@@ -42,7 +42,7 @@ def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any
         RecordError: if a message is malformed, or has content that is not text.
     """
     if not isinstance(turns, list):
-        raise RecordError("bad_message", f"{column} is {kind_of(turns)}; expected a list of messages")
+        raise RecordError("bad_message", f"{column} is {json_type(turns)}; expected a list of messages")
     with suppress(RecordError):  # another message may have an error that is reported before it
         if not reading.options.message_fields and (usual := _usual(turns, column, reading)):
             return usual
@@ -64,7 +64,7 @@ def messages_of(turns: Any, column: str, reading: Reading) -> list[dict[str, Any
                 message = _joined(messages.pop(), message, f"{column}[{i}]")
         messages.append(message)
     _check_who_answers(turns, messages, column)
-    _use_ids_of_turns(messages, calls)
+    _use_turn_ids(messages, calls)
     return with_paired_ids(messages)
 
 
@@ -86,11 +86,11 @@ def _usual(turns: list[Any], column: str, reading: Reading) -> list[dict[str, An
                 return None
             if not turn.keys() <= _USUAL or train_field in turn or calls == []:
                 return None
-            if role == "assistant" and _reasoning_of_another_type(turn):
+            if role == "assistant" and _find_odd_reasoning(turn):
                 return None
             if calls is not None:
                 have_calls = True
-                calls = tool_calls_of(calls, f"the tool_calls of {column}[{len(messages)}]", reading)
+                calls = read_tool_calls(calls, f"the tool_calls of {column}[{len(messages)}]", reading)
                 turn = {**turn, "tool_calls": calls}
         messages.append(turn)
     return with_paired_ids(messages) if have_calls else messages
@@ -99,7 +99,7 @@ def _usual(turns: list[Any], column: str, reading: Reading) -> list[dict[str, An
 def _message(turn: Any, where: str, reading: Reading) -> tuple[dict[str, Any], bool]:
     """The message of a turn, and whether its role says that it is a call."""
     if not isinstance(turn, dict):
-        raise RecordError("bad_message", f"{where} is {kind_of(turn)}; expected an object with role and content")
+        raise RecordError("bad_message", f"{where} is {json_type(turn)}; expected an object with role and content")
     name = turn.get("role")
     if not isinstance(name, str):
         found = f"the role {name!r}; expected a string" if "role" in turn else "no role"
@@ -109,8 +109,8 @@ def _message(turn: Any, where: str, reading: Reading) -> tuple[dict[str, Any], b
     is_call = role in _CALL_ROLES
     if role in ROLES and len(turn) == 2 and isinstance(turn.get("content"), str):
         return {"role": role, "content": turn["content"]}, False
-    if (role == "assistant" or is_call) and (key := _reasoning_of_another_type(turn)):
-        raise RecordError("bad_content", f"the {key} of {where} is {kind_of(turn[key])}; expected a string")
+    if (role == "assistant" or is_call) and (key := _find_odd_reasoning(turn)):
+        raise RecordError("bad_content", f"the {key} of {where} is {json_type(turn[key])}; expected a string")
     check_no_media_fields(turn, where)
     if role == "assistant" and turn.get("channel") in _CHANNELS:
         found = f"{where} is on Harmony's channel {turn['channel']}, and would be trained on as an answer; expected"
@@ -130,7 +130,7 @@ def _message(turn: Any, where: str, reading: Reading) -> tuple[dict[str, Any], b
     return _with_weight(_with_text_parts(message, where, reading), where, reading), is_call
 
 
-def _reasoning_of_another_type(turn: dict[str, Any]) -> str | None:
+def _find_odd_reasoning(turn: dict[str, Any]) -> str | None:
     """The key of reasoning that is not a string, which a template would print in Python's notation; None if none is."""
     return next((key for key in REASONING_KEYS if key in turn and turn[key] and not isinstance(turn[key], str)), None)
 
@@ -151,7 +151,7 @@ def _with_text_parts(message: dict[str, Any], where: str, reading: Reading) -> d
             raise RecordError("bad_content", f"{where} has no content")
         return message
     if not isinstance(content, list):
-        found = f"the content of {where} is {kind_of(content)}; expected a string or text parts. {_AS_JSON}"
+        found = f"the content of {where} is {json_type(content)}; expected a string or text parts. {_AS_JSON}"
         raise RecordError("bad_content", found)
     parts: list[dict[str, Any]] = []
     fields: dict[str, Any] = {}
@@ -167,7 +167,7 @@ def _with_text_parts(message: dict[str, Any], where: str, reading: Reading) -> d
         elif kind == "reasoning" and not parts and not fields:
             fields["reasoning_content"] = text
         elif kind == "tool_call":
-            fields["tool_calls"] = fields.get("tool_calls", []) + tool_calls_of([text], at, reading)
+            fields["tool_calls"] = fields.get("tool_calls", []) + read_tool_calls([text], at, reading)
         else:
             raise RecordError("bad_content", f"{at} is of type {kind}; expected reasoning, then text, then calls")
     if taken := sorted(name for name in fields if message.get(name)):
@@ -178,7 +178,7 @@ def _with_text_parts(message: dict[str, Any], where: str, reading: Reading) -> d
 def _kind_and_text(part: Any, where: str) -> tuple[str, str]:
     """The type of a part (text, reasoning or tool_call), and its text."""
     if not isinstance(part, dict):
-        raise RecordError("bad_content", f"{where} is {kind_of(part)}; expected an object with type and text")
+        raise RecordError("bad_content", f"{where} is {json_type(part)}; expected an object with type and text")
     kind = part.get("type") or "text"
     medium = next((medium for medium in MEDIA if kind != "text" and medium in str(kind)), None)
     if medium:
@@ -229,7 +229,7 @@ def _joined(answer: dict[str, Any], call: dict[str, Any], where: str) -> dict[st
     return {**call, **answer, "content": content, "tool_calls": calls}
 
 
-def _use_ids_of_turns(messages: list[dict[str, Any]], calls: list[tuple[Any, list[dict[str, Any]]]]) -> None:
+def _use_turn_ids(messages: list[dict[str, Any]], calls: list[tuple[Any, list[dict[str, Any]]]]) -> None:
     """Give calls without an id, and the answers of tools to them, the id that the turns of both have."""
     answers = {
         message["id"]: message

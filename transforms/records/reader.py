@@ -17,16 +17,16 @@ import msgspec
 
 from transforms.base.errors import RecordDropped, RecordError
 from transforms.model.examples import NOT_OF_A_RECORD, Content
-from transforms.records.hints import CERTAIN, hint_of_columns, hint_of_record
-from transforms.records.json_text import kind_of, strings_in
+from transforms.records.hints import CERTAIN, hint_for_columns, hint_for_record
+from transforms.records.json_text import json_type, strings_in
 from transforms.records.kinds import QUESTION, SWITCH, TOOLS, TURNS, UNFIT, Kind
 from transforms.records.layouts import CHOSEN, DIALOG, LAYOUTS, SCHEMA_COLUMNS, Field, Layout
 from transforms.records.media import FILE_COLUMNS, MEDIA_COLUMNS, check_no_media
-from transforms.records.messages import messages_of
+from transforms.records.messages import read_messages
 from transforms.records.names import ANSWERS, QUESTIONS, plain_name
 from transforms.records.preference import LABELS, is_undesirable
 from transforms.records.reading import Reading, ReadOptions
-from transforms.records.tool_calls import tools_of
+from transforms.records.tool_calls import read_tools
 from transforms.records.train_flags import note_flag
 
 # Layouts without an answer that a label could be about: `label` is a class there.
@@ -193,7 +193,7 @@ class RecordReader:
         ]
         # What --columns or --schema names is read, if there is a layout that reads it.
         candidates.sort(key=lambda one: -len({slot.columns[0][0] for slot in one.slots if slot.is_decided}))
-        if self._schema == "auto" and not renamed and hint_of_columns(key, CERTAIN):
+        if self._schema == "auto" and not renamed and hint_for_columns(key, CERTAIN):
             candidates = []
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
@@ -301,7 +301,7 @@ class RecordReader:
         """Return why a record has no layout, and what to do."""
         record = {name: value for name, value in record.items() if value is not None}
         reason = "unknown_schema" if self._schema == "auto" else "missing_column"
-        if hint := hint_of_record(record):
+        if hint := hint_for_record(record):
             return RecordError(reason, hint)
         if own := next((one for one in unfit if one.is_own), None):
             return _malformed(own, record, reading)
@@ -388,7 +388,7 @@ def _say_the_same(value: Any, other: Any, kind: Kind, reading: Reading) -> bool:
 
     def said(turns: Any) -> Any:
         its = Reading(reading.options, {})
-        messages = messages_of(turns, "", its)
+        messages = read_messages(turns, "", its)
         # Arrow gives each message the keys of all.
         return [{key: each for key, each in one.items() if each is not None} for one in messages], its.tools
 
@@ -409,9 +409,9 @@ def _malformed(unfit: _Unfit, record: Mapping[str, Any], reading: Reading) -> Re
     value, kind, column = record[unfit.column], unfit.slot.field.kind, unfit.column
     try:
         if kind is TURNS:
-            messages_of(value, column, reading)
+            read_messages(value, column, reading)
         elif kind is TOOLS:
-            tools_of(value, reading)
+            read_tools(value, reading)
     except RecordError as error:
         return error
     return RecordError("malformed", f"as {unfit.layout.name}: {_another(column, value, kind)}")
@@ -419,7 +419,7 @@ def _malformed(unfit: _Unfit, record: Mapping[str, Any], reading: Reading) -> Re
 
 def _another(column: str, value: Any, kind: Kind) -> str:
     """Say what a column is, and what was expected."""
-    found = "the JSON of messages" if kind is QUESTION and isinstance(value, str) else kind_of(value)
+    found = "the JSON of messages" if kind is QUESTION and isinstance(value, str) else json_type(value)
     return f"{column} is not {kind.words}" if found in kind.words else f"{column} is {found}; expected {kind.words}"
 
 

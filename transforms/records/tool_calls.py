@@ -11,7 +11,7 @@ import msgspec
 
 from transforms.base.errors import RecordError
 from transforms.model.examples import ParsedArguments
-from transforms.records.json_text import decode_json, decode_several, kind_of
+from transforms.records.json_text import decode_json, decode_several, json_type
 from transforms.records.reading import ROLE_NAMES, Reading, ReadOptions
 
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
@@ -30,7 +30,7 @@ _OF_VALUES = (*_MAY_BE_NULL, "enum", "examples")
 _BY_NAME = ("properties", "patternProperties", "$defs", "definitions")
 
 
-def tools_of(tools: Any, reading: Reading) -> list[dict[str, Any]] | None:
+def read_tools(tools: Any, reading: Reading) -> list[dict[str, Any]] | None:
     """Read tools: a list of objects, or of their JSON, or the JSON of either. Raises RecordError.
 
     Returns:
@@ -58,7 +58,7 @@ def _read_tools(tools: Any, reading: Reading) -> list[dict[str, Any]] | None:
     if not tools:
         return None
     if not isinstance(tools, list):
-        raise RecordError("bad_tools", f"tools is {kind_of(tools)}; expected a list of objects, or its JSON")
+        raise RecordError("bad_tools", f"tools is {json_type(tools)}; expected a list of objects, or its JSON")
     # Arrow gives each object the keys of all, with nulls.
     given = [{k: v for k, v in tool.items() if v is not None} if isinstance(tool, dict) else tool for tool in tools]
     declared = [declaration for tool in given for declaration in _declarations(tool)]
@@ -184,13 +184,15 @@ def with_tool_calls(message: dict[str, Any], where: str, reading: Reading) -> di
     # A server leaves an empty list out, since a template may only look whether there is one.
     left_out = ("function_call",) if calls else ("function_call", "tool_calls")
     message = {key: value for key, value in message.items() if key not in left_out}
-    return {**message, "tool_calls": tool_calls_of(calls, f"the tool_calls of {where}", reading)} if calls else message
+    return (
+        {**message, "tool_calls": read_tool_calls(calls, f"the tool_calls of {where}", reading)} if calls else message
+    )
 
 
-def tool_calls_of(calls: Any, where: str, reading: Reading) -> list[dict[str, Any]]:
+def read_tool_calls(calls: Any, where: str, reading: Reading) -> list[dict[str, Any]]:
     """Bring calls into the OpenAI form. Raises RecordError."""
     if not isinstance(calls, list):
-        raise RecordError("bad_tool_calls", f"{where} are {kind_of(calls)}; expected a list of objects")
+        raise RecordError("bad_tool_calls", f"{where} are {json_type(calls)}; expected a list of objects")
     return [_call(call, f"call {i} of {where}", reading) for i, call in enumerate(calls)]
 
 
@@ -256,7 +258,7 @@ def _object(value: Any, reason: str, where: str, reading: Reading) -> dict[str, 
     if isinstance(value, str):
         value = decode_json(value, reason, where, reading)
     if not isinstance(value, dict):
-        raise RecordError(reason, f"{where} is {kind_of(value)}; expected an object")
+        raise RecordError(reason, f"{where} is {json_type(value)}; expected an object")
     return value
 
 
@@ -284,7 +286,7 @@ def read_function_call(value: Any, where: str, reading: Reading) -> tuple[str, l
         calls = [call for one in values for call in (one if isinstance(one, list) else [one])]
     if not calls:
         raise RecordError("bad_tool_calls", f"{where} has no call")
-    return text, tool_calls_of(calls, where, reading)
+    return text, read_tool_calls(calls, where, reading)
 
 
 def with_paired_ids(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -76,8 +76,8 @@ def dataset_card(
         "",
         *([f"Contamination: {_as_text(text)}.", ""] if (text := contamination_text(manifest)) else []),
         *_unread(manifest),
-        *_table_of_sources(manifest),
-        *(_recipe(manifest) or _table_of_options(_without_paths(job.get("custom", {})) | options)),
+        *_format_sources_table(manifest),
+        *(_recipe(manifest) or _format_options_table(_without_paths(job.get("custom", {})) | options)),
         "`manifest.json` has all details, with a sha256 for each shard.",
         "",
     ]
@@ -104,7 +104,7 @@ def _recipe(manifest: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _table_of_options(options: Mapping[str, Any]) -> list[str]:
+def _format_options_table(options: Mapping[str, Any]) -> list[str]:
     """The lines of a table of options."""
     return [
         "| option | |",
@@ -163,7 +163,7 @@ def _version(manifest: Mapping[str, Any], configs: Iterable[str], folder: str) -
     return [newest, ""]
 
 
-def _table_of_sources(manifest: dict[str, Any]) -> list[str]:
+def _format_sources_table(manifest: dict[str, Any]) -> list[str]:
     """The lines of a table of the sources, if there are several."""
     sources = manifest["sources"]
     if len(sources) == 1:

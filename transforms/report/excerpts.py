@@ -11,7 +11,7 @@ import numpy as np
 
 from transforms.dataset.layout import Folder
 from transforms.dataset.reader import READ_FORMAT, open_shard
-from transforms.dataset.row_examples import EXAMPLE_COLUMNS, RowExamples, examples_of
+from transforms.dataset.row_examples import EXAMPLE_COLUMNS, RowExamples, find_examples
 from transforms.rows.layout import RowLayout
 from transforms.rows.parts import KINDS
 from transforms.tokens.decoding import TokenDecoder
@@ -65,7 +65,7 @@ class Excerpt:
 def read_excerpts(folder: Folder, manifest: Mapping[str, Any]) -> list[Excerpt]:
     """Read ten rows of a dataset, or all if there are fewer, from the beginnings of up to ten shards, in their order.
 
-    There are none if there are no rows in Parquet, or they have no ids. Raises what report_of raises.
+    There are none if there are no rows in Parquet, or they have no ids. Raises what make_report raises.
     """
     layout = RowLayout.of(manifest["job"]["options"])
     shards = [shard for shard in manifest["shards"] if shard["format"] == READ_FORMAT and shard["rows"]]
@@ -79,7 +79,7 @@ def read_excerpts(folder: Folder, manifest: Mapping[str, Any]) -> list[Excerpt]:
         with open_shard(folder.output, shard, columns) as reader:
             rows = reader.first(_FIRST_ROWS)
         for row in _spread(len(rows), (_ROWS - len(found)) // (len(chosen) - number)):
-            examples = examples_of(rows.slice(row, 1).to_pylist()[0], layout)
+            examples = find_examples(rows.slice(row, 1).to_pylist()[0], layout)
             found.append(_excerpt(shard["path"], row, examples, decoder))
     return found
 

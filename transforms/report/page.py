@@ -22,10 +22,10 @@ from rich.filesize import decimal
 
 from transforms.base.hidden import HIDDEN
 from transforms.dataset.layout import Folder
-from transforms.model.statistics import at_most, bins_of
+from transforms.model.statistics import at_most, histogram_bins
 from transforms.report.excerpts import read_excerpts
 from transforms.report.rebuilding import recipe_text
-from transforms.report.texts import contamination_text, mix_of_source, unread_events_text, unread_text
+from transforms.report.texts import contamination_text, describe_source_mix, unread_events_text, unread_text
 from transforms.report.warnings import warnings
 
 # The characters that are shown of a text that comes from the data; of details of records, fewer.
@@ -46,7 +46,7 @@ _HISTOGRAMS = {
 }
 
 
-def report_of(folder: Folder, manifest: Mapping[str, Any]) -> bytes:
+def make_report(folder: Folder, manifest: Mapping[str, Any]) -> bytes:
     """Make the report of a dataset: an HTML page, in UTF-8. The same dataset gives the same bytes.
 
     Raises:
@@ -65,7 +65,7 @@ def report_of(folder: Folder, manifest: Mapping[str, Any]) -> bytes:
         excerpts=read_excerpts(folder, manifest),
         histograms=histograms,
         charts=Markup(_json_for_html({each["name"]: each["chart"] for each in histograms})),
-        shards=_sums_of_shards(manifest["shards"]),
+        shards=_sum_shards(manifest["shards"]),
         padding=_padding(manifest),
         findings=_findings(manifest),
         recipe=recipe_text(manifest),
@@ -90,7 +90,7 @@ def _page() -> jinja2.Template:
         "share": _share,
         "detail": functools.partial(_visible, most=_MOST_OF_A_DETAIL),
         "bytes": decimal,
-        "mix_of_source": mix_of_source,
+        "describe_source_mix": describe_source_mix,
     }
     return environment.from_string(_file("page.html.jinja"))
 
@@ -156,7 +156,7 @@ def _listed(counts: Mapping[str, int]) -> tuple[list[tuple[str, int]], int, int]
     return ordered[:MOST_LISTED], len(ordered[MOST_LISTED:]), sum(count for _, count in ordered[MOST_LISTED:])
 
 
-def _sums_of_shards(shards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _sum_shards(shards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The shards of each split and format, summed: a dataset may have a million."""
     names = ("shards", "rows", "tokens", "trained_tokens", "bytes", "largest")
     sums = defaultdict[tuple[str, str], dict[str, Any]](lambda: dict.fromkeys(names, 0))
@@ -189,7 +189,7 @@ def _histograms(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _histogram(name: str, histogram: Mapping[str, Any]) -> dict[str, Any]:
     title, counted, unit, about = _HISTOGRAMS[name]
-    bins = bins_of(name, histogram, _MOST_BARS)
+    bins = histogram_bins(name, histogram, _MOST_BARS)
     labels = [f"{first:,}" if first == last else f"{first:,}–{last:,}" for first, last, _ in bins]
     counts = [count for _, _, count in bins]
     return {

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from transforms.base.hidden import visible
-from transforms.base.phrases import counted, most_of
-from transforms.corpus.mix import mix_of
+from transforms.base.phrases import counted, describe_largest
+from transforms.corpus.mix import make_mix
 
 _MOST_OF_A_NAME = 80
 
@@ -23,14 +23,14 @@ def described_source(manifest: Mapping[str, Any], number: int) -> dict[str, str]
         "tokens": source["tokens"],
         "trained on": source["trained_tokens"],
     }
-    return {title: f"{count:,}" for title, count in counts.items()} | mix_of_source(manifest, number)
+    return {title: f"{count:,}" for title, count in counts.items()} | describe_source_mix(manifest, number)
 
 
-def mix_of_source(manifest: Mapping[str, Any], number: int) -> dict[str, str]:
+def describe_source_mix(manifest: Mapping[str, Any], number: int) -> dict[str, str]:
     """Return what was asked of a source and what came out, by the titles of columns; empty if there is no mix."""
     job = manifest["job"]
     of_sources = [(source["name"], source.get("options", {})) for source in job.get("sources", ())]
-    mix = mix_of(job.get("options", {}), of_sources)  # None of a custom pipeline
+    mix = make_mix(job.get("options", {}), of_sources)  # None of a custom pipeline
     if mix is None:
         return {}
     source, weights = mix.sources[number], sum(each.weight or 0 for each in mix.sources)
@@ -64,7 +64,7 @@ def contamination_text(manifest: Mapping[str, Any]) -> str:
     text = f"compared with {counted(evaluations['records'], 'record')} of evaluation sets, by {words}: "
     text += f"{counted(sum(found.values()), 'record')} {'share' if sum(found.values()) != 1 else 'shares'} some"
     if found:
-        text += f" ({most_of(found, 4)}), and {'left out' if options['contaminated'] == 'drop' else 'kept'}"
+        text += f" ({describe_largest(found, 4)}), and {'left out' if options['contaminated'] == 'drop' else 'kept'}"
     if evaluations["too_short"]:
         text += f"; {counted(evaluations['too_short'], 'evaluation record')} too short to be found"
     if evaluations["in_templates"]:

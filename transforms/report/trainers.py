@@ -44,7 +44,7 @@ class Trainer:
     if_packed: str = ""
     other_problems: Callable[[RowLayout], Iterable[Problem]] = lambda layout: ()
 
-    def columns_of(self, packed: bool) -> tuple[str, ...]:
+    def columns_for(self, packed: bool) -> tuple[str, ...]:
         """Return the columns that it reads. packed: whether a row may hold several examples."""
         return (*self.columns, "seq_lengths") if packed else self.columns
 
@@ -58,7 +58,7 @@ class Trainer:
         if layout.packed and self.if_packed:
             found.append(Problem("packing", self.if_packed))
         found += self.other_problems(layout)
-        missing = [name for name in self.columns_of(layout.packed) if name not in layout.columns]
+        missing = [name for name in self.columns_for(layout.packed) if name not in layout.columns]
         if missing and not found:
             found.append(Problem("write_columns", f"{self.title} needs {', '.join(missing)}, too."))
         return found
@@ -91,19 +91,19 @@ def _datasets_reads(layout: RowLayout) -> bool:
     return any(output_format(name).datasets_files for name in layout.formats)
 
 
-def _of_trl(layout: RowLayout) -> Iterator[Problem]:
+def _trl_problems(layout: RowLayout) -> Iterator[Problem]:
     if layout.packed and "seq_lengths" not in layout.columns:
         yield Problem("write_columns", "without seq_lengths, TRL lets each example of a packed row attend to others.")
 
 
-def _of_trainer(layout: RowLayout) -> Iterator[Problem]:
+def _trainer_problems(layout: RowLayout) -> Iterator[Problem]:
     if "position_ids" in layout.columns:
         yield Problem("write_columns", "DataCollatorForSeq2Seq does not pad position_ids: it fails for most batches.")
 
 
-def _of_axolotl(layout: RowLayout) -> Iterator[Problem]:
+def _axolotl_problems(layout: RowLayout) -> Iterator[Problem]:
     for name in layout.columns:
-        if name not in TRAINERS["axolotl"].columns_of(layout.packed):
+        if name not in TRAINERS["axolotl"].columns_for(layout.packed):
             option = "provenance" if name in PROVENANCE_COLUMNS else "keep_columns"
             option = "write_columns" if name in OUTPUT_COLUMNS else option
             yield Problem(option, f"Axolotl's collator fails for a column that it does not know, here {name}.")
@@ -114,14 +114,14 @@ def _of_axolotl(layout: RowLayout) -> Iterator[Problem]:
 TRAINERS: dict[str, Trainer] = {
     # With packing=True, TRL makes one sequence of a batch, and keeps examples apart by seq_lengths. The datasets stay
     # as they are, since they are not prepared.
-    "trl": Trainer("TRL", "trl.md", ("input_ids", "labels"), other_problems=_of_trl),
+    "trl": Trainer("TRL", "trl.md", ("input_ids", "labels"), other_problems=_trl_problems),
     "axolotl": Trainer(
         "Axolotl",
         "axolotl.md",
         ("input_ids", "attention_mask", "labels"),
         "Axolotl overwrites the position_ids of packed rows, so each example attends to others. Do not pack: its "
         "sample_packing packs rows while they are loaded.",
-        _of_axolotl,
+        _axolotl_problems,
     ),
     "trainer": Trainer(
         "transformers' Trainer",
@@ -129,7 +129,7 @@ TRAINERS: dict[str, Trainer] = {
         ("input_ids", "labels"),
         "transformers' collators read a packed row as one example, so each attends to others. Do not pack: "
         "DataCollatorWithFlattening packs rows while they are loaded.",
-        _of_trainer,
+        _trainer_problems,
     ),
     # One path with the split alone: SkyRL mixes several paths in equal shares, and data/ has all splits and versions.
     "skyrl": Trainer(

@@ -6,10 +6,10 @@ import posixpath
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from transforms.base.phrases import counted, most_of
+from transforms.base.phrases import counted, describe_largest
 from transforms.chat.parity.contexts import KINDS, OWN_WAY
 from transforms.report.texts import records_compared
-from transforms.rows.packing import longer_of
+from transforms.rows.packing import longer_segments
 
 # Of fewer records it is not worth a line of the summary.
 _MANY = 0.01
@@ -137,24 +137,24 @@ def warnings(manifest: Mapping[str, Any], max_reject_fraction: float | None = No
     options = manifest["job"]["options"]
     if max_reject_fraction is None:
         max_reject_fraction = options.get("max_reject_fraction", 1)
-    yield from _of_stops(manifest.get("statistics", {}))
-    yield from _of_sources(manifest, max_reject_fraction)
+    yield from _warn_about_stops(manifest.get("statistics", {}))
+    yield from _warn_about_sources(manifest, max_reject_fraction)
     if undesirable := manifest["records"].get("dropped", {}).get("undesirable"):
         found = f"{counted(undesirable, 'record')} dropped ({undesirable / manifest['records']['read']:.1%})"
         yield DatasetWarning("outcomes", f"{found} whose label or kto_tag is false", "docs/records.md")
-    yield from _of_max_length(manifest)
-    yield from _of_notes(manifest)
+    yield from _warn_about_max_length(manifest)
+    yield from _warn_about_notes(manifest)
     for what in _BY_REFERENCE:
-        yield from _of_reference(what, manifest)
+        yield from _warn_about_reference(what, manifest)
 
 
-def kinds_of_differences(notes: Mapping[str, int], left_out: Collection[str] = ()) -> str:
+def count_difference_kinds(notes: Mapping[str, int], left_out: Collection[str] = ()) -> str:
     """The most frequent kinds of turns that differ from inference, with their counts. notes: of a manifest."""
     of_kinds = {kind.replace("_", " "): notes.get(f"parity_turns_{kind}", 0) for kind in KINDS if kind not in left_out}
-    return most_of({kind: count for kind, count in of_kinds.items() if count})
+    return describe_largest({kind: count for kind, count in of_kinds.items() if count})
 
 
-def _of_stops(statistics: Mapping[str, Any]) -> Iterator[DatasetWarning]:
+def _warn_about_stops(statistics: Mapping[str, Any]) -> Iterator[DatasetWarning]:
     """Conversations of which nothing that is trained on ends with what looks like a stop."""
     ends = statistics.get("span_ends", {})
     if "turns" in statistics.get("histograms", {}) and {*ends} == {"others"}:
@@ -162,12 +162,12 @@ def _of_stops(statistics: Mapping[str, Any]) -> Iterator[DatasetWarning]:
         yield DatasetWarning("contents", f"{found} <|im_end|>: a model may not learn to stop", "docs/masks.md")
 
 
-def _of_notes(manifest: Mapping[str, Any]) -> Iterator[DatasetWarning]:
+def _warn_about_notes(manifest: Mapping[str, Any]) -> Iterator[DatasetWarning]:
     notes, read = manifest["notes"], manifest["records"]["read"]
     for name, (noun, found, hint, is_grave) in _NOTES.items():
         if count := notes.get(name):
             tokens = manifest["special_tokens_in_content"] if name == "records_with_special_tokens_in_content" else {}
-            which = most_of(tokens, 1)
+            which = describe_largest(tokens, 1)
             if name == "train_flags_not_understood":  # which key it is
                 which = manifest.get("first_examples", {}).get(name, {}).get("detail", "")
             found = f"{counted(count, noun)} {found}" + f": {which}" * bool(which)
@@ -176,7 +176,7 @@ def _of_notes(manifest: Mapping[str, Any]) -> Iterator[DatasetWarning]:
     if kinds:
         sample = f" of {records_compared(notes)}" * bool(notes.get("parity_records_not_checked"))
         found = f"{counted(sum(kinds.values()), 'trained turn')}{sample} not as at inference: "
-        found += kinds_of_differences(notes, OWN_WAY)
+        found += count_difference_kinds(notes, OWN_WAY)
         name = f"parity_turns_{max(kinds, key=kinds.__getitem__)}"
         if first := manifest.get("first_examples", {}).get(name):
             found += f", as {posixpath.basename(first['file'])}, {first['position']}"
@@ -184,7 +184,7 @@ def _of_notes(manifest: Mapping[str, Any]) -> Iterator[DatasetWarning]:
         yield DatasetWarning("checks", found, hint, name=name)
 
 
-def _of_max_length(manifest: Mapping[str, Any]) -> Iterator[DatasetWarning]:
+def _warn_about_max_length(manifest: Mapping[str, Any]) -> Iterator[DatasetWarning]:
     """Trained tokens that are cut off, and the smallest longer rows that keep nearly all of them."""
     lost, layout = manifest["trained_tokens_lost"], manifest["layout"]
     if not lost:
@@ -198,28 +198,32 @@ def _of_max_length(manifest: Mapping[str, Any]) -> Iterator[DatasetWarning]:
     if longer:
         limit = next((limit for limit, cut in longer.items() if 10 * cut <= lost), max(longer))
         hint.append(f"{limit} loses {longer[limit]:,}")
-    if longer_of(layout["packing"]) == "truncate":
+    if longer_segments(layout["packing"]) == "truncate":
         hint.append("--truncation windows loses none")
     found = f"{counted(lost, 'trained token')} of {records} lost to --max_length {layout['max_length']}"
     yield DatasetWarning("limits", found, ", ".join(hint))
 
 
-def _of_reference(what: str, manifest: Mapping[str, Any]) -> Iterator[DatasetWarning]:
+def _warn_about_reference(what: str, manifest: Mapping[str, Any]) -> Iterator[DatasetWarning]:
     """Records that the fast engine could not handle, if they are so many that the build took longer."""
     reasons = {reason: count for reason, count in manifest.get(what, {}).items() if reason not in _EXPECTED_REASONS}
     records, read = sum(reasons.values()), manifest["records"]["read"]
     if records > _MANY * read:
-        found = f"{counted(records, 'record')} {_BY_REFERENCE[what]} by the slower reference: {most_of(reasons)}"
+        found = (
+            f"{counted(records, 'record')} {_BY_REFERENCE[what]} by the slower reference: {describe_largest(reasons)}"
+        )
         yield DatasetWarning("checks", found, "docs/engines.md")
 
 
-def _of_sources(manifest: Mapping[str, Any], max_reject_fraction: float) -> Iterator[DatasetWarning]:
+def _warn_about_sources(manifest: Mapping[str, Any], max_reject_fraction: float) -> Iterator[DatasetWarning]:
     """Sources that are rejected or empty: a small one is a small fraction of a large dataset."""
     sources = manifest.get("sources", [])
     for source in sources if len(sources) > 1 else []:
         read, rejected = source["records"]["read"], source["records"]["rejected"]
         if (count := sum(rejected.values())) > max_reject_fraction * read:
-            found = f"{count:,} of {read:,} records of the source {source['name']} rejected: {most_of(rejected)}"
+            found = (
+                f"{count:,} of {read:,} records of the source {source['name']} rejected: {describe_largest(rejected)}"
+            )
             yield DatasetWarning("sources", found)
         elif not source["tokens"]:  # its examples may be in rows that begin with others
             yield DatasetWarning("sources", f"no row of the source {source['name']} in the dataset")

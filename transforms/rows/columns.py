@@ -10,8 +10,8 @@ import numpy as np
 from transforms.base.errors import ParameterError
 from transforms.base.options import Names, checked
 from transforms.rows import IGNORED
-from transforms.rows.parts import kinds_of, messages_of, run_starts
-from transforms.rows.ragged import indices_of, offsets_of
+from transforms.rows.parts import code_kinds, code_messages, run_starts
+from transforms.rows.ragged import lengths_to_offsets, slice_indices
 
 if TYPE_CHECKING:
     from transforms.model.batches import RowTable
@@ -23,13 +23,13 @@ Column: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 def _position_ids(table: RowTable) -> np.ndarray:
     """Count the tokens of each segment from 0: int64, shape (tokens,)."""
-    return indices_of(np.zeros(len(table.segment_lengths), np.int64), table.segment_lengths)
+    return slice_indices(np.zeros(len(table.segment_lengths), np.int64), table.segment_lengths)
 
 
-def _runs_of_parts(table: RowTable, values: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Column:
+def _list_part_runs(table: RowTable, values: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Column:
     """Make a value for each run of tokens of one part of a turn. values: of the tokens and the code of each run."""
     codes = np.zeros(len(table.ids), np.int32) if table.parts is None else table.parts
-    starts = run_starts(codes, offsets_of(table.segment_lengths)[:-1])
+    starts = run_starts(codes, lengths_to_offsets(table.segment_lengths)[:-1])
     return values(np.diff(starts, append=len(codes)), codes[starts]), np.searchsorted(starts, table.offsets)
 
 
@@ -40,9 +40,9 @@ _COLUMNS: dict[str, Callable[[RowTable], Column]] = {
     "position_ids": lambda table: (_position_ids(table).astype(np.int32), table.offsets),
     "seq_lengths": lambda table: (table.segment_lengths.astype(np.int32), table.segment_offsets),
     "loss_mask": lambda table: ((table.labels != IGNORED).astype(np.int8), table.offsets),
-    "part_lengths": lambda table: _runs_of_parts(table, lambda lengths, _: lengths.astype(np.int32)),
-    "part_kinds": lambda table: _runs_of_parts(table, lambda _, codes: kinds_of(codes)),
-    "part_messages": lambda table: _runs_of_parts(table, lambda _, codes: messages_of(codes)),
+    "part_lengths": lambda table: _list_part_runs(table, lambda lengths, _: lengths.astype(np.int32)),
+    "part_kinds": lambda table: _list_part_runs(table, lambda _, codes: code_kinds(codes)),
+    "part_messages": lambda table: _list_part_runs(table, lambda _, codes: code_messages(codes)),
 }
 
 OUTPUT_COLUMNS: tuple[str, ...] = tuple(_COLUMNS)
@@ -71,6 +71,6 @@ def check_kept_columns(kept: Sequence[str], columns: Sequence[str] | None = None
         raise ParameterError("keep_columns", both[0], "Chatmill writes a column of that name. Rename yours.")
 
 
-def column_of(table: RowTable, name: str) -> Column:
+def output_column(table: RowTable, name: str) -> Column:
     """Return a column of a table of rows. name: one of OUTPUT_COLUMNS."""
     return _COLUMNS[name](table)

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from transforms.rows.ragged import offsets_of
+from transforms.rows.ragged import lengths_to_offsets
 from transforms.rows.segments import Segments
 
 
@@ -94,7 +94,7 @@ def pack_wrapped(lengths: np.ndarray, capacity: int) -> Packed:
     Returns:
         Pieces of the segments in their order: a segment is cut where a row ends.
     """
-    begins = offsets_of(lengths)
+    begins = lengths_to_offsets(lengths)
     row_starts = np.arange(0, int(begins[-1]), capacity)
     starts = np.union1d(begins[:-1], row_starts)
     example_index = np.searchsorted(begins, starts, side="right") - 1
@@ -118,7 +118,7 @@ def pack_segments(name: str, lengths: np.ndarray, capacity: int) -> Packed:
     return _PACKINGS[name][0](lengths, capacity)
 
 
-def longer_of(name: str) -> str:
+def longer_segments(name: str) -> str:
     """Return what happens to segments that are longer than a row. name: one of PACKINGS."""
     return "truncate" if name == "none" else _PACKINGS[name][1]
 
@@ -128,7 +128,7 @@ def _whole_segments(order: np.ndarray, row_of: list[int], lengths: np.ndarray) -
     rows = np.array(row_of, np.int64)
     example_index = order[np.argsort(rows, kind="stable")]
     segments = Segments(example_index, np.zeros(len(example_index), np.int64), lengths[example_index])
-    return Packed(segments, offsets_of(np.bincount(rows)))
+    return Packed(segments, lengths_to_offsets(np.bincount(rows)))
 
 
 def _decreasing(lengths: np.ndarray, capacity: int) -> np.ndarray:

@@ -16,17 +16,17 @@ PART_COLUMNS = ("part_lengths", "part_kinds", "part_messages")
 _BITS = 3
 
 
-def code_of(part: str, message: int) -> int:
+def part_code(part: str, message: int) -> int:
     """Return the code of a part of a message. part: one of PARTS."""
     return message << _BITS | KINDS.index(part)
 
 
-def kinds_of(codes: np.ndarray) -> np.ndarray:
+def code_kinds(codes: np.ndarray) -> np.ndarray:
     """Return the kind of each code: int8, shape (codes,)."""
     return (codes & (1 << _BITS) - 1).astype(np.int8)
 
 
-def messages_of(codes: np.ndarray) -> np.ndarray:
+def code_messages(codes: np.ndarray) -> np.ndarray:
     """Return the message of each code, -1 if it is of no part: int32, shape (codes,)."""
     return np.where(codes == 0, -1, codes >> _BITS).astype(np.int32)
 
@@ -46,5 +46,5 @@ def run_starts(codes: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 def count_parts(codes: np.ndarray) -> dict[str, int]:
     """Count tokens by their kinds, in the order of KINDS. codes: int32, shape (tokens,)."""
-    counts = np.bincount(kinds_of(codes), minlength=len(KINDS)).tolist()
+    counts = np.bincount(code_kinds(codes), minlength=len(KINDS)).tolist()
     return {kind: count for kind, count in zip(KINDS, counts, strict=True) if count}

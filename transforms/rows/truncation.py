@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from transforms.rows import IGNORED
-from transforms.rows.ragged import offsets_of, slices_of
+from transforms.rows.ragged import join_slices, lengths_to_offsets
 from transforms.rows.segments import Segments
 
 TRUNCATIONS = ("keep_start", "keep_end", "turns", "windows", "drop")
@@ -30,7 +30,7 @@ class Turns(NamedTuple):
     stop: np.ndarray
 
 
-def turns_of(labels: np.ndarray, offsets: np.ndarray, rows: np.ndarray) -> Turns:
+def find_turns(labels: np.ndarray, offsets: np.ndarray, rows: np.ndarray) -> Turns:
     """Find the turns of some rows.
 
     Args:
@@ -42,9 +42,9 @@ def turns_of(labels: np.ndarray, offsets: np.ndarray, rows: np.ndarray) -> Turns
         The turns; their rows are numbers of all rows.
     """
     lengths = np.diff(offsets)[rows]
-    within = offsets_of(lengths)
+    within = lengths_to_offsets(lengths)
     # A token that is not trained on is put after each row, so that no turn goes on in the next one.
-    trained = np.insert(slices_of(labels, offsets[rows], lengths) != IGNORED, within[1:], False)
+    trained = np.insert(join_slices(labels, offsets[rows], lengths) != IGNORED, within[1:], False)
     edges = np.flatnonzero(np.diff(trained, prepend=False)).reshape(-1, 2)
     begins = within[:-1] + np.arange(len(rows))
     of = np.searchsorted(begins, edges[:, 0], side="right") - 1
@@ -107,7 +107,7 @@ def windows(lengths: np.ndarray, max_length: int, overlap: int, turns: Turns) ->
     for first, last in pairwise([*firsts.tolist(), len(turns.row)]):
         row = int(turns.row[first])
         of_row = [*zip(turns.start[first:last].tolist(), turns.stop[first:last].tolist(), strict=True)]
-        found.append(np.array([*_windows_of(int(lengths[row]), of_row, max_length, overlap)], np.int64))
+        found.append(np.array([*_list_windows(int(lengths[row]), of_row, max_length, overlap)], np.int64))
         rows.append(np.full(len(found[-1]), row))
     row_of_each = np.concatenate(rows)
     order = np.argsort(row_of_each, kind="stable")
@@ -115,7 +115,7 @@ def windows(lengths: np.ndarray, max_length: int, overlap: int, turns: Turns) ->
     return Segments(row_of_each[order], begin, end - begin, repeated)
 
 
-def _windows_of(
+def _list_windows(
     length: int, turns: Sequence[tuple[int, int]], max_length: int, overlap: int
 ) -> Iterator[tuple[int, int, int]]:
     """Yield the windows of a row: where each begins and ends, and how many tokens the window before has, too."""

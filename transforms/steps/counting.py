@@ -11,16 +11,16 @@ import numpy as np
 
 from transforms.model.counts import CutOff, Histogram, Statistics, Tools
 from transforms.model.examples import Conversation
-from transforms.model.statistics import histogram_of
+from transforms.model.statistics import make_histogram
 from transforms.rows import IGNORED
-from transforms.rows.ragged import slices_of
-from transforms.rows.truncation import turns_of
+from transforms.rows.ragged import join_slices
+from transforms.rows.truncation import find_turns
 
 # Values of max_length for which the tokens that they would cut off are counted.
 LIMITS = (2048, 4096, 8192, 16384, 32768)
 
 
-def of_contents(contents: Sequence[Any]) -> Statistics:
+def count_contents(contents: Sequence[Any]) -> Statistics:
     """Count the contents of examples: messages, roles and tools.
 
     Args:
@@ -48,7 +48,7 @@ def of_contents(contents: Sequence[Any]) -> Statistics:
     )
 
 
-def of_tokens(
+def count_tokens(
     labels: np.ndarray,
     offsets: np.ndarray,
     trained_tokens: np.ndarray,
@@ -77,18 +77,18 @@ def of_tokens(
 
 
 def _histograms(**numbers: np.ndarray) -> dict[str, Histogram]:
-    return {name: histogram_of(name, of_name) for name, of_name in numbers.items() if len(of_name)}
+    return {name: make_histogram(name, of_name) for name, of_name in numbers.items() if len(of_name)}
 
 
 def _limits(lengths: np.ndarray, labels: np.ndarray, offsets: np.ndarray) -> dict[int, CutOff]:
     """What each limit would cut off: what is between it and the next one, and what the next one would cut off."""
-    turns = turns_of(labels, offsets, np.flatnonzero(lengths > LIMITS[0]))
+    turns = find_turns(labels, offsets, np.flatnonzero(lengths > LIMITS[0]))
     limits: dict[int, CutOff] = {}
     cut = CutOff()
     for limit, following in reversed([*pairwise((*LIMITS, int(lengths.max()) + LIMITS[-1]))]):
         longer = np.flatnonzero(lengths > limit)
         between = np.minimum(lengths[longer], following) - limit
-        trained = int(np.count_nonzero(slices_of(labels, offsets[longer] + limit, between) != IGNORED))
+        trained = int(np.count_nonzero(join_slices(labels, offsets[longer] + limit, between) != IGNORED))
         of_turns = int((turns.stop - turns.start)[turns.stop > limit].sum())
         limits[limit] = cut = CutOff(
             len(longer), cut.tokens + int(between.sum()), cut.trained_tokens + trained, of_turns

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from transforms.model.batches import Rows, RowTable, Task
 from transforms.model.outcomes import Drop, Outcomes, Reject
 from transforms.model.receipts import File
-from transforms.rows.ragged import indices_of
+from transforms.rows.ragged import slice_indices
 from transforms.storage.files import join
 from transforms.storage.writing import NewFile
 
@@ -73,7 +73,7 @@ class ExceptionsWriter:
 
     def add(self, chunk: Rows) -> None:
         """Add the records of a chunk."""
-        if lines := [*self._of_used(chunk), *self._of_others(chunk.outcomes)]:
+        if lines := [*self._truncated_and_kept(chunk), *self._dropped_and_rejected(chunk.outcomes)]:
             self._waiting.append(_in_order(pa.concat_tables(lines)))
         for split, rows in enumerate((chunk.train, chunk.validation)):
             self._rows[split] += len(rows)
@@ -91,7 +91,7 @@ class ExceptionsWriter:
         self._file.complete()
         return [File(self._path, self._file.bytes, self._file.sha256, rows=self._entries)]
 
-    def _of_used(self, chunk: Rows) -> Iterator[pa.Table]:
+    def _truncated_and_kept(self, chunk: Rows) -> Iterator[pa.Table]:
         """Yield the lines of records that are truncated, or kept in spite of something."""
         used, facts = chunk.used, chunk.facts
         record_of, first_rows = facts.record_numbers(), facts.first_rows()
@@ -123,10 +123,10 @@ class ExceptionsWriter:
             **{name: pa.array(values, mask=is_nowhere) for name, values in zip(_PLACE, places, strict=True)},
             tokens_lost=pa.array(used.tokens_lost[records], mask=goes_on),
             trained_tokens_lost=pa.array(used.trained_tokens_lost[records], mask=goes_on),
-            columns=_as_json(facts.columns_of(rows)),
+            columns=_as_json(facts.carried_columns(rows)),
         )
 
-    def _of_others(self, outcomes: Outcomes) -> Iterator[pa.Table]:
+    def _dropped_and_rejected(self, outcomes: Outcomes) -> Iterator[pa.Table]:
         """Yield the lines of records that are dropped or rejected."""
         drops, rejects = outcomes.drops, outcomes.rejects
         if drops:
@@ -177,7 +177,7 @@ def _segments(table: RowTable, split: int, rows_before: int) -> np.ndarray:
             table.example_index,
             np.full(len(table.example_index), split),
             rows_before + np.repeat(np.arange(len(table)), counts),
-            indices_of(np.zeros(len(table), np.int64), counts),
+            slice_indices(np.zeros(len(table), np.int64), counts),
             table.segment_lengths,
             table.segment_trained_tokens,
         ]

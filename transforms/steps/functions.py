@@ -17,7 +17,7 @@ from transforms.model.examples import Example, Record
 from transforms.model.facts import RowFacts
 from transforms.model.outcomes import Outcomes
 from transforms.records.input_options import ParseOptions
-from transforms.rows.ragged import joined, offsets_of
+from transforms.rows.ragged import joined, lengths_to_offsets
 from transforms.steps.pack import Packer
 from transforms.steps.parse import Parser
 from transforms.tokens import TextEncoder
@@ -48,7 +48,7 @@ def parse(record: Mapping[str, Any] | bytes, **options: Any) -> list[Example]:
         ParameterError: if an option is not one of those.
     """
     raw = record if isinstance(record, bytes) else dict(record)
-    batch = _parser_of(options)(Records(_TASK, 0, True, Outcomes(read=1), [Record(0, raw)]))
+    batch = _get_parser(options)(Records(_TASK, 0, True, Outcomes(read=1), [Record(0, raw)]))
     for reject in batch.outcomes.rejects:
         raise RecordError(reject.reason, reject.detail)
     for drop in batch.outcomes.drops:
@@ -56,7 +56,7 @@ def parse(record: Mapping[str, Any] | bytes, **options: Any) -> list[Example]:
     return batch.examples
 
 
-def _parser_of(options: dict[str, Any]) -> Parser:
+def _get_parser(options: dict[str, Any]) -> Parser:
     """The parser of options; a new one if there is a formatter, whose file may have changed."""
     if options.get("formatter"):
         return _new_parser(**options)
@@ -125,7 +125,7 @@ def pack(
             raise ParameterError("examples", number, f"{len(of_row)} labels of {len(row)} input_ids.")
     facts = RowFacts(pa.table({"position": np.arange(len(pairs))}))
     ids, labels = (joined([pair[i] for pair in pairs], np.int32) for i in range(2))
-    offsets = offsets_of(np.array([len(row) for row, _ in pairs], np.int64))
+    offsets = lengths_to_offsets(np.array([len(row) for row, _ in pairs], np.int64))
     labelled = Labels(_TASK, 0, True, Outcomes(), ids, labels, offsets, facts)
     table = Packer(max_length=max_length, **options)(labelled).train
     lengths = table.segment_lengths.tolist()

@@ -14,7 +14,7 @@ from transforms.base.errors import RecordError
 from transforms.base.options import Names, checked
 from transforms.chat.config import RenderConfig, TemplateKwargs
 from transforms.chat.spans.loss import assistant_turns
-from transforms.chat.spans.message_segments import Segment, segments_of
+from transforms.chat.spans.message_segments import Segment, segment_messages
 from transforms.model.batches import Examples, Task
 from transforms.model.examples import Conversation, Example, Record, Text, attempt
 from transforms.model.outcomes import Outcomes
@@ -115,7 +115,7 @@ def _segments(text: Text, renderer: Renderer) -> list[Segment]:
     rendering = renderer.template.rendering(text.example.content)
     length, messages = len(rendering.text), rendering.conversation.messages
     try:
-        segments = segments_of(rendering, renderer.turns.turns(rendering, assistant_turns(rendering.conversation)))
+        segments = segment_messages(rendering, renderer.turns.turns(rendering, assistant_turns(rendering.conversation)))
     except RecordError:  # everything is trained on, or the turns that are not cannot be established
         segments = [Segment(0, length, None, None)] if length else []
     appended = [Segment(length, len(text.text), len(messages) - 1, "end")] if length < len(text.text) else []

@@ -12,13 +12,13 @@ import numpy as np
 from transforms.model.batches import Labels, Rows, RowTable, Used
 from transforms.model.outcomes import Drop, Outcomes
 from transforms.rows import IGNORED
-from transforms.rows.packing import longer_of, pack_segments
+from transforms.rows.packing import longer_segments, pack_segments
 from transforms.rows.parts import count_parts
-from transforms.rows.ragged import indices_of, joined, offsets_of, slices_of, sums_of
+from transforms.rows.ragged import join_slices, joined, lengths_to_offsets, slice_indices, sum_each_row
 from transforms.rows.segments import Segments, whole
-from transforms.rows.truncation import split, truncate, truncate_after_turns, turns_of, windows
+from transforms.rows.truncation import find_turns, split, truncate, truncate_after_turns, windows
 from transforms.steps.base import Step
-from transforms.steps.counting import of_tokens
+from transforms.steps.counting import count_tokens
 from transforms.steps.row_options import PackOptions
 
 
@@ -35,7 +35,7 @@ class Packer(PackOptions):
         tables = [self._table(batch, segments.take(held_back == validation)) for validation in (False, True)]
         outcomes, used = self._outcomes(batch, segments, left, in_rows, tables)
         train, validation = map(shifted, tables) if self.shift_labels else tables
-        statistics = of_tokens(
+        statistics = count_tokens(
             labels=batch.labels,
             offsets=batch.offsets,
             trained_tokens=batch.trained_tokens,
@@ -66,7 +66,7 @@ class Packer(PackOptions):
         segments = self.cut(batch)
         in_rows = segments.new(len(lengths))
         if (in_rows < lengths).any() or len(segments) > len(lengths):
-            in_segment = sums_of(self.labels_in(batch, segments) != IGNORED, offsets_of(segments.length))
+            in_segment = sum_each_row(self.labels_in(batch, segments) != IGNORED, lengths_to_offsets(segments.length))
             left = np.bincount(segments.example_index, in_segment, len(lengths))
         else:
             left = batch.trained_tokens
@@ -75,34 +75,34 @@ class Packer(PackOptions):
     def cut(self, batch: Labels) -> Segments:
         """Truncate or split the rows that are longer than max_length."""
         lengths, longest = np.diff(batch.offsets), self.max_length
-        longer = longer_of(self.packing)
+        longer = longer_segments(self.packing)
         if longest is None or longer == "keep" or not (lengths > longest).any():
             return whole(lengths)
         if longer == "split":
             return split(lengths, longest)
         if self.truncation not in ("turns", "windows"):
             return truncate(lengths, longest, self.truncation)
-        turns = turns_of(batch.labels, batch.offsets, np.flatnonzero(lengths > longest))
+        turns = find_turns(batch.labels, batch.offsets, np.flatnonzero(lengths > longest))
         if self.truncation == "turns":
             return truncate_after_turns(lengths, longest, turns)
         return windows(lengths, longest, self.window_overlap or max(longest // 4, 1), turns)
 
     def labels_in(self, batch: Labels, segments: Segments) -> np.ndarray:
         """Return the labels of segments, one segment after the other: int32, shape (tokens,)."""
-        labels = slices_of(batch.labels, batch.offsets[segments.example_index] + segments.start, segments.length)
-        starts = offsets_of(segments.length)[:-1]
+        labels = join_slices(batch.labels, batch.offsets[segments.example_index] + segments.start, segments.length)
+        starts = lengths_to_offsets(segments.length)[:-1]
         if self.shift_labels:
             labels = _ignored_at(labels, starts[segments.length > 0])
         if segments.repeated is not None:
-            labels = _ignored_at(labels, indices_of(starts, segments.repeated))
+            labels = _ignored_at(labels, slice_indices(starts, segments.repeated))
         return labels
 
     def _parts_in(self, parts: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Return the parts of segments. If labels are shifted, the first token of a segment is of none."""
-        found = slices_of(parts, starts, lengths)
+        found = join_slices(parts, starts, lengths)
         if self.shift_labels:
             found = found.copy()
-            found[offsets_of(lengths)[:-1][lengths > 0]] = 0
+            found[lengths_to_offsets(lengths)[:-1][lengths > 0]] = 0
         return found
 
     def _outcomes(
@@ -178,7 +178,7 @@ class Packer(PackOptions):
             segments, segment_offsets = segments.cut(packed.segments), packed.offsets
         starts = batch.offsets[segments.example_index] + segments.start
         table = RowTable(
-            ids=slices_of(batch.ids, starts, segments.length),
+            ids=join_slices(batch.ids, starts, segments.length),
             labels=self.labels_in(batch, segments),
             segment_lengths=segments.length,
             segment_offsets=segment_offsets,
@@ -212,7 +212,7 @@ def shifted(table: RowTable) -> RowTable:
         labels=np.delete(table.labels, table.offsets[:-1]),
         parts=None if table.parts is None else np.delete(table.parts, table.offsets[:-1]),
         segment_lengths=lengths[left],
-        segment_offsets=offsets_of(sums_of(left, table.segment_offsets)),
+        segment_offsets=lengths_to_offsets(sum_each_row(left, table.segment_offsets)),
         example_index=table.example_index[left],
     )
 

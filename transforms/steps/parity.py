@@ -31,7 +31,7 @@ from transforms.chat.parity.contexts import (
     has_reasoning,
 )
 from transforms.chat.rendering.template import load_template
-from transforms.chat.spans.loss import loss_of, trained_turns
+from transforms.chat.spans.loss import resolve_loss, trained_turns
 from transforms.chat.spans.stop_tokens import TurnRules, load_turn_rules
 from transforms.chat.spans.turn_parts import PartedSpans
 from transforms.chat.spans.turn_search import merged
@@ -120,7 +120,7 @@ class ParityChecker:
             content = text.example.content
             if not isinstance(content, Conversation):
                 continue
-            target: Any = loss_of(content, self._loss_on)
+            target: Any = resolve_loss(content, self._loss_on)
             if target == "all":
                 continue
             found = self._comparisons.find(content, text.signature, target)
@@ -201,9 +201,9 @@ class ParityChecker:
             rows = expanded(found.beginnings or rendered, found.turns)
         except NotCompiled:
             rows = expanded(rendered, found.turns)
-        return [self._text_of(text, row) for row in rows]
+        return [self._replace_text(text, row) for row in rows]
 
-    def _text_of(self, text: Text, row: Expanded) -> Text:
+    def _replace_text(self, text: Text, row: Expanded) -> Text:
         """One of the texts that replace another one. Raises RecordError."""
         content = _conversation(text)
         content = content.with_messages(content.messages[: row.length])
@@ -215,7 +215,7 @@ class ParityChecker:
 
     def _trained_turns(self, content: Conversation) -> list[int]:
         """The numbers of the assistant's messages that are trained on; a part of them if they are very many."""
-        loss_on = loss_of(content, self._loss_on)
+        loss_on = resolve_loss(content, self._loss_on)
         if loss_on == "all":
             return []
         turns = trained_turns(content, loss_on)

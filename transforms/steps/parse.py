@@ -25,10 +25,10 @@ from transforms.model.examples import (
     validation_limit,
 )
 from transforms.model.outcomes import Drop
-from transforms.model.statistics import sum_of_events, sum_of_unread
+from transforms.model.statistics import sum_events, sum_unread
 from transforms.records.formatter import Formatter, load_formatter
 from transforms.records.input_options import ParseOptions
-from transforms.records.json_text import decode_beyond_range, duplicate_key, kind_of
+from transforms.records.json_text import decode_beyond_range, duplicate_key, json_type
 from transforms.records.reader import Read, RecordReader, not_json
 from transforms.records.turns import is_conversation
 from transforms.steps.base import Step, for_sources
@@ -59,14 +59,14 @@ class Parser:
     def __call__(self, batch: Records) -> Examples:
         drops = list[Drop]()
 
-        def examples_of(record: Record) -> list[Example]:
+        def parse_record(record: Record) -> list[Example]:
             try:
                 return self.parse_all(record)
             except RecordDropped as drop:
                 drops.append(Drop(record.position, drop.reason, columns=drop.columns))
                 return []
 
-        parsed, rejects = attempt(batch.records, examples_of)
+        parsed, rejects = attempt(batch.records, parse_record)
         examples = _with_duplicate_keys(list(chain.from_iterable(parsed)))
         outcomes = batch.outcomes.reject(rejects).drop(drops)
         notes = [(name, found, example.position) for example in examples for name, found in example.notes]
@@ -167,8 +167,8 @@ def _formatted(function: Formatter, fields: dict[str, Any]) -> list[dict[str, An
 def _statistics(examples: Sequence[Example]) -> Statistics:
     """Count how many examples were read by each schema, and what was not read of their records."""
     schemas = Counter([example.schema for example in examples])
-    unread = sum_of_unread([example.unread for example in examples if example.unread])
-    events = sum_of_events([example.trace_events for example in examples if example.trace_events])
+    unread = sum_unread([example.unread for example in examples if example.unread])
+    events = sum_events([example.trace_events for example in examples if example.trace_events])
     return Statistics(schemas=schemas, unread=unread, trace_events=events)
 
 
@@ -215,7 +215,7 @@ def _decoded(raw: bytes | dict[str, Any]) -> tuple[dict[str, Any], Collection[st
     if isinstance(fields, list) and is_conversation(fields):
         return {"messages": fields}, beyond
     if not isinstance(fields, dict):
-        raise RecordError("not_an_object", f"the record is {kind_of(fields)}; expected a JSON object")
+        raise RecordError("not_an_object", f"the record is {json_type(fields)}; expected a JSON object")
     return fields, beyond
 
 

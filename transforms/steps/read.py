@@ -15,7 +15,7 @@ from transforms.base.options import PositiveInt, String, checked
 from transforms.files.formats import MAX_RECORD_BYTES, Chunk, input_format
 from transforms.files.hub import Commits
 from transforms.files.listing import InputFile, list_inputs, shared_files
-from transforms.files.tasks import default_task_bytes, largest_first, tasks_of
+from transforms.files.tasks import default_task_bytes, largest_first, make_tasks
 from transforms.model.batches import Records, Slice, Task
 from transforms.model.chunks import CHUNK_BYTES, Chunks
 from transforms.model.examples import Record
@@ -189,4 +189,4 @@ class ReadConversations(beam.PTransform):
 
 
 def _tasks(_: None, files: Sequence[InputFile], split_bytes: int) -> list[Task]:
-    return largest_first(tasks_of(files, split_bytes))
+    return largest_first(make_tasks(files, split_bytes))

@@ -13,10 +13,10 @@ import numpy as np
 from transforms.base.errors import RecordError
 from transforms.chat.config import RenderConfig
 from transforms.chat.rendering.arguments import unread_arguments
-from transforms.chat.rendering.omissions import NO_OMISSIONS, Omissions, omissions_of
+from transforms.chat.rendering.omissions import NO_OMISSIONS, Omissions, find_omissions
 from transforms.chat.rendering.probes import adapted
 from transforms.chat.rendering.template import load_template
-from transforms.chat.spans.loss import is_empty_answer, loss_of, trained_turns
+from transforms.chat.spans.loss import is_empty_answer, resolve_loss, trained_turns
 from transforms.chat.spans.stop_tokens import load_turn_rules, turn_rules
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.special_tokens.typed_tokens import Typed, TypedTokens, described
@@ -34,8 +34,8 @@ from transforms.model.examples import (
     encodable,
 )
 from transforms.model.outcomes import Outcomes, Reject
-from transforms.model.statistics import sum_of_unread
-from transforms.steps.counting import of_contents
+from transforms.model.statistics import sum_unread
+from transforms.steps.counting import count_contents
 from transforms.tokens.tokenizer import load_tokenizer
 
 # What the template does not print of examples, by the position of the record and the number of the example.
@@ -89,7 +89,7 @@ class Renderer:
             texts = replace(texts, texts=[self._with_end(text) for text in texts.texts])
         texts = replace(texts, outcomes=self._with_unread(texts, omitted))
         outcomes = self._with_notes(texts)
-        outcomes = outcomes.plus(statistics=of_contents([text.example.content for text in texts.texts]))
+        outcomes = outcomes.plus(statistics=count_contents([text.example.content for text in texts.texts]))
         return replace(texts, outcomes=outcomes, trained_parts=self._trained_parts)
 
     def _adapted(self, batch: Examples) -> Examples:
@@ -122,7 +122,7 @@ class Renderer:
             if not isinstance(content, Conversation):
                 continue
             facts = self.turns.facts(content)
-            if facts.is_sound or (loss_on := loss_of(content, self._loss_on)) == "all":
+            if facts.is_sound or (loss_on := resolve_loss(content, self._loss_on)) == "all":
                 continue
             position = text.example.position
             if count := facts.count_open(content, loss_on):
@@ -147,7 +147,7 @@ class Renderer:
                 unread.append(dict(found))
             if is_empty_answer(text, self._loss_on):
                 empty[example.position] = None
-        outcomes = texts.outcomes.plus(statistics=Statistics(unread=sum_of_unread(unread)))
+        outcomes = texts.outcomes.plus(statistics=Statistics(unread=sum_unread(unread)))
         if not empty:
             return outcomes
         what = "it is trained on a turn without content, call or reasoning: only on the end of the turn"
@@ -177,7 +177,7 @@ class Renderer:
         # Whether a content has reasoning depends on its text, so that parts of turns have no compiled templates.
         if self._trace_cache is None or self._has_parts or not isinstance(content, Conversation):
             return self.render(example, omitted)
-        loss_on = loss_of(content, self._loss_on)
+        loss_on = resolve_loss(content, self._loss_on)
         found = self._trace_cache.render_with_spans(content, loss_on)
         if isinstance(found, SlowPath):
             if found.difference:
@@ -198,7 +198,7 @@ class Renderer:
         if not isinstance(example.content, Conversation):
             return encodable(self._not_rendered(example))
         text, rendering = self.turns.trained_text(example, example.content, self._loss_on, self._has_parts)
-        text, omissions = encodable(text), omissions_of(rendering)
+        text, omissions = encodable(text), find_omissions(rendering)
         if omissions is not NO_OMISSIONS:
             self._check_omissions(example, omissions, {} if omitted is None else omitted)
         return text
@@ -215,7 +215,7 @@ class Renderer:
         content = text.example.content
         if not self.rules.appended or not isinstance(content, Conversation):
             return text
-        ended = self.turns.with_end(text, content, trained_turns(content, loss_of(content, self._loss_on)))
+        ended = self.turns.with_end(text, content, trained_turns(content, resolve_loss(content, self._loss_on)))
         if ended is text or text.with_stand_ins is None or self._typed_tokens is None:
             return ended
         stand_ins = text.with_stand_ins + self._typed_tokens.with_stand_ins(ended.text[len(text.text) :])

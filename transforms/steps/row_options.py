@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from transforms.base.errors import ParameterError
-from transforms.base.options import Configuration, Flag, Length, PositiveInt, Weight, one_of, option, some_of
+from transforms.base.options import Configuration, Flag, Length, PositiveInt, Weight, one_name, option, some_names
 from transforms.outputs import OUTPUT_FORMATS
 from transforms.rows.columns import OUTPUT_COLUMNS
-from transforms.rows.packing import PACKINGS, longer_of
+from transforms.rows.packing import PACKINGS, longer_segments
 from transforms.rows.parts import PART_COLUMNS
 from transforms.rows.truncation import TRUNCATIONS
 
@@ -23,7 +23,7 @@ class PackOptions(Configuration):
     """
 
     max_length: Length = option("Rows", "the maximum number of tokens in a row", common=True)
-    truncation: Annotated[str, one_of(TRUNCATIONS)] = option(
+    truncation: Annotated[str, one_name(TRUNCATIONS)] = option(
         "Rows",
         "what to do with a row that is longer than max_length; keep_start or keep_end: keep that end of it; turns: cut "
         "it after the last turn that fits; windows: several rows, each with the turns that fit, after earlier ones as "
@@ -37,7 +37,7 @@ class PackOptions(Configuration):
         "on again",
         default_help="a quarter of max_length",
     )
-    packing: Annotated[str, one_of(PACKINGS)] = option(
+    packing: Annotated[str, one_name(PACKINGS)] = option(
         "Rows",
         "how to pack several examples into each row, up to max_length; bfd: best fit decreasing, longer examples are "
         "truncated; bfd_split: longer examples are split; ffd: first fit decreasing; wrapped: all tokens in one "
@@ -55,7 +55,7 @@ class PackOptions(Configuration):
         super().__post_init__()
         if self.packing != "none" and self.max_length is None:
             raise ParameterError("packing", self.packing, "it needs a max_length, such as 4096.")
-        if self.truncation in ("turns", "windows") and longer_of(self.packing) != "truncate":
+        if self.truncation in ("turns", "windows") and longer_segments(self.packing) != "truncate":
             problem = f"packing {self.packing} cuts longer rows in its own way."
             raise ParameterError("truncation", self.truncation, problem)
         if self.truncation == "windows" and self.max_length is not None and self.max_length < 2:
@@ -72,14 +72,14 @@ class PackOptions(Configuration):
 class WriteOptions(Configuration):
     """What is written of the rows: the options of WriteShards."""
 
-    output_format: Annotated[tuple[str, ...], some_of(OUTPUT_FORMATS)] = option(
+    output_format: Annotated[tuple[str, ...], some_names(OUTPUT_FORMATS)] = option(
         "Output",
         "the formats of the shards, one or several",
         ("parquet",),
         metavar=",".join(OUTPUT_FORMATS),
         common=True,
     )
-    write_columns: Annotated[tuple[str, ...], some_of(OUTPUT_COLUMNS)] | None = option(
+    write_columns: Annotated[tuple[str, ...], some_names(OUTPUT_COLUMNS)] | None = option(
         "Output",
         f"the columns to write, of {', '.join(OUTPUT_COLUMNS)}",
         default_help="input_ids,labels; with packing also seq_lengths",
@@ -107,7 +107,7 @@ MIXES_BY = ("trained_tokens", "examples")
 class CorpusOptions(Configuration):
     """Which examples of the whole corpus are packed and written, and in which order: the options of the exchange."""
 
-    shuffle: Annotated[str, one_of(SHUFFLES)] = option(
+    shuffle: Annotated[str, one_name(SHUFFLES)] = option(
         "Rows",
         "the order of the examples; none: that of the files; global: pseudo-random, by the seed, across all files and "
         "sources, so that a packed row and a shard have examples from everywhere",
@@ -120,7 +120,7 @@ class CorpusOptions(Configuration):
         default_help="one for some megabytes of input",
     )
 
-    dedup: Annotated[str, one_of(DEDUPS)] = option(
+    dedup: Annotated[str, one_name(DEDUPS)] = option(
         "Rows",
         "what to do with duplicates, across all files and sources; exact: of the records that are rendered to the same "
         "tokens, keep the first one of the input and drop the others",
@@ -151,7 +151,7 @@ class CorpusOptions(Configuration):
         "Rows",
         "how many trained tokens the dataset has, in whole examples; sources with fewer are repeated",
     )
-    mix_by: Annotated[str, one_of(MIXES_BY)] = option(
+    mix_by: Annotated[str, one_name(MIXES_BY)] = option(
         "Rows",
         "what weights are shares of: trained tokens, which have labels, or examples",
         "trained_tokens",

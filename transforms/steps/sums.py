@@ -15,7 +15,7 @@ from transforms.model.counts import FirstExample, RecordCounts, StepCounts, Sums
 from transforms.model.outcomes import Drop, Reject
 
 
-def sums_of_rows(chunk: Rows) -> Sums:
+def count_rows(chunk: Rows) -> Sums:
     """Count the rows of a chunk, and the records that got their outcome in it.
 
     Raises:
@@ -34,8 +34,10 @@ def sums_of_rows(chunk: Rows) -> Sums:
         **asdict(StepCounts.total([outcomes])),
         sources=_by_source(chunk),
         first_examples=examples,
-        first_rejects={one.reason: first(one.position, one.detail) for one in _first_of_each(outcomes.rejects)},
-        first_drops={one.reason: first(one.position, one.described()) for one in _first_of_each(outcomes.drops)},
+        first_rejects={one.reason: first(one.position, one.detail) for one in _first_for_each_reason(outcomes.rejects)},
+        first_drops={
+            one.reason: first(one.position, one.described()) for one in _first_for_each_reason(outcomes.drops)
+        },
     )
     if without := outcomes.read - sums.totals().records.read:
         place = task.slices[0].url if task.slices else "no input"
@@ -46,7 +48,7 @@ def sums_of_rows(chunk: Rows) -> Sums:
     return sums
 
 
-def _first_of_each(records: Sequence[Drop | Reject]) -> Iterable[Any]:
+def _first_for_each_reason(records: Sequence[Drop | Reject]) -> Iterable[Any]:
     """The first record that was left out for each reason."""
     return {one.reason: one for one in sorted(records, key=lambda one: -one.position)}.values()
 
@@ -63,13 +65,13 @@ def _by_source(chunk: Rows) -> dict[int, Totals]:
     """What each source has. A packed row counts for the source of its first example, each token for its own."""
     task, facts, used = chunk.task, chunk.facts, chunk.used
 
-    def reasons_of(records: Sequence[Drop | Reject]) -> list[tuple[int, str]]:
+    def list_reasons(records: Sequence[Drop | Reject]) -> list[tuple[int, str]]:
         """The source and the reason of each."""
-        numbers = task.sources_of(np.array([one.position for one in records], np.int64)).tolist()
+        numbers = task.find_sources(np.array([one.position for one in records], np.int64)).tolist()
         return [(number, one.reason) for number, one in zip(numbers, records, strict=True)]
 
-    drops, rejects = reasons_of(chunk.outcomes.drops), reasons_of(chunk.outcomes.rejects)
-    of_rows = task.sources_of(facts.positions)
+    drops, rejects = list_reasons(chunk.outcomes.drops), list_reasons(chunk.outcomes.rejects)
+    of_rows = task.find_sources(facts.positions)
     of_used = np.where(used.is_used & ~used.copies, of_rows[facts.first_rows()], -1)
     found = {}
     for number in sorted({*of_rows.tolist(), *(number for number, _ in drops + rejects)}):

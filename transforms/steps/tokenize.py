@@ -20,14 +20,14 @@ from transforms.model.batches import Texts, Tokens
 from transforms.model.examples import Content, Conversation, Text
 from transforms.model.facts import RowFacts
 from transforms.model.outcomes import Reject
-from transforms.rows.ragged import indices_of, joined, offsets_of, slices_of, sums_of
+from transforms.rows.ragged import join_slices, joined, lengths_to_offsets, slice_indices, sum_each_row
 from transforms.steps.spot_checks import sample
 from transforms.tokens import Encoded, TextEncoder
 from transforms.tokens.fast_encoder import WORTH_LOADING, FastEncoder, NotSupported, load_fast_encoder
 from transforms.tokens.plain import PlainEncoder
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer, with_white_space
-from transforms.tokens.trained import is_trained, spans_of_tokens
+from transforms.tokens.trained import find_token_spans, is_trained
 
 # Of a longer text, an excerpt of this many characters is compared.
 _EXCERPT = 4096
@@ -131,7 +131,7 @@ class Encoder:
         for position, reason in chain.from_iterable(group.by_reference for group in groups):
             of_records[position] = min(of_records.get(position, reason), reason, key=[*reasons].index)
         lengths, skipped = (joined([getattr(g, name) for g in groups], np.int64) for name in ("lengths", "skipped"))
-        starts, lengths = offsets_of(lengths)[:-1] + skipped, lengths - skipped
+        starts, lengths = lengths_to_offsets(lengths)[:-1] + skipped, lengths - skipped
         if rejects:  # all texts of a rejected record are removed
             left = np.array([i for i, text in enumerate(texts) if text.example.position not in rejects], np.int64)
             texts, starts, lengths = [texts[i] for i in left], starts[left], lengths[left]
@@ -149,11 +149,11 @@ class Encoder:
         return batch.succeeded_by(
             Tokens,
             outcomes,
-            ids=slices_of(joined([group.ids for group in groups], np.int32), starts, lengths),
-            offsets=offsets_of(lengths),
-            trained=slices_of(joined([group.trained for group in groups], bool), starts, lengths),
+            ids=join_slices(joined([group.ids for group in groups], np.int32), starts, lengths),
+            offsets=lengths_to_offsets(lengths),
+            trained=join_slices(joined([group.trained for group in groups], bool), starts, lengths),
             facts=RowFacts.of([text.example for text in texts]),
-            parts=None if parts is None else parts[indices_of(starts, lengths)],
+            parts=None if parts is None else parts[slice_indices(starts, lengths)],
             trained_parts=batch.trained_parts,
         )
 
@@ -174,7 +174,7 @@ class Encoder:
         parts = None
         if has_parts:
             codes = joined([np.array(text.parts or [0] * len(text.spans), np.int32) for text in texts], np.int32)
-            parts = np.append(codes, np.int32(0))[spans_of_tokens(encoded.starts, encoded.stops, spans, codes)]
+            parts = np.append(codes, np.int32(0))[find_token_spans(encoded.starts, encoded.stops, spans, codes)]
         return _Group(
             ids=encoded.ids,
             trained=is_trained(encoded.starts, encoded.stops, spans),
@@ -190,7 +190,7 @@ class Encoder:
     def _given(self, texts: list[Text]) -> Encoded:
         """The tokens of texts that are tokenized already. Those that the tokenizer does not know are an error."""
         rows = [text.token_ids for text in texts if text.token_ids is not None]
-        offsets = offsets_of(np.array([len(row) for row in rows], np.int64))
+        offsets = lengths_to_offsets(np.array([len(row) for row in rows], np.int64))
         starts = np.arange(offsets[-1])
         lasts = [(number, int(row.max())) for number, row in enumerate(rows)]
         known = f"the tokenizer has the ids 0 to {self._last_id}"
@@ -261,12 +261,12 @@ def _not_prefixes(texts: list[Text], strings: list[str], encoded: Encoded, encod
     # The text begins with the prompt.
     prompts = encoder.encode([strings[row][: len(texts[row].prompt or "")] for row in rows], special_tokens=False)
     is_before = encoded.starts < np.repeat(encoded.bases, np.diff(encoded.offsets))  # added by the tokenizer
-    starts = (encoded.offsets[:-1] + sums_of(is_before, encoded.offsets))[rows]
+    starts = (encoded.offsets[:-1] + sum_each_row(is_before, encoded.offsets))[rows]
     counts = np.diff(prompts.offsets)
     fits = counts <= encoded.offsets[1:][rows] - starts
     counts = np.where(fits, counts, 0)
-    equal = slices_of(encoded.ids, starts, counts) == slices_of(prompts.ids, prompts.offsets[:-1], counts)
-    return int(np.sum(~fits | (sums_of(equal, offsets_of(counts)) < counts)))
+    equal = join_slices(encoded.ids, starts, counts) == join_slices(prompts.ids, prompts.offsets[:-1], counts)
+    return int(np.sum(~fits | (sum_each_row(equal, lengths_to_offsets(counts)) < counts)))
 
 
 def _across_prompt_end(
@@ -280,7 +280,7 @@ def _across_prompt_end(
     tokens = np.searchsorted(encoded.starts, spans[:, 0]) - 1  # the last one that begins before the span
     some = np.flatnonzero(tokens >= 0)
     across = some[encoded.stops[tokens[some]] > spans[some, 0]]
-    firsts = offsets_of(counts)
+    firsts = lengths_to_offsets(counts)
     rows = np.searchsorted(firsts, across, "right") - 1
     found = []
     for row, number, token in zip(rows.tolist(), across - firsts[rows], encoded.ids[tokens[across]], strict=True):

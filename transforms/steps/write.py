@@ -17,17 +17,17 @@ from transforms.base.options import String
 from transforms.model.batches import Rows, RowTable, Task
 from transforms.model.chunks import Chunks
 from transforms.model.counts import Statistics, Sums
-from transforms.model.receipts import File, Receipt, Sent, name_of, work_of, write_receipt
+from transforms.model.receipts import File, Receipt, Sent, receipt_name, work_folder, write_receipt
 from transforms.outputs import output_format
-from transforms.rows.columns import PROVENANCE_COLUMNS, column_of, default_columns
-from transforms.rows.ragged import offsets_of
+from transforms.rows.columns import PROVENANCE_COLUMNS, default_columns, output_column
+from transforms.rows.ragged import lengths_to_offsets
 from transforms.steps.base import Step, StepCall
 from transforms.steps.exceptions_writer import ExceptionsWriter
 from transforms.steps.failures import FailureWriter
 from transforms.steps.metrics import CountReceipts
 from transforms.steps.reports import ReportWriter
 from transforms.steps.row_options import WriteOptions
-from transforms.steps.sums import sums_of_rows
+from transforms.steps.sums import count_rows
 from transforms.steps.workers import OnWorkers
 from transforms.storage.files import join
 from transforms.storage.writing import NewFile
@@ -89,13 +89,13 @@ class _OpenShard:
         self.tokens = 0  # that were written, in one of the formats
 
     def add(self, chunk: Rows) -> None:
-        sums, span_ends = sums_of_rows(chunk), Counter[str]()
+        sums, span_ends = count_rows(chunk), Counter[str]()
         for split, table in (("train", chunk.train), ("validation", chunk.validation)):
             if not len(table):
                 continue
             columns = self._columns(chunk, table)
             if self._options.tokenizer is not None:
-                starts = offsets_of(table.segment_lengths)[:-1]
+                starts = lengths_to_offsets(table.segment_lengths)[:-1]
                 span_ends += _span_ends(self._options.tokenizer).count(table.labels, starts)
             counts = {"tokens": len(table.ids), "trained_tokens": int(table.trained_tokens.sum())}
             for format in self._options.output_format:
@@ -125,16 +125,16 @@ class _OpenShard:
             sent=self._sent,
             increment=self._task.increment,
         )
-        write_receipt(join(work_of(self._options.folder, self._task.increment), "receipts"), receipt)
+        write_receipt(join(work_folder(self._options.folder, self._task.increment), "receipts"), receipt)
         return receipt
 
     def _name(self, what: str) -> str:
-        return name_of(what, self._task.increment, self._task.number, self._number)
+        return receipt_name(what, self._task.increment, self._task.number, self._number)
 
     def _columns(self, chunk: Rows, table: RowTable) -> pa.Table:
         is_packed = chunk.packing != "none"
         names = self._options.write_columns or default_columns(is_packed)
-        columns: dict[str, pa.Array] = {name: _list_array(*column_of(table, name)) for name in names}
+        columns: dict[str, pa.Array] = {name: _list_array(*output_column(table, name)) for name in names}
         if self._options.provenance:
             urls, positions = self._task.origins(chunk.facts.positions[table.example_index])
             values = dict(zip(PROVENANCE_COLUMNS, (urls, pa.array(positions)), strict=True))
@@ -158,7 +158,7 @@ class _RowFiles:
 
     Args:
         output: the folder of the dataset.
-        stem: of their names, which a suffix follows; of name_of.
+        stem: of their names, which a suffix follows; of receipt_name.
         split: train or validation.
         format: one of OUTPUT_FORMATS.
     """

@@ -24,7 +24,7 @@ from transforms.base.errors import InputError, UserError
 from transforms.storage.compression import decompressed
 from transforms.storage.hub import hub_file, open_hub_file, read_hub_range
 from transforms.storage.ranges import RangeReader, complete, range_reader
-from transforms.storage.retries import protocol_of, store_errors, with_retries
+from transforms.storage.retries import store_errors, url_protocol, with_retries
 from transforms.storage.versions import check_version
 
 # Query parameters that say which file it is, or how it is sent. Any other one may be a credential: each service has
@@ -65,7 +65,7 @@ def file_system(url: str) -> tuple[Any, str]:
                 f"{parts.scheme}://{parts.hostname}{parts.path}: the url has {found}, which would be stored with the "
                 "dataset. Give the url without it, and set credentials in the environment."
             )
-    protocol = protocol_of(url)
+    protocol = url_protocol(url)
     if "::" in protocol or protocol in _NOT_OPENED:
         raise UserError(
             f"{url}: files on {protocol}:// are not opened. Unpack an archive, or copy the files to a disk or a bucket."
@@ -121,7 +121,7 @@ def open_input(url: str, compression: str | None, version: str = "", reads: int 
     Args:
         url: of the file.
         compression: gzip, bz2, xz, zstd or None.
-        version: that all bytes are of, of version_of; any if it is empty.
+        version: that all bytes are of, of file_version; any if it is empty.
         reads: about how many bytes of the file will be read; 0 for a look at it. It decides whether a file of the Hub
             is downloaded.
 
@@ -222,10 +222,10 @@ def read_range(url: str, start: int, stop: int) -> bytes:
 def exists(url: str) -> bool:
     """Return whether there is a file or folder."""
     system, path = file_system(url)
-    return kind_of(url) is not None if isinstance(system, LocalFileSystem) else system.exists(path)
+    return path_type(url) is not None if isinstance(system, LocalFileSystem) else system.exists(path)
 
 
-def kind_of(url: str) -> str | None:
+def path_type(url: str) -> str | None:
     """Return "file" or "directory"; None if there is neither."""
     with suppress(FileNotFoundError):
         return _info(url)["type"]

@@ -21,7 +21,7 @@ from transforms.base.errors import StoreError
 from transforms.base.version import __version__
 from transforms.storage import retries
 from transforms.storage.ranges import RangeReader, complete
-from transforms.storage.retries import NOT_CONNECTED, http_status, is_transient, reason_of
+from transforms.storage.retries import NOT_CONNECTED, http_status, is_transient, store_reason
 
 _T = TypeVar("_T")
 
@@ -110,7 +110,7 @@ def ask_hub(request: Callable[[Any], _T], url: str, action: str) -> _T:
     try:
         return _RETRYING(request, hub())
     except Exception as error:  # of the Hub's client, of its HTTP library, or of the system
-        cause = _cause_of(error)
+        cause = _find_cause(error)
         if http_status(cause) == 412:
             raise RemoteChanged from None
         if type(cause).__name__ == "RemoteEntryNotFoundError":
@@ -144,7 +144,7 @@ def _set_up() -> None:
     set_client_factory(client)
 
 
-def _cause_of(error: BaseException) -> Any:
+def _find_cause(error: BaseException) -> Any:
     """Why a request failed: of a download, huggingface_hub says only that the file is not on this machine."""
     is_wrapped = type(error).__name__ in ("LocalEntryNotFoundError", "RuntimeError")
     return error.__cause__ if is_wrapped and error.__cause__ else error
@@ -154,7 +154,7 @@ def _may_pass(error: BaseException) -> bool:
     """Whether the Hub, or the storage that it redirects to, may answer later what it did not answer now."""
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
-    error = _cause_of(error)
+    error = _find_cause(error)
     if isinstance(error, OfflineModeIsEnabled):
         return False
     if isinstance(error, HfHubHTTPError) and http_status(error) in (400, 401, 403):
@@ -190,12 +190,12 @@ def _reason(error: Any, url: str) -> str:
     if status == 401:
         return f"the Hub does not accept your token: {log_in}"
     if type(error).__name__ in NOT_CONNECTED:
-        return f"{hub} cannot be reached: {reason_of(error)}"
+        return f"{hub} cannot be reached: {store_reason(error)}"
     if status is not None:
         message = " ".join(error.response.headers.get("x-error-message", "").split())[:200]
         help = f"; make a token that may do this at {hub}/settings/tokens" if status == 403 else ""
         return f"the Hub answered {status}" + (f": {message}" if message else "") + help
-    return reason_of(error)
+    return store_reason(error)
 
 
 _RETRYING = retries.RETRYING.copy(retry=tenacity.retry_if_exception(_may_pass))

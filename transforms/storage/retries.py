@@ -74,12 +74,12 @@ def store_errors(url: str, action: str) -> Iterator[None]:
     except Exception as error:  # each store's client has its own classes
         if _is_missing(error) and action != "written":
             raise FileNotFoundError(f"{url} does not exist") from None
-        if protocol_of(url) in LocalFileSystem.protocol and not isinstance(error, (OSError, ValueError)):
+        if url_protocol(url) in LocalFileSystem.protocol and not isinstance(error, (OSError, ValueError)):
             raise  # a disk has other errors than the clients of stores
-        raise StoreError(url, action, reason_of(error), is_transient(error)) from None
+        raise StoreError(url, action, store_reason(error), is_transient(error)) from None
 
 
-def protocol_of(url: str) -> str:
+def url_protocol(url: str) -> str:
     """Return the protocol of a url; `file` for a path on this machine, which is what has no `://`."""
     protocol, separator, _ = url.partition("://")
     return protocol if separator else "file"
@@ -107,7 +107,7 @@ def _is_missing(error: BaseException) -> bool:
     return isinstance(error, FileNotFoundError) and (is_answer or http_status(error) == 404)
 
 
-def reason_of(error: Exception) -> str:
+def store_reason(error: Exception) -> str:
     """Return the store's message, in one line of at most 300 characters, without the queries of urls: signatures."""
     if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
         error = error.__cause__  # the message of fsspec's http file system is the url alone

@@ -23,13 +23,13 @@ _FIELDS = (
 _TIMES = ("mtime", "LastModified", "updated", "last_modified", "created")
 
 
-def version_of(entry: Mapping[str, Any]) -> str:
+def file_version(entry: Mapping[str, Any]) -> str:
     """Return the version of a file. entry: what its store says of it, as fsspec's `info` returns it."""
     field = next((field for field in _FIELDS if entry.get(field)), None)
     return f"{entry['size']}" + (f" {field} {entry[field]}" if field else "")
 
 
-def modified_of(entry: Mapping[str, Any]) -> float:
+def modification_time(entry: Mapping[str, Any]) -> float:
     """Return when a file was last written, in seconds since 1970; the end of time if its store does not say it."""
     found = next((entry[field] for field in _TIMES if entry.get(field)), math.inf)
     if isinstance(found, str):

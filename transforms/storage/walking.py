@@ -23,7 +23,7 @@ from fsspec.utils import glob_translate
 
 from transforms.storage.files import file_system
 from transforms.storage.retries import RETRYING, store_errors, with_retries
-from transforms.storage.versions import version_of
+from transforms.storage.versions import file_version
 
 Entries = dict[str, dict[str, Any]]
 
@@ -60,7 +60,7 @@ def find_matching(system: Any, pattern: str) -> Entries:
         As find does.
     """
     names, matches = pattern.split("/"), re.compile(glob_translate(pattern)).match
-    base, is_deep = folder_of_glob(pattern), "**" in names
+    base, is_deep = glob_folder(pattern), "**" in names
     above = names[: names.index("**") if is_deep else -1]
 
     def leads(folder: str) -> bool:
@@ -79,7 +79,7 @@ def find_matching(system: Any, pattern: str) -> Entries:
     }
 
 
-def folder_of_glob(pattern: str) -> str:
+def glob_folder(pattern: str) -> str:
     """Return the folder in which a glob begins to match: that of the path before its first wildcard."""
     return posixpath.dirname(re.split(f"[{re.escape(WILDCARDS)}]", pattern, maxsplit=1)[0]) or "/"
 
@@ -125,7 +125,7 @@ def versions_below(folder: str) -> list[tuple[str, str, int]]:
     """Return a value that changes when a file below a folder is added, removed or written again, from one listing:
     for each file its name, its version, and its inode, or 0.
     """
-    return [(name, version_of(entry), entry.get("ino", 0)) for name, entry in entries_below(folder).items()]
+    return [(name, file_version(entry), entry.get("ino", 0)) for name, entry in entries_below(folder).items()]
 
 
 def _has_no_folders(system: Any) -> bool:
@@ -138,14 +138,14 @@ def _has_no_folders(system: Any) -> bool:
 def _walk(system: Any, base: str, leads: Callable[[str], bool], follows_links: bool = False) -> Entries:
     """Find the files in a folder, and in those below it that `leads` accepts, one level of folders after another."""
 
-    def entries_of(folder: str) -> list[dict[str, Any]]:
+    def list_entries(folder: str) -> list[dict[str, Any]]:
         return _listed(system, folder, lambda: system.ls(folder, detail=True))
 
     found, level = {}, [base]
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
         while level:
             below = []
-            for folder, entries in zip(level, threads.map(entries_of, level), strict=True):
+            for folder, entries in zip(level, threads.map(list_entries, level), strict=True):
                 for entry in entries:
                     path = entry["name"].rstrip("/")
                     if entry["type"] == "directory":

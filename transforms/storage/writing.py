@@ -21,7 +21,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from transforms.base.errors import StoreError
 from transforms.storage.files import exists, file_system
-from transforms.storage.retries import RETRYING, protocol_of, store_errors, with_retries
+from transforms.storage.retries import RETRYING, store_errors, url_protocol, with_retries
 
 # For so long after its newest file was written, a build may be alive.
 SECONDS_ALIVE = 86_400.0
@@ -107,7 +107,7 @@ _CREATES_EXCLUSIVELY = {"s3", "s3a", "gs", "gcs", "memory"}
 
 def creates_exclusively(url: str) -> bool:
     """Return whether a store creates a file only if there is none, and its server does, as a trial next to it shows."""
-    if protocol_of(url) not in _CREATES_EXCLUSIVELY:
+    if url_protocol(url) not in _CREATES_EXCLUSIVELY:
         return False
     trial = f"{url}.{uuid.uuid4().hex}"
     create(trial, b"")

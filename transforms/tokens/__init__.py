@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from transforms.rows.ragged import joined, offsets_of
+from transforms.rows.ragged import joined, lengths_to_offsets
 from transforms.tokens.utf8 import Utf8
 
 
@@ -77,4 +77,4 @@ def concatenated(rows: Sequence[EncodedText], bases: np.ndarray, failed: Mapping
     )
     counts = np.array([len(row[0]) for row in rows], np.int64)
     shifts = np.repeat(bases, counts)
-    return Encoded(ids, offsets_of(counts), starts + shifts, stops + shifts, bases, failed=failed)
+    return Encoded(ids, lengths_to_offsets(counts), starts + shifts, stops + shifts, bases, failed=failed)

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from transforms.base.once import once_per_version
-from transforms.rows.ragged import offsets_of
+from transforms.rows.ragged import lengths_to_offsets
 from transforms.storage.walking import versions_below
 from transforms.tokens import Encoded, concatenated
-from transforms.tokens.newer import has_newer, tokens_of_newer
+from transforms.tokens.newer import find_newer_tokens, has_newer
 from transforms.tokens.reference import ReferenceEncoder
 from transforms.tokens.tokenizer import load_tokenizer
 from transforms.tokens.utf8 import Utf8, bytes_before
@@ -72,15 +72,15 @@ class FastEncoder:
     characters_at_once = 1 << 26
 
     def __init__(self, tokenizer: Any):
-        from transforms.tokens.ids import components_of, load_gigatoken, token_ids
+        from transforms.tokens.ids import list_components, load_gigatoken, token_ids
 
         self._gigatoken = load_gigatoken(tokenizer.backend_tokenizer)
         self._token_ids = functools.partial(token_ids, self._gigatoken)
         self._reference = ReferenceEncoder(tokenizer)
         self._eos = tokenizer.eos_token_id
-        normalizers = components_of(tokenizer.backend_tokenizer.normalizer)
+        normalizers = list_components(tokenizer.backend_tokenizer.normalizer)
         self._spaces_are_meta = any(
-            _META in component.values() for component in components_of(tokenizer.backend_tokenizer.pre_tokenizer)
+            _META in component.values() for component in list_components(tokenizer.backend_tokenizer.pre_tokenizer)
         )
         for component in normalizers:
             replaces_spaces = _META in (component.get("prepend"), component.get("content"))
@@ -102,12 +102,12 @@ class FastEncoder:
         own = Utf8.of(["" if len(text) > _LONG else text for text in texts]) if long else utf8
         ids, offsets = self._token_ids(own)
         lengths = self._lengths.take(ids)  # twice as fast as by an index
-        ends = offsets_of(lengths)
+        ends = lengths_to_offsets(lengths)
         # The tokenizer may prepend a space to a text, which has no offset.
         longer = np.flatnonzero(np.diff(ends[offsets]) == sizes + 1)
         if len(longer):
             lengths[offsets[longer]] -= 1
-            ends = offsets_of(lengths)
+            ends = lengths_to_offsets(lengths)
         is_altered = np.diff(ends[offsets]) != sizes
         newer: list[int] = []
         if not_ascii := np.flatnonzero(sizes != utf8.lengths).tolist():
@@ -129,14 +129,14 @@ class FastEncoder:
         return not is_composed or (self._spaces_are_meta and _META in text)
 
     @functools.cached_property
-    def _may_be_of_newer(self) -> np.ndarray:
+    def _may_be_newer(self) -> np.ndarray:
         may_be = np.zeros(len(self._lengths), bool)
-        may_be[tokens_of_newer(self._gigatoken.vocab)] = True
+        may_be[find_newer_tokens(self._gigatoken.vocab)] = True
         return may_be
 
     def _with_newer(self, texts: list[str], ids: np.ndarray, offsets: np.ndarray) -> list[int]:
         """The numbers of the texts with characters that only gigatoken knows."""
-        tokens = np.flatnonzero(self._may_be_of_newer.take(ids))
+        tokens = np.flatnonzero(self._may_be_newer.take(ids))
         rows = np.unique(np.searchsorted(offsets, tokens, "right") - 1)
         return [row for row in rows.tolist() if has_newer(texts[row])]
 
@@ -153,7 +153,7 @@ class FastEncoder:
             bytes_at = bytes_before(texts[row].encode())
             base = expected.bases[0]
             found[row] = expected.ids, bytes_at[expected.starts - base], bytes_at[expected.stops - base]
-        return concatenated(found, offsets_of(sizes)[:-1], failed)
+        return concatenated(found, lengths_to_offsets(sizes)[:-1], failed)
 
     def _with_special_tokens(self, encoded: Encoded, sizes: np.ndarray) -> Encoded:
         """The same tokens, with those that the tokenizer adds before and after a text, and an EOS if it is missing."""
@@ -165,14 +165,14 @@ class FastEncoder:
         is_added = np.ones((len(sizes), len(added)), bool)
         is_added[:, -1] = self._eos is not None and last != self._eos
         is_before = np.arange(len(added)) < len(self._prefix)
-        bases = offsets_of(sizes + 2)[:-1] + 1
+        bases = lengths_to_offsets(sizes + 2)[:-1] + 1
         at = np.where(is_before, firsts[:, None], ends[:, None])[is_added]
         starts = np.where(is_before, bases[:, None] - 1, (bases + sizes)[:, None])[is_added]
         shifts = np.repeat(bases - encoded.bases, ends - firsts)
         return dataclasses.replace(
             encoded,
             ids=np.insert(encoded.ids, at, np.broadcast_to(added, is_added.shape)[is_added]),
-            offsets=offsets_of(ends - firsts + is_added.sum(axis=1)),
+            offsets=lengths_to_offsets(ends - firsts + is_added.sum(axis=1)),
             starts=np.insert(encoded.starts + shifts, at, starts),
             stops=np.insert(encoded.stops + shifts, at, starts + 1),
             bases=bases,

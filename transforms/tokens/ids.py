@@ -49,12 +49,12 @@ def load_gigatoken(tokenizer: Tokenizer) -> Any:
     """
     if any(token.single_word for token in tokenizer.get_added_tokens_decoder().values()):
         raise ValueError("it has added tokens that match whole words only")
-    components = components_of(tokenizer.pre_tokenizer)
+    components = list_components(tokenizer.pre_tokenizer)
     _check(components)
     return gigatoken.Tokenizer.from_json(_source(tokenizer, components))
 
 
-def components_of(component: Any) -> list[dict[str, Any]]:
+def list_components(component: Any) -> list[dict[str, Any]]:
     """Return the components of a sequence in their order, of one alone, or none.
 
     Args:

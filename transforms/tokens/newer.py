@@ -20,10 +20,10 @@ _PLANES = [*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000)]
 
 def has_newer(text: str) -> bool:
     """Return whether a text has a newer character of the libraries that are installed."""
-    return bool(_is_newer()[_codes_of(text)].any())
+    return bool(_is_newer()[_code_points(text)].any())
 
 
-def tokens_of_newer(vocab: Mapping[int, bytes]) -> list[int]:
+def find_newer_tokens(vocab: Mapping[int, bytes]) -> list[int]:
     """Return the tokens that may occur in a text with a newer character: they have one, or end within one.
 
     So most texts are known by their tokens to have none: looking at their characters would cost ten times as much.
@@ -38,7 +38,7 @@ def tokens_of_newer(vocab: Mapping[int, bytes]) -> list[int]:
     within = [number for number, token in may_be if any(token[-size:] in beginnings for size in (1, 2, 3))]
     texts = [token.decode(errors="ignore") for _, token in may_be]
     numbers = np.repeat([number for number, _ in may_be], [*map(len, texts)])
-    return [*within, *numbers[_is_newer()[_codes_of("".join(texts))]].tolist()]
+    return [*within, *numbers[_is_newer()[_code_points("".join(texts))]].tolist()]
 
 
 @functools.cache
@@ -49,7 +49,7 @@ def _is_newer() -> np.ndarray:
     # These are two kinds: tokenizers has no class for the first ones, and one for the others.
     newer = _without(r"\P{Cn}", all_characters) + _without(r"[^\p{L}\p{M}]", unknown_to_python)
     found = np.zeros(0x110000, bool)
-    found[_codes_of(newer)] = True
+    found[_code_points(newer)] = True
     return found
 
 
@@ -58,5 +58,5 @@ def _without(pattern: str, text: str) -> str:
     return normalizers.Replace(Regex(f"{pattern}+"), "").normalize_str(text)
 
 
-def _codes_of(text: str) -> np.ndarray:
+def _code_points(text: str) -> np.ndarray:
     return np.frombuffer(text.encode("utf-32-le"), np.uint32)

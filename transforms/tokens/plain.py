@@ -21,7 +21,7 @@ _FIRST = 0x100000
 STAND_INS = "[\U00100000-\U0010fffd]"
 
 
-def stand_ins_of(tokenizer: Any) -> dict[str, str]:
+def make_placeholders(tokenizer: Any) -> dict[str, str]:
     """Return the stand-in of each added token. tokenizer: of transformers."""
     added = [token.content for _, token in sorted(tokenizer.backend_tokenizer.get_added_tokens_decoder().items())]
     return {token: chr(_FIRST + number) * len(token) for number, token in enumerate(added)}
@@ -36,7 +36,7 @@ class PlainEncoder(ReferenceEncoder):
 
     def __init__(self, tokenizer: Any):
         super().__init__(tokenizer)
-        state, stand_ins = msgspec.json.decode(tokenizer.backend_tokenizer.to_str()), stand_ins_of(tokenizer)
+        state, stand_ins = msgspec.json.decode(tokenizer.backend_tokenizer.to_str()), make_placeholders(tokenizer)
         added: list[dict[str, Any]] = state["added_tokens"]
         for token in added:
             token["special"] = True
@@ -54,5 +54,5 @@ class PlainEncoder(ReferenceEncoder):
         found: Sequence[Any] = self._backend.encode_batch(texts, add_special_tokens=special_tokens)
         return found
 
-    def _ids_of(self, encoding: Any) -> np.ndarray:
+    def _encoding_ids(self, encoding: Any) -> np.ndarray:
         return self._ids[encoding.ids]

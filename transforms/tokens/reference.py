@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from transforms.rows.ragged import offsets_of
+from transforms.rows.ragged import lengths_to_offsets
 from transforms.tokens import Encoded, EncodedText, concatenated
 
 _NO_TOKENS: EncodedText = np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64)
@@ -36,7 +36,7 @@ class ReferenceEncoder:
         found = self._attempt(texts, special_tokens)
         failed = {number: row for number, row in enumerate(found) if isinstance(row, str)}
         rows = [_NO_TOKENS if isinstance(row, str) else row for row in found]
-        bases = offsets_of(np.array([len(text) for text in texts], np.int64) + 2)[:-1] + 1
+        bases = lengths_to_offsets(np.array([len(text) for text in texts], np.int64) + 2)[:-1] + 1
         return concatenated(rows, bases, failed)
 
     def _attempt(self, texts: list[str], special_tokens: bool) -> Sequence[EncodedText | str]:
@@ -52,7 +52,7 @@ class ReferenceEncoder:
         return [self._row(*each, special_tokens) for each in zip(texts, encodings, strict=True)]
 
     def _row(self, text: str, encoding: Any, special_tokens: bool) -> EncodedText:
-        ids = self._ids_of(encoding)
+        ids = self._encoding_ids(encoding)
         starts, stops = np.array(encoding.offsets, np.int64).reshape(-1, 2).T
         if special_tokens:
             added = np.array(encoding.special_tokens_mask, bool)
@@ -76,5 +76,5 @@ class ReferenceEncoder:
         found: Sequence[Any] = self._tokenizer(texts, add_special_tokens=special_tokens, **unneeded).encodings
         return found
 
-    def _ids_of(self, encoding: Any) -> np.ndarray:
+    def _encoding_ids(self, encoding: Any) -> np.ndarray:
         return np.array(encoding.ids, np.int32)

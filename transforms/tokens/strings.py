@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 
-def longest_of(strings: Iterable[str]) -> str:
+def longest_match_regex(strings: Iterable[str]) -> str:
     """Return a regular expression that matches the longest of some strings that a place begins with.
 
     The strings share their beginnings, as in a tree: an alternative for each would be tried one after the other.

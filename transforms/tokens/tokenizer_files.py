@@ -79,7 +79,7 @@ def fingerprint(files: dict[str, bytes]) -> str:
     digest = hashlib.sha256()
     for name, content in sorted(files.items()):
         if name == GENERATION_CONFIG:
-            content = _stop_tokens_of(content)
+            content = _read_stop_tokens(content)
         digest.update(f"{name} {hashlib.sha256(content).hexdigest()}\n".encode())
     return digest.hexdigest()
 
@@ -99,7 +99,7 @@ def stop_token_ids(generation_config: Any) -> list[int]:
     return ids
 
 
-def _stop_tokens_of(generation_config: bytes) -> bytes:
+def _read_stop_tokens(generation_config: bytes) -> bytes:
     """What of generation_config.json decides the rows; all of it if it is not valid."""
     try:
         return json.dumps(stop_token_ids(json.loads(generation_config))).encode()

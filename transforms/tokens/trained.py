@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from transforms.rows.ragged import indices_of
+from transforms.rows.ragged import slice_indices
 
 
 def is_trained(starts: np.ndarray, stops: np.ndarray, spans: np.ndarray) -> np.ndarray:
@@ -35,7 +35,7 @@ def is_trained(starts: np.ndarray, stops: np.ndarray, spans: np.ndarray) -> np.n
     return exists & (span_starts < np.maximum(stops, starts + 1))
 
 
-def spans_of_tokens(starts: np.ndarray, stops: np.ndarray, spans: np.ndarray, kinds: np.ndarray) -> np.ndarray:
+def find_token_spans(starts: np.ndarray, stops: np.ndarray, spans: np.ndarray, kinds: np.ndarray) -> np.ndarray:
     """Find the spans which each token has a character in, the first one of each kind.
 
     Args:
@@ -50,7 +50,7 @@ def spans_of_tokens(starts: np.ndarray, stops: np.ndarray, spans: np.ndarray, ki
     counts = np.maximum(np.searchsorted(spans[:, 0], np.maximum(stops, starts + 1)) - first, 0)
     found = np.where(counts > 0, first, -1)[:, None]
     several = np.flatnonzero(counts > 1)
-    tokens, numbers = np.repeat(several, counts[several]), indices_of(first[several], counts[several])
+    tokens, numbers = np.repeat(several, counts[several]), slice_indices(first[several], counts[several])
     firsts = np.sort(np.unique(tokens << 32 | kinds[numbers], return_index=True)[1])
     tokens, numbers = tokens[firsts], numbers[firsts]
     columns = np.arange(len(tokens)) - np.searchsorted(tokens, tokens)

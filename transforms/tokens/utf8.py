@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transforms.rows.ragged import offsets_of, slices_of
+from transforms.rows.ragged import join_slices, lengths_to_offsets
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Utf8:
         """Encode texts without lone surrogates."""
         lengths = _lengths(texts)
         if all(map(str.isascii, texts)):
-            return cls("".join(texts).encode(), offsets_of(lengths), lengths)
+            return cls("".join(texts).encode(), lengths_to_offsets(lengths), lengths)
         encoded = list(map(str.encode, texts))
-        return cls(b"".join(encoded), offsets_of(_lengths(encoded)), lengths)
+        return cls(b"".join(encoded), lengths_to_offsets(_lengths(encoded)), lengths)
 
     @property
     def sizes(self) -> np.ndarray:
@@ -54,10 +54,10 @@ class Utf8:
         # Those of all texts that are not ASCII at once: a call for each would cost more than the rest of the step.
         codes: np.ndarray = np.frombuffer(self.data, np.int8)
         if len(rows) < len(counts):
-            codes = slices_of(codes, self.offsets[rows], self.sizes[rows])
+            codes = join_slices(codes, self.offsets[rows], self.sizes[rows])
         bytes_at = bytes_before(codes)
         lengths, of_row = self.lengths[rows], counts[rows]
-        first = np.repeat(offsets_of(lengths)[:-1], of_row)[:, None]
+        first = np.repeat(lengths_to_offsets(lengths)[:-1], of_row)[:, None]
         own = np.repeat(self.sizes != self.lengths, counts)
         inside = np.clip(spans[own], 0, np.repeat(lengths, of_row)[:, None])
         converted = spans.copy()

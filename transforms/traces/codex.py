@@ -67,7 +67,7 @@ class _Session:
     def read(self, kind: str, payload: Mapping[str, Any]) -> None:
         """Read an event. kind: its type; empty if it is an item alone."""
         is_item = kind in ("", "response_item")
-        detail = _kind_of_item(payload) if is_item else payload.get("type")
+        detail = _name_item_kind(payload) if is_item else payload.get("type")
         number = self.trace.event("/".join(filter(None, (kind, detail if isinstance(detail, str) else ""))))
         if is_item:
             self._add(number, payload)
@@ -109,7 +109,7 @@ class _Session:
 
     def _roll_back(self, turns: int) -> None:
         """The user takes turns back: what they were is another branch."""
-        starts = [at for at, (_, item) in enumerate(self._items) if _kind_of_item(item) == "message (user)"]
+        starts = [at for at, (_, item) in enumerate(self._items) if _name_item_kind(item) == "message (user)"]
         if 0 < turns <= len(starts):
             branch = self._go_on_from(self._items[: starts[-turns]])
             self.conversation.shared, branch.shared = branch.shared, len(self.conversation.messages)
@@ -118,7 +118,7 @@ class _Session:
             self.rolled_back.append(branch)
 
 
-def _kind_of_item(item: Mapping[str, Any]) -> str:
+def _name_item_kind(item: Mapping[str, Any]) -> str:
     """The kind of an item: its type, and its role if it is a message."""
     kind = str(item.get("type", "message"))
     return f"{kind} ({item.get('role')})" if kind == "message" else kind

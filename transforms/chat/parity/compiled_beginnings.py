@@ -21,9 +21,9 @@ from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.traced.compiled import CompiledTemplate, Target, Trace, TracingTemplate
 from transforms.chat.traced.guards import Guards
 from transforms.chat.traced.signatures import Cut, Signature, traced_messages
-from transforms.chat.traced.skeleton import Edges, Skeleton, edges_of, spans_of
+from transforms.chat.traced.skeleton import Edges, Skeleton, find_edges, place_spans
 from transforms.chat.traced.trace_cache import SignatureCache, SlowPath
-from transforms.chat.traced.tracer import SENTINEL, NotTraceable, number_of, plain_text
+from transforms.chat.traced.tracer import SENTINEL, NotTraceable, plain_text, sentinel_number
 from transforms.model.examples import Conversation, Span
 
 # Gives the numbers of the messages of a conversation to compare. They depend on its signature alone.
@@ -96,12 +96,12 @@ class CompiledBeginnings:
 
     def turns(self, length: int, numbers: Sequence[int]) -> Mapping[int, list[Span]]:
         beginning, printed = self._beginning(length)
-        return {turn: spans_of(edges, printed) for turn in numbers if (edges := beginning.turns.get(turn))}
+        return {turn: place_spans(edges, printed) for turn in numbers if (edges := beginning.turns.get(turn))}
 
     def trained(self, length: int, numbers: Sequence[int]) -> list[Span]:
         beginning, printed = self._beginning(length)
         edges = [edge for turn in numbers for edge in beginning.trained.get(turn, ())]
-        return merged(spans_of(edges, printed))
+        return merged(place_spans(edges, printed))
 
     def _beginning(self, length: int) -> tuple[_Beginning, list[str]]:
         """The first messages, and what is in their holes."""
@@ -130,14 +130,14 @@ class ComparisonCache(SignatureCache[Comparison]):
         template: the chat template.
         plain: finds turns under the template, without stop tokens that are printed for the next turn.
         as_trained: finds turns under the template, by the rules.
-        turns_of: gives the numbers of the messages to compare.
+        find_turns: gives the numbers of the messages to compare.
     """
 
     _conversations_per_signature = 32  # a comparison renders each turn twice
 
-    def __init__(self, template: ChatTemplate, plain: TurnFinder, as_trained: TurnFinder, turns_of: TurnsOf):
+    def __init__(self, template: ChatTemplate, plain: TurnFinder, as_trained: TurnFinder, find_turns: TurnsOf):
         super().__init__(template, as_trained)
-        self._plain, self._turns_of = plain, turns_of
+        self._plain, self._turns_of = plain, find_turns
 
     def find(self, conversation: Conversation, known: Signature | None, target: Target) -> CompiledBeginnings | None:
         """Find the beginnings of a conversation.
@@ -184,12 +184,12 @@ class ComparisonCache(SignatureCache[Comparison]):
         try:
             part = conversation.with_messages(conversation.messages[:length])
             trace = Trace(self._template, self._turns, part, cut)
-            whole = self._finder(trace.template).spans_of_turns(trace.rendering, own, whole=True)
-            trained = trace.turns.spans_of_turns(trace.rendering, own)
+            whole = self._finder(trace.template).find_turn_spans(trace.rendering, own, whole=True)
+            trained = trace.turns.find_turn_spans(trace.rendering, own)
             trace.add_guards("assistant")
         except (NotTraceable, RecordError):
             return None
-        edges = [{turn: edges_of(trace.text, spans) for turn, spans in found.items()} for found in (whole, trained)]
+        edges = [{turn: find_edges(trace.text, spans) for turn, spans in found.items()} for found in (whole, trained)]
         return _Beginning(trace.guards, Skeleton.of(trace.text), *edges)
 
 
@@ -205,9 +205,9 @@ def _is_certain(difference: Difference, message: Mapping[str, Any], guards: Guar
     has_tag = isinstance(content, str) and "</think>" in plain_text(content)
     may_have_tag, thoughts = "</think>" not in guards.absent, reasoning_in(message)
     for thought in () if has_tag and may_have_tag else thoughts:
-        if SENTINEL.fullmatch(thought) and number_of(thought) in map(number_of, added):
+        if SENTINEL.fullmatch(thought) and sentinel_number(thought) in map(sentinel_number, added):
             # The reasoning begins after <think>, wherever that is in the text.
-            guards.edges.setdefault((number_of(thought), -1), set()).add("<think>")
+            guards.edges.setdefault((sentinel_number(thought), -1), set()).add("<think>")
             return True  # it has its reasoning only if it is the last one
     return not (has_tag or may_have_tag or thoughts) and _have_other_lengths(training, inference)
 

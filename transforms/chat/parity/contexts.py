@@ -139,10 +139,10 @@ class RenderedBeginnings:
         return self._rendering(length).text
 
     def turns(self, length: int, numbers: Sequence[int]) -> Mapping[int, list[Span]]:
-        return self._turns.spans_of_turns(self._rendering(length), numbers, whole=True)
+        return self._turns.find_turn_spans(self._rendering(length), numbers, whole=True)
 
     def trained(self, length: int, numbers: Sequence[int]) -> list[Span]:
-        own = self._as_trained.spans_of_turns(self._rendering(length), numbers)
+        own = self._as_trained.find_turn_spans(self._rendering(length), numbers)
         return merged([span for spans in own.values() for span in spans])
 
     def _beginning(self, length: int) -> Conversation:
@@ -183,7 +183,7 @@ def differing(beginnings: Beginnings, text: str, spans: Sequence[Span], turns: S
     except RecordError:  # generation blocks that belong to no turn, or to several
         own = dict.fromkeys(suspects, spans)
     if beginnings.conversation.completion_start is not None:
-        own = {turn: _with_prompt_of(ends, spans) for turn, ends in own.items()}
+        own = {turn: _start_after_prompt(ends, spans) for turn, ends in own.items()}
     found = {turn: _difference(beginnings, turn, suspects[turn], text, ends) for turn, ends in own.items()}
     return {turn: difference for turn, difference in found.items() if difference}
 
@@ -248,7 +248,7 @@ def _as_last(beginnings: Beginnings, turn: int) -> _AsLast:
         return _AsLast(context, None)
     text, spans = found
     own = _spans_from(text, context, spans)
-    return _AsLast(context, _text_of(text, own) if own else None)
+    return _AsLast(context, _join_spans(text, own) if own else None)
 
 
 def _differs(as_last: _AsLast, text: str, spans: Sequence[Span], first_only: bool = False) -> bool:
@@ -259,7 +259,7 @@ def _differs(as_last: _AsLast, text: str, spans: Sequence[Span], first_only: boo
     own = _spans_from(text, as_last.context, spans)
     if not own or as_last.answer is None:
         return not own
-    return _is_other(_text_of(text, own[:1] if first_only else own), as_last.answer)
+    return _is_other(_join_spans(text, own[:1] if first_only else own), as_last.answer)
 
 
 def _difference(
@@ -270,8 +270,8 @@ def _difference(
         return None
     if as_last.answer is None or not (own := _spans_from(text, as_last.context, spans)):
         return Difference(CONTEXT, turn, text, as_last.context)
-    trained = _text_of(text, own)
-    kind = kind_of_answers(_message(beginnings.conversation, turn), trained, as_last.answer)
+    trained = _join_spans(text, own)
+    kind = compare_answers(_message(beginnings.conversation, turn), trained, as_last.answer)
     return Difference(kind, turn, trained.rstrip(), as_last.answer.rstrip())
 
 
@@ -291,7 +291,7 @@ def has_reasoning(conversation: Conversation) -> bool:
     return any(message["role"] == "assistant" and reasoning_in(message) for message in conversation.messages)
 
 
-def kind_of_answers(message: Mapping[str, Any], trained: str, answer: str) -> str:
+def compare_answers(message: Mapping[str, Any], trained: str, answer: str) -> str:
     """Return how the text of a turn that is trained on differs from that of the last turn.
 
     Args:
@@ -329,13 +329,13 @@ def _spans_from(text: str, context: str | None, spans: Sequence[Span]) -> list[S
     return after if after and after[0][0] == len(context) else []
 
 
-def _with_prompt_of(own: Sequence[Span], spans: Sequence[Span]) -> list[Span]:
+def _start_after_prompt(own: Sequence[Span], spans: Sequence[Span]) -> list[Span]:
     """The spans of a turn of a completion, which is trained on from the end of its prompt on."""
     start = next((start for start, stop in spans if start <= own[0][0] < stop), own[0][0])
     return [(start, own[0][1]), *own[1:]]
 
 
-def _text_of(text: str, spans: Sequence[Span]) -> str:
+def _join_spans(text: str, spans: Sequence[Span]) -> str:
     return "".join(text[start:stop] for start, stop in spans)
 
 

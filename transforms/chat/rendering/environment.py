@@ -95,7 +95,7 @@ def apply_chat_template(
     Raises whatever transformers and the template raise.
     """
     compile_template(source)
-    with _RENDERING, _clock_of(source, clock) as template:
+    with _RENDERING, _fixed_clock(source, clock) as template:
         if not messages:  # transformers refuses these, and some templates print what they begin with
             given = {**tokenizer.special_tokens_map, "documents": None, **arguments}
             return template.render(messages=[], tools=tools, add_generation_prompt=add_generation_prompt, **given)
@@ -127,7 +127,7 @@ def render_generation_blocks(
     from transformers.utils.chat_template_utils import render_jinja_template
 
     compile_template(source)
-    with _RENDERING, _clock_of(source, clock):
+    with _RENDERING, _fixed_clock(source, clock):
         found: Any = render_jinja_template(
             [[*messages]],  # type: ignore[list-item]
             tools=tools,  # type: ignore[arg-type]
@@ -155,7 +155,7 @@ def render(template: jinja2.Template, values: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def _clock_of(source: str, clock: Clock | None) -> Iterator[jinja2.Template]:
+def _fixed_clock(source: str, clock: Clock | None) -> Iterator[jinja2.Template]:
     """Inside, strftime_now calls a clock in the template that transformers renders, which is yielded.
 
     Its environment belongs to transformers, so that its own clock is put back. transformers keeps a number of compiled
@@ -213,7 +213,7 @@ def look_up_quickly(environment: Any) -> None:
     environment.getattr, environment.getitem = getattr_quickly, getitem_quickly
 
 
-def owner_of(function: Any) -> Any:
+def method_owner(function: Any) -> Any:
     """Return the object whose method a function is; None if it is not a method. The sandbox wraps format."""
     return getattr(getattr(function, "__wrapped__", function), "__self__", None)
 

@@ -26,8 +26,8 @@ from transforms.chat.rendering.environment import (
     compile_tree,
     given_keywords,
     look_up_quickly,
+    method_owner,
     new_environment,
-    owner_of,
 )
 from transforms.chat.rendering.renderings import Piece, PrintedText
 from transforms.chat.rendering.texts import KEY, Key, KnownTools
@@ -39,8 +39,8 @@ from transforms.chat.rendering.tracked_text import (
     have_sources,
     interleaved,
     joined,
+    list_runs,
     listed,
-    runs_of,
     tracked,
 )
 
@@ -137,7 +137,7 @@ def read_parts(parts: Iterable[str]) -> Printed:
         if type(part) is str:
             at += len(part)
             continue
-        for length, sources in runs_of(part):
+        for length, sources in list_runs(part):
             if not length:
                 if type(sources) is Mark:
                     marks.append((at, sources))
@@ -239,7 +239,7 @@ def _filter(name: str, value: nodes.Expr, *arguments: nodes.Expr) -> nodes.Filte
 
 
 @functools.lru_cache(16384)
-def _text_of_mark(kind: int, loop: int, message: int = 0) -> str:
+def _format_mark(kind: int, loop: int, message: int = 0) -> str:
     return tracked("", [(0, Mark(kind, loop, message))])
 
 
@@ -253,18 +253,18 @@ def _begin(context: Any, value: Any, loop: int) -> str:
             number = _OTHER_MESSAGE
         else:
             return ""
-    return _text_of_mark(_BEGIN, loop, number)
+    return _format_mark(_BEGIN, loop, number)
 
 
 @jinja2.pass_context
 def _assigned(context: Any, value: Any, loop: int) -> str:
     number = context.parent[_NUMBERS].get(id(value))
-    return "" if number is None else _text_of_mark(_SET, loop, number)
+    return "" if number is None else _format_mark(_SET, loop, number)
 
 
 @jinja2.pass_context  # or Jinja would call it once, when it compiles the template
 def _end(_: Any, loop: int) -> str:
-    return _text_of_mark(_END, loop)
+    return _format_mark(_END, loop)
 
 
 # Operators that Jinja and str compute without calling methods of a string's subclass, or for each two values.
@@ -320,7 +320,7 @@ def _call(call: Callable[..., Any], context: Any, function: Any, *arguments: Any
         return derived(result, (owner, arguments, keywords)) if kind is not str and type(result) is str else result
     if kind is dict and function.__name__ in DICT_METHODS:
         return function(*arguments, **given_keywords(keywords))
-    owner = owner_of(function)
+    owner = method_owner(function)
     if not isinstance(owner, str):
         return call(context, function, *arguments, **keywords)
     arguments = tuple(map(listed, arguments))
@@ -330,7 +330,7 @@ def _call(call: Callable[..., Any], context: Any, function: Any, *arguments: Any
             return owner
         result = result if isinstance(result, Markup) else str.__str__(result)
     elif type(owner) is str and function.__name__ in vars(SourcedText) and have_sources(arguments):
-        return call(context, getattr(tracked(owner, runs_of(owner)), function.__name__), *arguments, **keywords)
+        return call(context, getattr(tracked(owner, list_runs(owner)), function.__name__), *arguments, **keywords)
     else:
         result = call(context, function, *arguments, **keywords)
         if type(result) is not str:
@@ -346,7 +346,7 @@ def _tracking(name: str, filter: Callable[..., Any]) -> Callable[..., Any]:
         arguments = tuple(map(listed, arguments))
         if name == "replace" and type(arguments[1]) is str:
             context, text, *others = arguments
-            arguments = (context, tracked(text, runs_of(text)), *others)
+            arguments = (context, tracked(text, list_runs(text)), *others)
         result = filter(*arguments, **keywords)
         if name == "join" and type(result) is str:
             return _joined_by_filter(*arguments, **keywords)
@@ -395,7 +395,7 @@ def _tracking_json(tojson: Callable[..., str]) -> Callable[..., str]:
 def _with_joint_keys(text: str) -> str:
     """A text that was made of others, with one source for all of these that have keys of further texts."""
     runs = []
-    for length, sources in runs_of(text):
+    for length, sources in list_runs(text):
         keys = frozenset(key for key, _, _ in sources if key[1] == KEY)
         others = tuple(source for source in sources if source[0] not in keys)
         runs.append((length, (*others, (keys, 0, 0)) if keys else sources))

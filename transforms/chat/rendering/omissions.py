@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.tags import tags_in
-from transforms.chat.rendering.texts import KEY, Key, called_names, function_of, name_field, texts_of
+from transforms.chat.rendering.texts import KEY, Key, called_names, get_function, message_texts, name_field
 from transforms.model.examples import REASONING_KEYS
 
 # For each text that is printed, also in part, the (start, stop) of its characters.
@@ -58,20 +58,22 @@ class OfMessage(NamedTuple):
     unread: Sequence[tuple[str, str]] = ()
 
 
-def omissions_of(rendering: Rendering) -> Omissions:
+def find_omissions(rendering: Rendering) -> Omissions:
     """Find what a chat template does not print of a conversation.
 
     Args:
         rendering: of the conversation.
     """
-    unread = [*_keys_of_joined_parts(rendering)]
+    unread = [*_find_joined_part_keys(rendering)]
     tools, messages = rendering.tools, rendering.messages
     if tools and not rendering.keys.issuperset(tools.others):
         unread += [(key[2], text) for key, text in tools.others.items() if key not in rendering.keys]
     if rendering.prints_all:
         return joined_omissions(messages, (), (), unread) if unread else NO_OMISSIONS
     printed = rendering.printed
-    found = [omissions_of_message(number, message, printed, rendering.keys) for number, message in enumerate(messages)]
+    found = [
+        find_message_omissions(number, message, printed, rendering.keys) for number, message in enumerate(messages)
+    ]
     absent = [key[2] for key, _ in tools.names if key not in printed] if tools else []
     names = (
         ["the tools"] if tools and len(absent) == len(tools.given) else [f"the {_ordinal(at)} tool" for at in absent]
@@ -79,35 +81,35 @@ def omissions_of(rendering: Rendering) -> Omissions:
     return joined_omissions(messages, found, names, unread)
 
 
-def _keys_of_joined_parts(rendering: Rendering) -> Iterator[tuple[str, str]]:
+def _find_joined_part_keys(rendering: Rendering) -> Iterator[tuple[str, str]]:
     """The further keys of parts that the template is not given, since it reads no parts: the names and the texts."""
     for number, (message, given) in enumerate(zip(rendering.messages, rendering.conversation.messages, strict=True)):
         if type(given.get("content")) is list and type(message["content"]) is str:
             parts = {"content": given["content"]}
-            yield from ((key[2], text) for key, text in texts_of(number, parts) if key[1] == KEY)
+            yield from ((key[2], text) for key, text in message_texts(number, parts) if key[1] == KEY)
 
 
-def omissions_of_message(
+def find_message_omissions(
     number: int, message: Mapping[str, Any], printed: Printed, keys: Collection[Key] = ()
 ) -> OfMessage:
     """Return what is not printed of a message. keys: those of further texts that are printed."""
     missing: list[str] = []
     reasoning: list[str] = []
     unread: list[tuple[str, str]] = []
-    for (_, kind, key, part), text in texts_of(number, message):
+    for (_, kind, key, part), text in message_texts(number, message):
         if kind == KEY:
             unread += [(key, text)] * ((number, kind, key, part) not in keys)
             continue
         ranges = printed.get((number, kind, key, part), ())
         if kind == "call" or (len(ranges) == 1 and ranges[0] == (0, len(text))):
             continue  # all of it is printed, as of most texts
-        name = _name_of_text(number, key, part, message)
+        name = _name_text(number, key, part, message)
         if kind == "reasoning":
             # Some servers write the same reasoning under two keys, and a template prints one of them.
             same = any((number, kind, other, None) in printed for other in REASONING_KEYS if message.get(other) == text)
             reasoning += [name] * (bool(text.strip()) and not ranges and not same)
             continue
-        lost = lost_of_content(text, ranges, message.get("role") == "assistant")
+        lost = find_lost_content(text, ranges, message.get("role") == "assistant")
         if lost == "text":
             is_shown = any(text[start:stop].strip() for start, stop in ranges)
             missing.append(f"a part of {name}" if is_shown else name)
@@ -115,7 +117,7 @@ def omissions_of_message(
             reasoning.append(f"the reasoning in {name}")
     calls = given if isinstance(given := message.get("tool_calls"), list) else []
     for at, call in enumerate(calls):
-        missing += _missing_of_call(call, number, at, len(calls), printed)
+        missing += _find_unprinted_in_call(call, number, at, len(calls), printed)
     if unread and not calls and not has_text(message):
         names = [name for name in message if isinstance(message[name], (list, Mapping))]
         said = [name for name in names if any(key == f"messages[].{name}" for key, _ in unread)]
@@ -165,7 +167,7 @@ def gaps_between(text: str, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple
         yield at, len(text)
 
 
-def lost_of_content(text: str, ranges: Sequence[tuple[int, int]], is_answer: bool) -> str | None:
+def find_lost_content(text: str, ranges: Sequence[tuple[int, int]], is_answer: bool) -> str | None:
     """Return what of a content is not printed.
 
     Args:
@@ -208,8 +210,8 @@ def _lost_in(text: str, start: int, stop: int, is_shown: bool) -> str | None:
     return lost if is_shown or lost is None else "reasoning"
 
 
-def _missing_of_call(call: Any, message: int, number: int, count: int, printed: Printed) -> list[str]:
-    function = function_of(call)
+def _find_unprinted_in_call(call: Any, message: int, number: int, count: int, printed: Printed) -> list[str]:
+    function = get_function(call)
     if function is None:
         return []
     name = f"the {f'{_ordinal(number)} ' * (count > 1)}tool call of messages[{message}]"
@@ -233,7 +235,7 @@ def has_text(message: Mapping[str, Any]) -> bool:
     return any(isinstance(text, str) and text.strip() for text in texts)
 
 
-def _name_of_text(number: int, key: str, part: int | None, message: Mapping[str, Any]) -> str:
+def _name_text(number: int, key: str, part: int | None, message: Mapping[str, Any]) -> str:
     place = f"messages[{number}] ({message.get('role')})" if key == "content" else f"messages[{number}]"
     what = key if part is None or len(message["content"]) == 1 else f"{_ordinal(part)} part"
     return f"the {what} of {place}"

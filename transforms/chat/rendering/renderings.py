@@ -90,7 +90,7 @@ class Rendering:
                 printed.setdefault(key, []).append((first, last))
         return printed
 
-    def pieces_of_messages(self) -> dict[int, list[tuple[int, int]]]:
+    def find_message_pieces(self) -> dict[int, list[tuple[int, int]]]:
         """Return the (start, stop) of the pieces of each message."""
         pieces: dict[int, list[tuple[int, int]]] = {}
         for start, stop, message in self.pieces:
@@ -100,7 +100,7 @@ class Rendering:
 
     def has_content_between(self, start: int, stop: int) -> bool:
         """Return whether the content of a message begins in a range."""
-        starts = self._starts_of_contents
+        starts = self._find_content_starts
         return bisect.bisect_left(starts, start) < bisect.bisect_left(starts, stop)
 
     def texts_between(self, start: int, stop: int) -> Sequence[PrintedText]:
@@ -117,10 +117,10 @@ class Rendering:
         return self.pieces[number][2] if number < len(self.pieces) and self.pieces[number][0] == start else None
 
     @functools.cached_property
-    def _starts_of_contents(self) -> list[int]:
+    def _find_content_starts(self) -> list[int]:
         return sorted(start for start, _ in self.contents.values())
 
     @functools.cached_property
-    def end_of_messages(self) -> int:
+    def find_messages_end(self) -> int:
         """The offset where the last piece of a message ends."""
         return next((stop for _, stop, message in reversed(self.pieces) if message is not None), 0)

@@ -32,19 +32,19 @@ def tags_in(text: str, start: int = 0, stop: int | None = None) -> list[Tag]:
 
 def may_complete_tag(text: str) -> bool:
     """Return whether a text has a tag of reasoning, or may end with the beginning of one."""
-    if not _has_beginning_of_tag(text):  # as most, which is found in no time
+    if not _has_tag_beginning(text):  # as most, which is found in no time
         return False
-    return _TAG.search(text) is not None or _has_beginning_of_tag(text[-_LONGEST_TAG:])
+    return _TAG.search(text) is not None or _has_tag_beginning(text[-_LONGEST_TAG:])
 
 
-def is_whole_of_tags(literal: str) -> bool:
+def is_whole_tag(literal: str) -> bool:
     """Return whether what may begin a tag of reasoning in a literal is one, whatever follows the literal."""
-    return not _has_beginning_of_tag(_TAG.sub("", literal))
+    return not _has_tag_beginning(_TAG.sub("", literal))
 
 
 def _kind(tag: str) -> Literal["opens", "closes", "answer"]:
     return "opens" if _OPENING.match(tag) else "closes" if _CLOSING.match(tag) else "answer"
 
 
-def _has_beginning_of_tag(text: str) -> bool:
+def _has_tag_beginning(text: str) -> bool:
     return "<" in text or "[" in text or "◁" in text

@@ -215,7 +215,7 @@ class ChatTemplate:
             prints_all = prints_all and shown.issuperset(tools.names)
         return Rendering(conversation, plain, *found[:3], prints_all=prints_all, keys=found.keys, tools=tools)
 
-    def rendering_of_all_texts(self, conversation: Conversation) -> Rendering:
+    def render_with_sources(self, conversation: Conversation) -> Rendering:
         """Find which characters of a text came from which text of its record, of any kind but roles.
 
         Args:

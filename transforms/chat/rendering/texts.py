@@ -10,7 +10,7 @@ from transforms.model.examples import REASONING_KEYS
 
 # What a text of a record is: the number of its message (None for a tool), "content", "reasoning", "call" or "tool", and
 # the part, the key, the call and its argument, or the tool. Of any other text KEY, the name by which it is counted, and
-# a number. `rendering_of_all_texts` says what its own are.
+# a number. `render_with_sources` says what its own are.
 Key: TypeAlias = tuple[int | None, str, Any, Any]
 KEY = "key"
 # Takes a text and its key, and returns what stands for it.
@@ -42,7 +42,7 @@ def with_sources(messages: Sequence[Mapping[str, Any]], sourced: Sourced = sourc
 def called_names(messages: Sequence[Mapping[str, Any]]) -> frozenset[str]:
     """Return the names of the functions that messages call."""
     calls = [call for message in messages if isinstance(calls := message.get("tool_calls"), list) for call in calls]
-    names = [(function_of(call) or {}).get("name") for call in calls]
+    names = [(get_function(call) or {}).get("name") for call in calls]
     return frozenset(name for name in names if isinstance(name, str))
 
 
@@ -74,7 +74,7 @@ def message_with_sources(
                 copy[key] = sourced(text, (number, "reasoning", key, None))
     if "tool_calls" in message and isinstance(calls := message["tool_calls"], list):
         copy["tool_calls"] = [
-            others.of_functions(
+            others.list_functions(
                 _with_name(call, (number, "call", at, None), sourced), _OF_CALLS, "messages[].tool_calls[]"
             )
             for at, call in enumerate(calls)
@@ -104,7 +104,7 @@ class _Others:
             for key, value in whole.items()
         }
 
-    def of_functions(self, whole: Any, known: frozenset[str], name: str, of_function: str | None = None) -> Any:
+    def list_functions(self, whole: Any, known: frozenset[str], name: str, of_function: str | None = None) -> Any:
         """A call or a tool, and its function."""
         if not _is_object(whole):
             return whole
@@ -137,7 +137,7 @@ class _Others:
 
 def _tool_with_sources(at: int, tool: Any, sourced: Sourced) -> Any:
     named = _with_name(tool, (None, "tool", at, None), sourced)
-    return _Others(None, sourced, at).of_functions(named, _OF_TOOLS, "tools[]", "tools[].function")
+    return _Others(None, sourced, at).list_functions(named, _OF_TOOLS, "tools[]", "tools[].function")
 
 
 class KnownTools(NamedTuple):
@@ -174,7 +174,7 @@ def know_tools(tools: list[Any]) -> KnownTools:
     return KnownTools(tools, with_texts, names, others, {id(one): {} for one in (with_texts, *with_texts)})
 
 
-def texts_of(number: int, message: Mapping[str, Any]) -> list[tuple[Key, str]]:
+def message_texts(number: int, message: Mapping[str, Any]) -> list[tuple[Key, str]]:
     """Return the texts of a message, each with its key. number: of the message."""
     texts: list[tuple[Key, str]] = []
 
@@ -206,7 +206,7 @@ def _has_text(part: Any) -> bool:
 
 def _with_name(whole: Any, key: Key, sourced: Sourced) -> Any:
     """A tool definition or a call, with sources in its name, or else its type, and in the call's arguments."""
-    function = function_of(whole)
+    function = get_function(whole)
     if function is None:
         return whole
     copy = dict(function)
@@ -232,7 +232,7 @@ def _in_all(value: Any, key: Key, sourced: Sourced) -> Any:
     return with_all_texts(value, lambda text: sourced(text, key))
 
 
-def function_of(call: Any) -> Mapping[str, Any] | None:
+def get_function(call: Any) -> Mapping[str, Any] | None:
     """Return what of a tool call, or of a tool definition, has the name of the function; None if it is neither."""
     if not _is_object(call):
         return None

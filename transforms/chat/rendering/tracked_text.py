@@ -152,7 +152,7 @@ class _SourcedMarkup(Markup):
     separator: tuple[Source, ...] = ()
 
     def __str__(self) -> str:
-        return tracked(str.__str__(self), runs_of(self), self.separator)
+        return tracked(str.__str__(self), list_runs(self), self.separator)
 
     def __repr__(self) -> str:
         return repr(Markup(str.__str__(self)))
@@ -176,7 +176,7 @@ def _deriving(kind: type[str], name: str) -> Callable[..., Any]:
         arguments = tuple(map(listed, arguments))
         result = method(kind(str.__str__(self)), *arguments, **keywords)
         if kind is str and name in _OTHER_CASE and len(result) == len(self):
-            return tracked(result, runs_of(self))
+            return tracked(result, list_runs(self))
         return derived(result, (self, arguments, keywords)) if isinstance(result, str) else result
 
     return made
@@ -192,7 +192,7 @@ def _cutting_markup(name: str) -> Callable[..., Any]:
 
 
 def as_markup(text: str) -> Any:
-    return tracked(Markup(str.__str__(text)), runs_of(text), getattr(text, "separator", ()))
+    return tracked(Markup(str.__str__(text)), list_runs(text), getattr(text, "separator", ()))
 
 
 _MADE = ("__mod__", "__mul__", "__rmul__", "center", "expandtabs", "ljust", "rjust", "translate", "zfill", *_OTHER_CASE)
@@ -217,7 +217,7 @@ def sourced(text: str, key: Any) -> str:
     return made
 
 
-def runs_of(text: str) -> Sequence[Run]:
+def list_runs(text: str) -> Sequence[Run]:
     """Return the runs of a string; those of an ordinary one have no source."""
     return (isinstance(text, (SourcedText, _SourcedMarkup)) and text.runs) or [(len(text), ())]
 
@@ -275,7 +275,7 @@ def _standing_for(replaced: tuple[Source, ...], text: str) -> str:
     """A text in place of another one that has some sources."""
     if not replaced:
         return text
-    runs = [(length, _not_copied(length, (*sources, *replaced))) for length, sources in runs_of(text) if length]
+    runs = [(length, _not_copied(length, (*sources, *replaced))) for length, sources in list_runs(text) if length]
     return tracked(str.__str__(text), runs)
 
 

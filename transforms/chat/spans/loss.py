@@ -10,7 +10,7 @@ from transforms.chat.rendering.omissions import has_text
 from transforms.model.examples import Conversation, PromptCompletion, Text
 
 
-def loss_of(conversation: Conversation, loss_on: str) -> str:
+def resolve_loss(conversation: Conversation, loss_on: str) -> str:
     """Resolve what is trained on of a conversation.
 
     Args:
@@ -103,7 +103,7 @@ def is_empty_answer(text: Text, loss_on: str) -> bool:
             return False
     elif not any(message["role"] == "assistant" and _is_empty(message) for message in messages):
         return False
-    return any(_is_empty(content.messages[turn]) for turn in trained_turns(content, loss_of(content, loss_on)))
+    return any(_is_empty(content.messages[turn]) for turn in trained_turns(content, resolve_loss(content, loss_on)))
 
 
 def _is_empty(message: Mapping[str, Any]) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 
 from transforms.chat.rendering.renderings import PrintedText, Rendering
 from transforms.chat.rendering.tags import CLOSES, OPENS, Tag, tags_in
-from transforms.chat.rendering.texts import Key, texts_of
+from transforms.chat.rendering.texts import Key, message_texts
 from transforms.chat.spans.turn_search import Turn
 
 Kind: TypeAlias = Literal["header", "reasoning", "content", "tool_calls", "end", "after_end"]
@@ -41,7 +41,7 @@ class Segment(NamedTuple):
     kind: Kind | None
 
 
-def segments_of(rendering: Rendering, turns: Mapping[int, Turn]) -> list[Segment]:
+def segment_messages(rendering: Rendering, turns: Mapping[int, Turn]) -> list[Segment]:
     """Divide a rendering into segments.
 
     Args:
@@ -53,7 +53,7 @@ def segments_of(rendering: Rendering, turns: Mapping[int, Turn]) -> list[Segment
     """
     length = len(rendering.text)
     found: list[Segment] = [Segment(start, stop, message, None) for start, stop, message in rendering.pieces]
-    texts = [one for one in _kinds_of_texts(rendering) if one.start < one.stop]
+    texts = [one for one in _find_text_kinds(rendering) if one.start < one.stop]
     # What is printed again outside of its turn, such as the name of a function before its result, is not written there.
     inside = {(one.message, one.kind) for one in texts if _is_in(one, turns)}
     is_again = [not _is_in(one, turns) and (one.message, one.kind) in inside for one in texts]
@@ -91,13 +91,13 @@ def _is_in(text: Segment, turns: Mapping[int, Turn]) -> bool:
     return any(text.start < stop and start < text.stop for start, stop in turns[text.message].spans)
 
 
-def _kinds_of_texts(rendering: Rendering) -> Iterator[Segment]:
+def _find_text_kinds(rendering: Rendering) -> Iterator[Segment]:
     """The segments of the texts of messages. Where several texts were made into one, its kind is unknown."""
     contents: dict[Key, str] = {
         key: text
         for number, message in enumerate(rendering.messages)
-        for key, text in (texts_of(number, message) if message.get("role") == "assistant" else ())
-        if key[1] == "content" and _tags_of_reasoning(text)
+        for key, text in (message_texts(number, message) if message.get("role") == "assistant" else ())
+        if key[1] == "content" and _find_reasoning_tags(text)
     }
     for (start, stop), group in groupby(rendering.texts, lambda text: (text.start, text.stop)):
         texts: list[PrintedText] = [*group]
@@ -106,7 +106,7 @@ def _kinds_of_texts(rendering: Rendering) -> Iterator[Segment]:
         content = contents.get(texts[0].key)
         if kind != "content" or content is None:
             yield Segment(start, stop, message, kind)
-        elif texts[0].is_copy and (first := _end_of_reasoning(content)) is not None:
+        elif texts[0].is_copy and (first := _find_reasoning_end(content)) is not None:
             middle = min(max(start, start + first - texts[0].first), stop)
             yield Segment(start, middle, message, "reasoning")
             yield Segment(middle, stop, message, "content")
@@ -114,9 +114,9 @@ def _kinds_of_texts(rendering: Rendering) -> Iterator[Segment]:
             yield Segment(start, stop, message, None)
 
 
-def _end_of_reasoning(content: str) -> int | None:
+def _find_reasoning_end(content: str) -> int | None:
     """Where the reasoning ends that a content begins with; None if the tags in it do not say that."""
-    tags = _tags_of_reasoning(content)
+    tags = _find_reasoning_tags(content)
     if tags[0].kind == "opens" and not content[: tags[0].start].strip():
         tags = tags[1:]
     if len(tags) != 1 or tags[0].kind == "opens":
@@ -125,7 +125,7 @@ def _end_of_reasoning(content: str) -> int | None:
     return len(content) - len(after.lstrip())
 
 
-def _tags_of_reasoning(content: str) -> list[Tag]:
+def _find_reasoning_tags(content: str) -> list[Tag]:
     return [tag for tag in tags_in(content) if tag.kind != "answer"]
 
 
@@ -138,12 +138,12 @@ def _between(text: str, turn: int, start: int, stop: int, own: Sequence[Segment]
     for before, after in pairwise(known):
         first, last = before.stop if before else start, after.start if after else stop
         if first < last and (before is None or before.kind):
-            yield from _of_template(text, turn, first, last, before and before.kind, after and after.kind)
+            yield from _segment_template_text(text, turn, first, last, before and before.kind, after and after.kind)
             if is_last and after is None and before and before.kind == "tool_calls":
                 yield Segment(first, last, turn, "tool_calls")
 
 
-def _of_template(
+def _segment_template_text(
     text: str, turn: int, start: int, stop: int, before: Kind | None, after: Kind | None
 ) -> Iterator[Segment]:
     """The segments of what the template prints between two texts of known kinds; None if there is none."""

@@ -11,7 +11,7 @@ from typing import Any
 from transforms.base.errors import ParameterError
 from transforms.chat.config import APPENDED, RenderConfig
 from transforms.storage.files import exists, join, read_bytes
-from transforms.tokens.strings import longest_of
+from transforms.tokens.strings import longest_match_regex
 from transforms.tokens.tokenizer import load_tokenizer
 from transforms.tokens.tokenizer_files import GENERATION_CONFIG, stop_token_ids
 
@@ -35,7 +35,7 @@ class TurnRules:
     @functools.cached_property
     def _following(self) -> re.Pattern[str]:
         """Matches a stop token after white space."""
-        return re.compile(rf"\s*(?:{longest_of(self.stop_tokens)})")
+        return re.compile(rf"\s*(?:{longest_match_regex(self.stop_tokens)})")
 
     def end_with_stop_token(self, text: str, stop: int, closing: str) -> int:
         """Find where a turn ends if the stop token after it belongs to it.
@@ -94,10 +94,10 @@ def configured_stop_tokens(folder: str) -> tuple[str, ...]:
         ids = stop_token_ids(json.loads(read_bytes(url)))
     except ValueError as error:
         raise ParameterError("tokenizer", folder, f"{GENERATION_CONFIG} is not valid ({error}).") from None
-    return tuple(filter(None, (text_of_token(load_tokenizer(folder), number) for number in ids)))
+    return tuple(filter(None, (token_text(load_tokenizer(folder), number) for number in ids)))
 
 
-def text_of_token(tokenizer: Any, number: int) -> str:
+def token_text(tokenizer: Any, number: int) -> str:
     """Return the text of a token, empty if the tokenizer does not have it, or if it is white space."""
     if not 0 <= number < len(tokenizer):
         return ""

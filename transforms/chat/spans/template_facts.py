@@ -109,14 +109,14 @@ class TemplateFacts:
         if not prompt or not self._answer or not context or not context.endswith(prompt):
             return ""
         answer = self._answer[0]
-        return _late_closing(context, answer.text, answer.pieces_of_messages()[1][-1][1], prompt)
+        return _late_closing(context, answer.text, answer.find_message_pieces()[1][-1][1], prompt)
 
     @functools.cached_property
     def call_separator(self) -> str:
         """What closes a turn that calls tools, if it is printed for the tool's answer once there is one."""
         messages = UP_TO_ROLE["tool"]
         alone, answered = self._rendered(messages[:2]), self._rendering(messages)
-        pieces = answered.pieces_of_messages().get(1) if answered else None
+        pieces = answered.find_message_pieces().get(1) if answered else None
         return _late_closing(alone, answered.text, pieces[0][1]) if alone and answered and pieces else ""
 
     @functools.cached_property
@@ -125,7 +125,7 @@ class TemplateFacts:
         rendering = self._rendering([QUESTION, ANSWER, {**ANSWER, "content": "How are you?"}])
         if rendering is None:
             return False
-        pieces = rendering.pieces_of_messages().get(2)
+        pieces = rendering.find_message_pieces().get(2)
         return pieces is not None and rendering.contents.get(2, (None, None))[0] == pieces[0][0]
 
     @functools.cached_property
@@ -194,7 +194,7 @@ class TemplateFacts:
         turns = trained_turns(conversation, loss_on) if self.open_endings else []
         if loss_on == "completion":  # what follows its other turns is trained on too
             turns = [turn for turn in turns if turn == final]
-        return sum(ending_of(conversation, turn) in self.open_endings for turn in turns)
+        return sum(find_ending(conversation, turn) in self.open_endings for turn in turns)
 
     def between_contents(self) -> str:
         """Return what is printed after the contents of dialogues, each up to the next one."""
@@ -212,14 +212,14 @@ class TemplateFacts:
         if not rendering or not rendering.contents:
             return ""
         last, (start, stop) = max(rendering.contents.items())
-        first = rendering.pieces_of_messages().get(last, [(start, stop)])[0][0]
+        first = rendering.find_message_pieces().get(last, [(start, stop)])[0][0]
         return rendering.text[first:start] + rendering.text[stop:]
 
     @functools.cached_property
     def _answer(self) -> tuple[Rendering, int, int] | None:
         """The rendering of a dialogue, and the offsets of the answer's turn and of its content."""
         rendering = self._rendering(DIALOGUE)
-        pieces = rendering.pieces_of_messages().get(1) if rendering else None
+        pieces = rendering.find_message_pieces().get(1) if rendering else None
         content = rendering.contents.get(1, (None, None))[0] if rendering else None
         if not rendering or not pieces or content is None or not pieces[0][0] <= content <= pieces[0][1]:
             return None
@@ -261,7 +261,7 @@ class TemplateFacts:
         for on in (False, True):
             if (rendering := self._rendering(messages, on)) is None:
                 return None
-            tails.append(rendering.text[rendering.end_of_messages :])
+            tails.append(rendering.text[rendering.find_messages_end :])
         return tails[1][common_prefix(tails[1], tails[0]) :]
 
     def _rendered(self, messages: list[Message], add_generation_prompt: bool = False) -> str | None:
@@ -286,14 +286,14 @@ def rendered(template: Template, conversation: Conversation, add_generation_prom
         return None
 
 
-def ending_of(conversation: Conversation, turn: int) -> Ending:
+def find_ending(conversation: Conversation, turn: int) -> Ending:
     """Return the kind of a turn. Before a role that is none of a kind, templates close it as before a user."""
     after = conversation.messages[turn + 1 : turn + 2]
     follower = after[0]["role"] if after else None
     return bool(conversation.messages[turn].get("tool_calls")), follower if follower in _FOLLOWERS else "user"
 
 
-def settings_of(conversation: Conversation) -> tuple[bool, str]:
+def find_settings(conversation: Conversation) -> tuple[bool, str]:
     """Return what else a template reads of a conversation: it may print other text around the same messages."""
     arguments = conversation.template_kwargs
     return bool(conversation.tools), repr(sorted(arguments.items())) if arguments else ""

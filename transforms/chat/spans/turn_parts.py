@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from transforms.base.errors import RecordError
 from transforms.chat.rendering.renderings import Rendering
-from transforms.chat.spans.message_segments import Segment, segments_of
+from transforms.chat.spans.message_segments import Segment, segment_messages
 from transforms.chat.spans.turn_search import Turn
 from transforms.model.examples import Span
-from transforms.rows.parts import PARTS, code_of
+from transforms.rows.parts import PARTS, part_code
 
 # How many characters of a text of an unknown part an error shows.
 _SHOWN = 40
@@ -44,7 +44,7 @@ def parted(
     Raises:
         RecordError: if it is not known which part some of it is.
     """
-    segments = segments_of(rendering, turns)
+    segments = segment_messages(rendering, turns)
     stops = [one.stop for one in segments]
     found: list[tuple[Span, int]] = []
     for (start, stop), turn in spans:
@@ -52,15 +52,15 @@ def parted(
             first, last = max(start, segment.start), min(stop, segment.stop)
             if first >= last:
                 break
-            part = _part_of(rendering, segment._replace(start=first, stop=last, message=turn))
-            code = code_of(part, turn)
+            part = _find_part(rendering, segment._replace(start=first, stop=last, message=turn))
+            code = part_code(part, turn)
             if found and (found[-1][0][1], found[-1][1]) == (first, code):
                 first = found.pop()[0][0]
             found.append(((first, last), code))
     return PartedSpans([span for span, _ in found], [code for _, code in found])
 
 
-def _part_of(rendering: Rendering, segment: Segment) -> str:
+def _find_part(rendering: Rendering, segment: Segment) -> str:
     """The part that a segment of a turn is. Raises RecordError if that is not known."""
     if segment.kind in PARTS:
         return segment.kind

@@ -16,7 +16,7 @@ from transforms.base.errors import RecordError
 from transforms.chat.rendering.renderings import Piece, PrintedText, Rendering
 from transforms.chat.rendering.texts import Key
 from transforms.chat.spans.stop_tokens import TurnRules
-from transforms.chat.spans.template_facts import Template, TemplateFacts, after, common_prefix, ending_of, rendered
+from transforms.chat.spans.template_facts import Template, TemplateFacts, after, common_prefix, find_ending, rendered
 from transforms.model.examples import Span
 
 # The roles of messages before the first one that is answered.
@@ -55,7 +55,7 @@ class TurnSearch:
         self._rules = rules
         self._messages = rendering.conversation.messages
         self._text = rendering.text
-        self._pieces = rendering.pieces_of_messages()
+        self._pieces = rendering.find_message_pieces()
         questions = (n for n, message in enumerate(self._messages) if message["role"] not in _INSTRUCTIONS)
         self._first = next(questions, 0)  # the number of the first message that is not an instruction
 
@@ -80,7 +80,7 @@ class TurnSearch:
         found = {turn: self._until_ended(turn, one) for turn, one in found.items()}
         return {turn: one for turn, one in found.items() if one.spans and one.spans[0][0] < one.spans[-1][1]}
 
-    def turns_of_blocks(self, blocks: Sequence[Span], numbers: Sequence[int]) -> dict[int, Turn]:
+    def find_block_turns(self, blocks: Sequence[Span], numbers: Sequence[int]) -> dict[int, Turn]:
         """Find turns by the generation blocks of the template.
 
         Args:
@@ -97,7 +97,7 @@ class TurnSearch:
         for start, stop in blocks:
             if start == stop:  # of an empty answer: it is between two messages, and nothing is trained on
                 continue
-            turn = self._turn_of_block(start, stop)
+            turn = self._find_block_turn(start, stop)
             if turn is None:
                 raise not_established("a generation block of the template does not belong to one turn alone")
             if turn in numbers:
@@ -117,7 +117,7 @@ class TurnSearch:
         Returns:
             Its (start, stop); None if that is unknown, or the turn has it in a text.
         """
-        calls, follower = ending_of(self._rendering.conversation, turn)
+        calls, follower = find_ending(self._rendering.conversation, turn)
         for ending in ((calls, follower), (False, follower)):  # some templates close turns with calls as others
             closing = self._facts.closings[ending] or ""
             first = last[1] - len(closing)
@@ -147,7 +147,7 @@ class TurnSearch:
         pieces: Sequence[Span] = self._pieces[turn]
         content = self._rendering.contents.get(turn, (None, None))[0]
         if len(pieces) > 1:
-            pieces = self._parts_of_turn(turn, pieces, content)
+            pieces = self._find_turn_parts(turn, pieces, content)
         elif content is not None and not pieces[0][0] <= content <= pieces[0][1]:
             raise _not_in_turn((turn, "content", None, None))
         start, stop = pieces[0]
@@ -188,7 +188,7 @@ class TurnSearch:
         context = rendered(self._template, self._rendering.conversation.with_messages(self._messages[:turn]), True)
         return self._is_answer(turn) and context == self._text[:stop]
 
-    def _parts_of_turn(self, turn: int, pieces: Sequence[Span], content: int | None) -> Sequence[Span]:
+    def _find_turn_parts(self, turn: int, pieces: Sequence[Span], content: int | None) -> Sequence[Span]:
         """Those of several pieces that are printed of a turn. Raises RecordError if they may be something else."""
         if content is not None and not any(start <= content <= stop for start, stop in pieces):
             raise _not_in_turn((turn, "content", None, None))
@@ -214,7 +214,7 @@ class TurnSearch:
 
     def _end(self, turn: int, start: int, stop: int) -> int:
         """Where a span of a turn ends. start: where it begins. stop: where the piece that was printed for it ends."""
-        if stop == self._rendering.end_of_messages:
+        if stop == self._rendering.find_messages_end:
             return len(self._text)
         separator = self._facts.separator
         if not separator:
@@ -341,7 +341,7 @@ class TurnSearch:
             if message["role"] == "tool" and message.get("content") and number not in self._pieces:
                 raise not_established(f"it is unknown where the template prints the content of messages[{number}]")
 
-    def _turn_of_block(self, start: int, stop: int) -> int | None:
+    def _find_block_turn(self, start: int, stop: int) -> int | None:
         """The turn that a generation block is of; None if it is of none, or of several.
 
         What closes a turn may be printed after the loop over the messages, or before the text of the next message.

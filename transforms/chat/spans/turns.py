@@ -10,14 +10,14 @@ import msgspec
 from transforms.base.errors import RecordError
 from transforms.chat.rendering.arguments import with_any_texts, with_read_arguments
 from transforms.chat.rendering.renderings import Rendering
-from transforms.chat.spans.loss import assistant_turns, has_untrained_parts, loss_of, trained_turns
+from transforms.chat.spans.loss import assistant_turns, has_untrained_parts, resolve_loss, trained_turns
 from transforms.chat.spans.stop_tokens import TurnRules
-from transforms.chat.spans.template_facts import Template, TemplateFacts, settings_of
+from transforms.chat.spans.template_facts import Template, TemplateFacts, find_settings
 from transforms.chat.spans.turn_parts import PartedSpans, parted
 from transforms.chat.spans.turn_search import Turn, TurnSearch, merged, not_established
-from transforms.chat.spans.untrained_parts import spans_of_untrained_parts, subtracted
+from transforms.chat.spans.untrained_parts import find_untrained_spans, subtracted
 from transforms.model.examples import Conversation, Example, Span, Text
-from transforms.rows.parts import code_of
+from transforms.rows.parts import part_code
 
 # Of the arguments of templates those for which it is kept what a template does: each record may have its own.
 _MOST_FACTS = 64
@@ -67,14 +67,14 @@ class TurnFinder:
         Raises:
             RecordError: if the template refuses it, or it is unknown what is trained on, or which part it is.
         """
-        resolved = loss_of(conversation, loss_on)
+        resolved = resolve_loss(conversation, loss_on)
         rendering = self._template.rendering(conversation)
         text, parts = rendering.text, None
         if resolved == "all":
             spans: list[Span] = [(0, len(text))]
         elif with_parts:
             if resolved == "completion":
-                resolved = _turns_of_completion(conversation)
+                resolved = _find_completion_turns(conversation)
             spans, parts = self.parted_spans(rendering, trained_turns(conversation, resolved))
         else:
             spans = self.trained_spans(rendering, resolved)
@@ -105,7 +105,7 @@ class TurnFinder:
             and not has_untrained_parts(conversation, wanted)
         ):
             return merged(self._blocks(rendering))
-        by_turn = self.spans_of_turns(rendering, wanted)
+        by_turn = self.find_turn_spans(rendering, wanted)
         return merged([span for spans in by_turn.values() for span in spans])
 
     def parted_spans(self, rendering: Rendering, turns: Sequence[int]) -> PartedSpans:
@@ -118,11 +118,11 @@ class TurnFinder:
         Raises:
             RecordError: if the spans or their parts cannot be established.
         """
-        by_turn = self.spans_of_turns(rendering, turns)
+        by_turn = self.find_turn_spans(rendering, turns)
         spans = sorted((span, turn) for turn, own in by_turn.items() for span in own)
         return parted(rendering, self.turns(rendering, turns), spans)
 
-    def spans_of_turns(self, rendering: Rendering, turns: Sequence[int], whole: bool = False) -> dict[int, list[Span]]:
+    def find_turn_spans(self, rendering: Rendering, turns: Sequence[int], whole: bool = False) -> dict[int, list[Span]]:
         """Find the spans of each of some turns.
 
         Args:
@@ -146,7 +146,7 @@ class TurnFinder:
             by_turn = {turn: one.spans for turn, one in self._turns(rendering, turns).items()}
         if whole or not has_untrained_parts(conversation, turns):
             return by_turn
-        parts = spans_of_untrained_parts(rendering, turns)
+        parts = find_untrained_spans(rendering, turns)
         without_parts = {turn: subtracted(own, parts) for turn, own in by_turn.items()}
         return {turn: own for turn, own in without_parts.items() if own}
 
@@ -184,7 +184,7 @@ class TurnFinder:
         spans = [*text.spans, (length, len(whole))]
         if text.parts is None:
             return msgspec.structs.replace(text, text=whole, spans=merged(spans))
-        return msgspec.structs.replace(text, text=whole, spans=spans, parts=[*text.parts, code_of("end", last)])
+        return msgspec.structs.replace(text, text=whole, spans=spans, parts=[*text.parts, part_code("end", last)])
 
     def facts(self, conversation: Conversation) -> TemplateFacts:
         """Return what the template that renders a conversation does for any, found with dialogues of our own."""
@@ -199,7 +199,7 @@ class TurnFinder:
         return self._known_facts(conversation)
 
     def _known_facts(self, conversation: Conversation) -> TemplateFacts:
-        key = settings_of(conversation)
+        key = find_settings(conversation)
         if key not in self._facts:
             if len(self._facts) == _MOST_FACTS:
                 del self._facts[next(iter(self._facts))]
@@ -209,7 +209,7 @@ class TurnFinder:
     def _turns(self, rendering: Rendering, turns: Sequence[int]) -> dict[int, Turn]:
         """Turns without their ends."""
         if self.follows_blocks(rendering.conversation):
-            return self._search(rendering).turns_of_blocks(self._blocks(rendering), turns)
+            return self._search(rendering).find_block_turns(self._blocks(rendering), turns)
         return self._search(rendering).turns(turns)
 
     def _search(self, rendering: Rendering) -> TurnSearch:
@@ -249,7 +249,7 @@ class TurnFinder:
         return span
 
 
-def _turns_of_completion(conversation: Conversation) -> str:
+def _find_completion_turns(conversation: Conversation) -> str:
     """The loss on the turns of a completion, whose parts are known, if it trains on the same. Raises RecordError."""
     completion = conversation.messages[conversation.completion_start or 0 :]
     if [message["role"] for message in completion] != ["assistant"]:

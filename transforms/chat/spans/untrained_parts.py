@@ -11,7 +11,7 @@ from transforms.chat.spans.loss import untrained_parts
 from transforms.model.examples import Span
 
 
-def spans_of_untrained_parts(rendering: Rendering, turns: Iterable[int]) -> list[Span]:
+def find_untrained_spans(rendering: Rendering, turns: Iterable[int]) -> list[Span]:
     """Find where the parts of weight 0 were printed.
 
     Args:

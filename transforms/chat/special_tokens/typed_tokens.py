@@ -22,8 +22,8 @@ from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.special_tokens.turn_tokens import find_turn_tokens
 from transforms.model.examples import Conversation, PlainText, PromptCompletion, Text
 from transforms.records.json_text import strings_in
-from transforms.tokens.plain import STAND_INS, stand_ins_of
-from transforms.tokens.strings import longest_of
+from transforms.tokens.plain import STAND_INS, make_placeholders
+from transforms.tokens.strings import longest_match_regex
 
 _ADVICE = "with special_tokens_in_content plain it would be encoded as plain text"
 # The most lists of tools for which the tokens that were found in them are kept.
@@ -63,7 +63,7 @@ class TypedTokens:
         self._template = template
         self._rules = rules
         self._special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
-        self._stand_ins = stand_ins_of(tokenizer)
+        self._stand_ins = make_placeholders(tokenizer)
         self._tools: dict[int, tuple[Any, tuple[list[Typed], bool]]] = {}
 
     def may_concern(self, texts: Sequence[Text]) -> bool:
@@ -79,7 +79,7 @@ class TypedTokens:
                     given += of_messages
                 else:
                     given.append(_json(content.messages))
-                if content.tools and any(self._of_tools(content.tools)):
+                if content.tools and any(self._search_tools(content.tools)):
                     return True
                 if content.template_kwargs:
                     given.append(_json(content.template_kwargs))
@@ -125,13 +125,13 @@ class TypedTokens:
         texts = content.texts if isinstance(content, Conversation) else None
         found: list[Typed] = []
         if texts is None or self._strings.are_in("".join(texts)):
-            found += _found(_contents_of(content), self._strings)
+            found += _found(_list_contents(content), self._strings)
         if isinstance(content, Conversation):
-            found += self._of_tools(content.tools)[0] if content.tools else []
+            found += self._search_tools(content.tools)[0] if content.tools else []
             found += _found(_contents_in("chat_template_kwargs", content.template_kwargs), self._strings)
         return found
 
-    def _of_tools(self, tools: list[Any]) -> tuple[list[Typed], bool]:
+    def _search_tools(self, tools: list[Any]) -> tuple[list[Typed], bool]:
         """The special tokens in tools, and whether one of their texts may be completed to one."""
         if id(tools) not in self._tools:  # conversations of the same tools share them
             if len(self._tools) >= _KEPT:
@@ -144,7 +144,7 @@ class TypedTokens:
     @functools.cached_property
     def _turn_tokens(self) -> frozenset[str]:
         try:
-            found = find_turn_tokens(self._template, re.compile(longest_of(self._special)))
+            found = find_turn_tokens(self._template, re.compile(longest_match_regex(self._special)))
         except UserError:  # the chat template is too long, or there is no moment that it prints
             found = frozenset()
         return found | set(self._rules.stop_tokens)
@@ -167,15 +167,15 @@ class TypedTokens:
 
     @functools.cached_property
     def _any_added(self) -> re.Pattern[str]:
-        return re.compile(longest_of(self._stand_ins))
+        return re.compile(longest_match_regex(self._stand_ins))
 
     def _may_be_completed(self, text: Text) -> bool:
         """Whether a content may be a special token together with what is printed next to it."""
         content = text.example.content
         if not isinstance(content, Conversation):
             return self._plain.are_in(text.text)
-        contents = chain(_contents_of(content), _contents_in("", content.template_kwargs))
-        of_tools = content.tools and self._of_tools(content.tools)[1]
+        contents = chain(_list_contents(content), _contents_in("", content.template_kwargs))
+        of_tools = content.tools and self._search_tools(content.tools)[1]
         return bool(of_tools) or any(self._plain.may_be_at_edge(one.text) for one in contents)
 
     def _with_stand_ins(self, text: Text, is_typed: bool) -> Text:
@@ -186,14 +186,14 @@ class TypedTokens:
         content, whole = text.example.content, text.text
         if found := re.search(STAND_INS, whole):
             raise _unknown(f"the text holds U+{ord(found[0]):X}, which stands for a token of the template")
-        of_contents = np.ones(len(whole), bool)
+        count_contents = np.ones(len(whole), bool)
         if isinstance(content, Conversation):
-            rendering = self._template.rendering_of_all_texts(content)
+            rendering = self._template.render_with_sources(content)
             if rendering.text != whole:
                 raise _unknown("the template prints another text")
-            of_contents[:] = False
+            count_contents[:] = False
             for (start, stop), pieces in groupby(rendering.texts, key=lambda piece: piece[:2]):
-                of_contents[start:stop] = True
+                count_contents[start:stop] = True
                 made = Counter(self._plain.findall(whole[start:stop]))
                 for piece in pieces:
                     made -= Counter(self._plain.findall(piece.key[3][piece.first : piece.last]))
@@ -203,7 +203,7 @@ class TypedTokens:
 
         def stand_in(match: re.Match[str]) -> str:
             nonlocal kept
-            is_plain = match[0] in self._plain.strings and bool(of_contents[match.start() : match.end()].any())
+            is_plain = match[0] in self._plain.strings and bool(count_contents[match.start() : match.end()].any())
             kept += is_plain
             return match[0] if is_plain else self._stand_ins[match[0]]
 
@@ -215,7 +215,7 @@ def _unknown(why: str) -> RecordError:
     return RecordError("special_tokens_in_content", f"{why}, so it is unknown which of its special tokens are its own")
 
 
-def _contents_of(content: Any) -> Iterator[Content]:
+def _list_contents(content: Any) -> Iterator[Content]:
     """The contents of the messages of a conversation, in their order, or of what is not rendered."""
     if isinstance(content, PromptCompletion):
         yield Content("prompt", "prompt", content.prompt)
@@ -260,7 +260,7 @@ class _Strings:
 
     def __init__(self, strings: Iterable[str]):
         self.strings = frozenset(filter(None, strings))
-        self.pattern = re.compile(longest_of(self.strings))
+        self.pattern = re.compile(longest_match_regex(self.strings))
         self.findall = self.pattern.findall
         self._firsts = {string[0] for string in self.strings}
 

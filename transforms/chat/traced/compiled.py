@@ -75,7 +75,7 @@ def compile_for_signature(
         turns: finds turns under it.
         conversation: any conversation of the signature. What is compiled is the same for all of them.
         target: what is rendered of it.
-        cut: as in `signature_of`.
+        cut: as in `make_signature`.
 
     Raises:
         NotTraceable: if it is unknown what is printed for other texts.

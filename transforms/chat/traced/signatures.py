@@ -42,7 +42,7 @@ class Signature(NamedTuple):
     first: Signature | None = None
 
 
-def signature_of(conversation: Conversation, cut: Cut = None) -> Signature | None:
+def make_signature(conversation: Conversation, cut: Cut = None) -> Signature | None:
     """Separate what a template may distinguish in a conversation from its texts.
 
     A text that is empty or white space alone is a part of the signature, since templates treat it differently.

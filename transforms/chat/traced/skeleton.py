@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias
 
-from transforms.chat.traced.tracer import LOWER, SENTINEL, STRIPPED, NotTraceable, number_of, print_form
+from transforms.chat.traced.tracer import LOWER, SENTINEL, STRIPPED, NotTraceable, print_form, sentinel_number
 from transforms.model.examples import Span
 
 # A span of a skeleton: how many holes are before its start, and how many characters of literals; the same for its stop.
@@ -36,11 +36,11 @@ class Skeleton:
         Raises:
             NotTraceable: if a text is printed in lower case.
         """
-        forms = [(number_of(text), print_form(text)) for text in SENTINEL.findall(traced)]
+        forms = [(sentinel_number(text), print_form(text)) for text in SENTINEL.findall(traced)]
         if any(form == LOWER for _, form in forms):
             raise NotTraceable("the template prints a text in lower case")
         holes = [(number, form == STRIPPED) for number, form in forms]
-        return cls(SENTINEL.split(traced), holes, edges_of(traced, spans) if spans else ())
+        return cls(SENTINEL.split(traced), holes, find_edges(traced, spans) if spans else ())
 
     @functools.cached_property
     def _strips_all(self) -> bool | None:
@@ -63,7 +63,7 @@ class Skeleton:
     def filled(self, texts: list[str], trimmed: list[str]) -> tuple[str, list[Span]]:
         """Return the text of a conversation, and the spans in it. texts, trimmed: as in `printed`."""
         printed = self.printed(texts, trimmed)
-        return self.text(printed), spans_of(self.edges, printed)
+        return self.text(printed), place_spans(self.edges, printed)
 
     def text(self, printed: list[str]) -> str:
         """Return the text with what is in the holes."""
@@ -74,7 +74,7 @@ class Skeleton:
         return "".join(parts)
 
 
-def spans_of(edges: Sequence[Edges], printed: list[str]) -> list[Span]:
+def place_spans(edges: Sequence[Edges], printed: list[str]) -> list[Span]:
     """Return the spans that have some edges in the text of a skeleton with what is in its holes."""
     if not edges:
         return []
@@ -82,7 +82,7 @@ def spans_of(edges: Sequence[Edges], printed: list[str]) -> list[Span]:
     return [(lengths[a] + i, lengths[b] + j) for a, i, b, j in edges]
 
 
-def edges_of(traced: str, spans: Sequence[Span]) -> list[Edges]:
+def find_edges(traced: str, spans: Sequence[Span]) -> list[Edges]:
     """Return the edges of spans of what a template printed for traced texts."""
     texts = [0, *accumulate(bool(SENTINEL.match(character)) for character in traced)]
     return [(texts[start], start - texts[start], texts[stop], stop - texts[stop]) for start, stop in spans]

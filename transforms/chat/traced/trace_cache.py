@@ -8,14 +8,14 @@ from typing import Any, Generic, TypeVar
 
 from transforms.base.errors import RecordError
 from transforms.chat.rendering.arguments import with_any_texts, with_read_arguments
-from transforms.chat.rendering.omissions import omissions_of
+from transforms.chat.rendering.omissions import find_omissions
 from transforms.chat.rendering.template import ChatTemplate
-from transforms.chat.spans.template_facts import settings_of
+from transforms.chat.spans.template_facts import find_settings
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.traced.compiled import CompiledTemplate, Rendered, Target, compile_for_signature
-from transforms.chat.traced.signatures import Cut, Signature, signature_of
+from transforms.chat.traced.signatures import Cut, Signature, make_signature
 from transforms.chat.traced.tracer import NotTraceable
-from transforms.chat.traced.tracing_jinja import markers_of
+from transforms.chat.traced.tracing_jinja import find_markers
 from transforms.model.examples import Conversation
 
 # The signatures that are compiled in a small batch.
@@ -77,7 +77,7 @@ class SignatureCache(Generic[T]):
         known: its signature, if that is known, the first or the second.
         """
         # The first also if it was rendered by the second: what a batch compares does not depend on the engine.
-        signature = (known.first or known) if known else signature_of(conversation)
+        signature = (known.first or known) if known else make_signature(conversation)
         while signature:
             key = target, conversation.completion_start, signature.key
             found = self._batch.get(key)
@@ -110,7 +110,7 @@ class SignatureCache(Generic[T]):
         try:
             rendering = self._template.rendering(conversation)
             spans = [] if target == "text" else self._turns.trained_spans(rendering, target)
-            expected = self._template.apply(conversation), spans, omissions_of(rendering)
+            expected = self._template.apply(conversation), spans, find_omissions(rendering)
         except RecordError as error:
             return f"the reference refuses it: {error.reason}: {error.detail}"
         whats = zip(("text", "spans", "omissions"), compiled.render(signature), expected, strict=True)
@@ -120,13 +120,13 @@ class SignatureCache(Generic[T]):
         """The second signature of a conversation; None if it has the same texts as the first."""
         if known and known.first:
             return known
-        found = signature_of(conversation, self._cut)
+        found = make_signature(conversation, self._cut)
         return None if found is None or found.texts == first.texts else found._replace(first=first)
 
     @functools.cached_property
     def _cut(self) -> Cut:
         # It matters whether a text holds a stop token. A conversation with tools has no signature.
-        return markers_of(self._template.source(Conversation([]))).difference(self._turns.rules.stop_tokens)
+        return find_markers(self._template.source(Conversation([]))).difference(self._turns.rules.stop_tokens)
 
 
 class TraceCache(SignatureCache[CompiledTemplate]):
@@ -161,7 +161,7 @@ class TraceCache(SignatureCache[CompiledTemplate]):
             conversation = with_read_arguments(conversation, source)
             # Each record may have its own date: its signature is compiled if the batch has it again.
             is_printed = with_any_texts(conversation, source) is not conversation
-            if is_printed and (arguments := settings_of(conversation)) not in self._arguments:
+            if is_printed and (arguments := find_settings(conversation)) not in self._arguments:
                 self._arguments.add(arguments)
                 return SlowPath()
         target: Any = "text" if loss_on == "all" else loss_on

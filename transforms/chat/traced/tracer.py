@@ -39,7 +39,7 @@ def sentinel(number: int) -> str:
     return chr(_FIRST + number)
 
 
-def number_of(character: str) -> int:
+def sentinel_number(character: str) -> int:
     """Return the number of the text that a sentinel stands for."""
     return (ord(character) - _FIRST) % MOST_TEXTS
 
@@ -210,7 +210,7 @@ class TracedText(str):
                 raise NotTraceable("the template searches a text in lower case after adding to it")
             for edge, strings in ((0, begun), (-1, ended)):
                 if strings:
-                    self.guards.edges.setdefault((number_of(text), edge), set()).update(strings)
+                    self.guards.edges.setdefault((sentinel_number(text), edge), set()).update(strings)
         return str(string)
 
 

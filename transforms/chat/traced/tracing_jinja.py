@@ -58,7 +58,7 @@ class _OperatorsAsCalls(NodeTransformer):
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         self.generic_visit(node)
-        return _call_of(_JOIN, node.nodes, node.lineno)
+        return _call_guard(_JOIN, node.nodes, node.lineno)
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
         self.generic_visit(node)
@@ -66,7 +66,7 @@ class _OperatorsAsCalls(NodeTransformer):
             return node
         if len(node.ops) > 1:
             raise NotTraceable("the template chains comparisons with in")
-        is_in = _call_of(_IS_IN, [node.expr, node.ops[0].expr], node.lineno)
+        is_in = _call_guard(_IS_IN, [node.expr, node.ops[0].expr], node.lineno)
         return is_in if node.ops[0].op == "in" else nodes.Not(is_in, lineno=node.lineno)
 
     def visit_Mod(self, node: nodes.Mod) -> nodes.Node:
@@ -76,7 +76,7 @@ class _OperatorsAsCalls(NodeTransformer):
         return node
 
 
-def _call_of(function: str, arguments: Sequence[nodes.Expr], lineno: int) -> nodes.Call:
+def _call_guard(function: str, arguments: Sequence[nodes.Expr], lineno: int) -> nodes.Call:
     return nodes.Call(nodes.Name(function, "load"), [*arguments], [], None, None, lineno=lineno)
 
 
@@ -147,7 +147,7 @@ _SHORTEST_MARKER = 3
 
 
 @functools.cache
-def markers_of(source: str) -> frozenset[str]:
+def find_markers(source: str) -> frozenset[str]:
     """Return the constant strings that a chat template searches texts for, such as </think>.
 
     Args:

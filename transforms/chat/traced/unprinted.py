@@ -12,14 +12,14 @@ from transforms.chat.rendering.omissions import (
     OfMessage,
     Omissions,
     Printed,
+    find_message_omissions,
     gaps_between,
     joined_omissions,
-    omissions_of_message,
 )
-from transforms.chat.rendering.tags import is_whole_of_tags, may_complete_tag
-from transforms.chat.rendering.texts import Key, message_with_sources, texts_of
+from transforms.chat.rendering.tags import is_whole_tag, may_complete_tag
+from transforms.chat.rendering.texts import Key, message_texts, message_with_sources
 from transforms.chat.traced.skeleton import Skeleton
-from transforms.chat.traced.tracer import SENTINEL, number_of
+from transforms.chat.traced.tracer import SENTINEL, sentinel_number
 from transforms.model.examples import REASONING_KEYS
 
 
@@ -38,10 +38,12 @@ class Unprinted:
     def __init__(self, messages: Sequence[Mapping[str, Any]], printed: Printed, keys: Collection[Key] = ()):
         self._messages, self._printed = messages, printed
         self._skeleton = functools.cache(lambda text, key: Skeleton.of(text, printed.get(key, ())))
-        self._found = [omissions_of_message(number, message, printed, keys) for number, message in enumerate(messages)]
+        self._found = [
+            find_message_omissions(number, message, printed, keys) for number, message in enumerate(messages)
+        ]
         # Of further keys the name, the characters besides texts, and the numbers of these.
         self._unread = [
-            (name, len(SENTINEL.sub("", text)), [*map(number_of, SENTINEL.findall(text))])
+            (name, len(SENTINEL.sub("", text)), [*map(sentinel_number, SENTINEL.findall(text))])
             for each in self._found
             for name, text in each.unread
         ]
@@ -54,14 +56,14 @@ class Unprinted:
 
     def _dropped_texts(self, number: int) -> list[int] | None:
         message, dropped = self._messages[number], list[int]()
-        for key, text in texts_of(number, message):
+        for key, text in message_texts(number, message):
             for start, stop in gaps_between(text, self._printed.get(key, ())):
                 literals, numbers = SENTINEL.split(text[start:stop]), SENTINEL.findall(text, start, stop)
                 if key[1] == "reasoning" and numbers and sum(one in message for one in REASONING_KEYS) > 1:
                     return None  # the texts may be the same
                 if key[1] == "content" and numbers:
-                    dropped += map(number_of, numbers)
-                    if not all(map(is_whole_of_tags, literals)):
+                    dropped += map(sentinel_number, numbers)
+                    if not all(map(is_whole_tag, literals)):
                         return None
         return dropped
 
@@ -95,4 +97,4 @@ class Unprinted:
             return whole
 
         own = message_with_sources(number, self._messages[number], inserted)
-        return omissions_of_message(number, own, printed)._replace(unread=self._found[number].unread)
+        return find_message_omissions(number, own, printed)._replace(unread=self._found[number].unread)

@@ -111,7 +111,7 @@ def input_format(name: str) -> InputFormat:
     return importlib.import_module(f"{__name__}.{name}").FORMAT
 
 
-def format_of_suffix() -> dict[str, str]:
+def suffix_format() -> dict[str, str]:
     """Return the name of the format that each suffix belongs to."""
     return {suffix: name for name in _NAMES for suffix in input_format(name).suffixes}
 

@@ -40,7 +40,7 @@ def _pieces(file: BinaryIO, start: int, stop: int | None) -> Iterator[tuple[int,
                 try:
                     column.validate(full=True)
                 except pa.ArrowInvalid:  # if it is of text that is not UTF-8 alone, that costs its row later
-                    column.view(_of_bytes(column.type)).validate(full=True)
+                    column.view(_with_bytes_for_text(column.type)).validate(full=True)
             yield from ((row + at, batch.slice(at, ROWS_AT_ONCE)) for at in range(0, len(batch), ROWS_AT_ONCE))
         row += len(batch)
 
@@ -64,14 +64,14 @@ def _batches(file: BinaryIO) -> Iterator[tuple[int, pa.RecordBatch]]:
         begin = file.tell()
 
 
-def _of_bytes(type: pa.DataType) -> pa.DataType:
+def _with_bytes_for_text(type: pa.DataType) -> pa.DataType:
     """The same type with bytes in place of text, and of what extensions are stored as: pyarrow crashes at tensors."""
     if isinstance(type, pa.BaseExtensionType):
-        return _of_bytes(type.storage_type)
+        return _with_bytes_for_text(type.storage_type)
     if pa.types.is_list(type) or pa.types.is_large_list(type):
-        return (pa.list_ if pa.types.is_list(type) else pa.large_list)(_of_bytes(type.value_type))
+        return (pa.list_ if pa.types.is_list(type) else pa.large_list)(_with_bytes_for_text(type.value_type))
     if pa.types.is_struct(type):
-        return pa.struct([field.with_type(_of_bytes(field.type)) for field in type])
+        return pa.struct([field.with_type(_with_bytes_for_text(field.type)) for field in type])
     return _BYTES.get(type, type)
 
 

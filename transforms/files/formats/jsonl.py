@@ -25,7 +25,7 @@ def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_rec
     position = start
     if start:
         skip_to(file, start - 1)
-        position = _end_of_line(file, start - 1, stop)
+        position = _seek_next_line(file, start - 1, stop)
     if stop is not None:  # chunks of the same size
         chunk_bytes = -(-(stop - start) // max(1, -(-(stop - start) // chunk_bytes)))
     while stop is None or position < stop:
@@ -37,10 +37,10 @@ def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_rec
         yield _chunk(content, position, max_record_bytes)
         position += len(content)
         if not content.endswith(b"\n"):  # its last line is longer, or the last one of the file
-            position = _end_of_line(file, position, stop)
+            position = _seek_next_line(file, position, stop)
 
 
-def _end_of_line(file: BinaryIO, position: int, stop: int | None) -> int:
+def _seek_next_line(file: BinaryIO, position: int, stop: int | None) -> int:
     """Read up to the next line, or to the stop or the end of the file if they come first. Return the position."""
     while stop is None or position < stop:
         piece = file.readline(_SKIPPED_AT_ONCE)

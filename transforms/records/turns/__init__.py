@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from transforms.base.errors import RecordError
 from transforms.records.builder import TurnBuilder
-from transforms.records.hints import hint_of_turns
+from transforms.records.hints import hint_for_turns
 from transforms.records.names import OF_TREES
 from transforms.records.reading import Reading
 from transforms.records.turns import anthropic, gemini, named, olmo, responses
@@ -51,7 +51,7 @@ def read_turns(turns: list[Any], column: str, reading: Reading) -> list[Any]:
         names = " and ".join(name for name, _, _ in forms)
         raise RecordError("ambiguous", f"{column} has turns of {names}; expected one form. Give a formatter")
     if not forms:
-        if hint := hint_of_turns(given):
+        if hint := hint_for_turns(given):
             raise RecordError("bad_message", f"{column}: {hint}")
         return turns
     [(name, _, add)], made = forms, TurnBuilder(column)

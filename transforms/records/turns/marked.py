@@ -46,7 +46,7 @@ def marks_in(text: str) -> Marks | None:
     return None
 
 
-def speaker_of(text: str) -> str | None:
+def find_speaker(text: str) -> str | None:
     """Return the mark of a speaker that a text begins with, None if there is none."""
     found = _SPEAKER.match(text)
     return found and found[0].strip()

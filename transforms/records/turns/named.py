@@ -7,7 +7,7 @@ from typing import Any
 
 from transforms.base.errors import RecordError
 from transforms.records.builder import TurnBuilder
-from transforms.records.json_text import kind_of
+from transforms.records.json_text import json_type
 from transforms.records.names import ANSWERS, OF_TREES, QUESTIONS, REASONINGS, SYSTEMS, plain_name
 from transforms.records.reading import ROLE_NAMES
 
@@ -83,7 +83,7 @@ def add_exchange(made: TurnBuilder, turn: dict[str, Any]) -> None:
         made.begin(**{"content": said["assistant"], **rest})
         made.think(said.get("reasoning", ""))
     elif other := next((key for key in rest if plain_name(key) in _ANSWERS), None):
-        raise RecordError("bad_content", f"the {other} of {made.where} is {kind_of(rest[other])}, not a string")
+        raise RecordError("bad_content", f"the {other} of {made.where} is {json_type(rest[other])}, not a string")
     else:
         made.say({"role": "user", "content": said["user"], **rest})
 

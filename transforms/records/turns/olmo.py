@@ -8,7 +8,7 @@ from typing import Any
 
 from transforms.base.errors import RecordError
 from transforms.records.builder import TurnBuilder
-from transforms.records.json_text import decode_json, kind_of
+from transforms.records.json_text import decode_json, json_type
 from transforms.records.tool_calls import function_call
 
 _TOOLS, _CALLS = ("functions",), "function_calls"
@@ -48,7 +48,7 @@ def _json_list(value: Any, reason: str, where: str) -> list[Any]:
     if isinstance(value, dict):
         value = [value]
     if value and not isinstance(value, list):
-        raise RecordError(reason, f"{where} is {kind_of(value)}; expected a list")
+        raise RecordError(reason, f"{where} is {json_type(value)}; expected a list")
     return value or []
 
 
