@@ -71,7 +71,6 @@ class _WhichInput(Configuration):
         "a YAML file with options, which those of the command line replace, and with input or sources; also the first "
         "argument: chatmill build recipe.yaml",
         metavar="URL",
-        common=True,
     )
 
 
@@ -191,7 +190,6 @@ class Options(Budgets, _WhichOutput, RowOptions, _WhichInput):
         "Running",
         "print the outcome of the run, with the sums of the manifest, as JSON on the last line of standard output",
         False,
-        common=True,
     )
     runner: String = option(
         "Running",

@@ -26,7 +26,6 @@ class ContaminationOptions(Configuration):
         (),
         metavar="URL,..",
         default_help="none",
-        common=True,
     )
     decontaminate_words: PositiveInt = option("Rows", "with decontaminate, how many words such a run has", 13)
     contaminated: Annotated[str, one_name(CONTAMINATED)] = option(

@@ -154,7 +154,6 @@ class ParseOptions(Configuration):
         "Output",
         "input columns to copy to the rows, as strings; of a packed row as lists, with a value for each example",
         (),
-        common=True,
     )
 
     def __post_init__(self) -> None:

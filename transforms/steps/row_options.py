@@ -77,7 +77,6 @@ class WriteOptions(Configuration):
         "the formats of the shards, one or several",
         ("parquet",),
         metavar=",".join(OUTPUT_FORMATS),
-        common=True,
     )
     write_columns: Annotated[tuple[str, ...], some_names(OUTPUT_COLUMNS)] | None = option(
         "Output",
