@@ -508,13 +508,6 @@ def test_version_without_a_shard_that_is_there_and_versions_that_are_gone_are_na
     assert problems == {"_chatmill/versions": "it is missing, and other files of _chatmill/ are there"}
 
 
-def test_an_append_that_is_not_finished_is_no_damage(made, tmp_path, run):
-    output = Path(shutil.copytree(made / "grown", tmp_path / "out"))
-    assert run(*make_command("append", output, made), "--max_reject_fraction=0")[0] == 1
-    for version in ("", *(f"@{number + 1}" for number in range(DAYS))):
-        assert json.loads(run("verify", f"{output}{version}", "--json")[1])["faults"] == []
-
-
 # Links, and files of somebody else.
 
 LINKS = ("data", "records", "tfrecord", "_chatmill", *(f"_chatmill/{part}" for part in (

@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
 from support.chats import assistant, system, user
 from support.command_line import chatmill
-from support.datasets import read_manifest, read_rejects, read_rows, write_jsonl
+from support.datasets import read_manifest, read_rejects, read_rows
 from support.paths import TOKENIZER
 
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
@@ -134,33 +134,6 @@ def test_one_conversation_gives_the_same_row_in_every_format_and_schema(mixed):
         assert tokenizer.decode([label for label in plain["labels"] if label != -100]) == " 5<|im_end|>"
 
 
-def test_arrow_adds_no_nulls_to_the_tokenized_text(mixed):
-    output, _ = mixed
-    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
-    for row in read_rows(output) + read_rows(output, "validation"):
-        assert "null" not in tokenizer.decode(row["input_ids"])
-        assert "None" not in tokenizer.decode(row["input_ids"])
-
-
-def test_provenance_names_the_record_of_each_row(mixed):
-    output, _ = mixed
-    for row in read_rows(output) + read_rows(output, "validation"):
-        source = Path(row["origin_file"])
-        position = row["origin_position"]
-        if source.name == "g.jsonl":
-            assert row["id"] == [record["id"] for record in records_by_schema("pretty")][position]
-        elif source.suffix == ".json":
-            assert row["id"] == json.loads(source.read_text())[position]["id"]
-        elif source.suffix == ".csv":
-            assert row["id"] == f"csv-{position}"
-        elif source.suffix == ".jsonl":
-            content = source.read_bytes()
-            line = content[position:].split(b"\n")[0].removeprefix(b"\xef\xbb\xbf")
-            assert json.loads(line)["id"] == row["id"]
-        elif source.suffix == ".parquet":
-            assert pq.read_table(source)["id"][position].as_py() == row["id"]
-
-
 def test_datasets_loads_the_output_and_a_collator_pads_it(mixed, tmp_path):
     output, _ = mixed
     loaded = datasets.load_dataset(str(output), cache_dir=str(tmp_path))
@@ -174,14 +147,3 @@ def test_datasets_loads_the_output_and_a_collator_pads_it(mixed, tmp_path):
         length = len(row["input_ids"])
         assert batch["labels"][i][:length].tolist() == row["labels"]
         assert (batch["labels"][i][length:] == -100).all()
-
-
-def test_validation_and_training_share_no_content(build, tmp_path):
-    records = [{"id": i, "messages": [user(f"{i % 60}?"), assistant("Yes.")]} for i in range(180)]
-    options = [f"--input={write_jsonl(tmp_path / 'corpus.jsonl', records)}", f"--tokenizer={TOKENIZER}"]
-    ended = build(*options, f"--output={tmp_path}/out", "--validation_fraction=0.3", "--split_bytes=3000")
-    assert ended.code == 0, ended.err
-    rows = (read_rows(tmp_path / "out", split) for split in ("train", "validation"))
-    train, validation = ({tuple(row["input_ids"]) for row in of_split} for of_split in rows)
-    assert train and validation and not train & validation
-    assert len(train | validation) == 60

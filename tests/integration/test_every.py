@@ -206,25 +206,6 @@ def test_an_append_that_fails_ends_it_with_its_line_and_what_was_committed_stays
     assert list_increments(output) == ["a"]
 
 
-@pytest.mark.parametrize("what", ["error", "append"])
-def test_a_file_that_changed_after_it_was_added_ends_it_or_is_added_again(folder, output, what):
-    (folder / "a.jsonl").write_bytes(lines("a", 3))
-    with every_second(folder, output, f"--on_changed_file={what}") as process:
-        wait_until(lambda: taken_of(output), process, output)
-        (folder / "a.jsonl").write_bytes(lines("a", 4))
-        if what == "error":
-            assert process.wait(60) == 2
-        else:
-            wait_until(lambda: taken_of(output)["a.jsonl"] == 2, process, output)
-            end(process)
-    assert read_manifest(output)["records"]["kept"] == (3 if what == "error" else 7)
-    if what == "error":
-        assert output.with_name("log").read_text().splitlines()[-1] == (
-            f"chatmill: --input {folder}/a.jsonl: it changed since it was added. --on_changed_file append adds it "
-            "again; --overwrite builds all inputs again."
-        )
-
-
 def test_the_input_may_be_empty_or_not_there_yet(tmp_path, output):
     with every_second(tmp_path / "later", output) as process:
         time.sleep(3)

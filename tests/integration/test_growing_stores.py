@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +15,6 @@ import pytest
 from support.command_line import chatmill
 from support.faulty_proxy import FAULTS, seeded
 from support.paths import ROOT, TOKENIZER
-from support.signals import with_default_signals
 from support.stores import Store, gs, running, s3
 from transforms import Dataset, UserError, shards
 
@@ -52,13 +48,6 @@ def read_records(output: str) -> int:
     """The number of records of the newest version, which must be sound."""
     assert chatmill("verify", output) == 0
     return Dataset(output).manifest["records"]["kept"]
-
-
-def records_committed(output: str) -> int:
-    try:
-        return Dataset(output).manifest["records"]["kept"]
-    except UserError:
-        return 0
 
 
 def read_examples(output: str) -> Counter[tuple[int, ...]]:
@@ -118,27 +107,3 @@ def test_failed_requests_do_not_change_a_dataset_that_grows_is_built_again_and_e
             shards(output, version)
     assert len(store.digests_of_shards(f"{folder}/out")) == 1
     assert read_records(output) == 80 and read_examples(output) == before
-
-
-@pytest.mark.slow
-def test_what_arrives_in_a_bucket_is_appended_again_and_again(store, folder):
-    options, output = make_options(store, folder), store.url(f"{folder}/out")
-    command = [sys.executable, "-m", "pipeline", "build", "--append", "--every=1", *options]
-    process = subprocess.Popen(
-        command, cwd=ROOT, stdout=-1, stderr=-1, text=True, start_new_session=True, preexec_fn=with_default_signals
-    )
-    try:
-        for day in range(2):
-            arrive(store, folder, day)
-            deadline = time.monotonic() + 120
-            while records_committed(output) < 40 * (day + 1):
-                assert process.poll() is None and time.monotonic() < deadline
-                time.sleep(0.2)
-        process.send_signal(signal.SIGTERM)
-        stdout, stderr = process.communicate(timeout=60)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    assert process.returncode == 0 and stdout.count(": 1 file with 40 records was added: ") == 2, (stdout, stderr)
-    assert read_records(output) == 80

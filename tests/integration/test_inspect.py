@@ -90,11 +90,6 @@ def test_examples_of_a_packed_row_are_apart_and_begin_near_what_is_trained_on(in
     assert inspect("packed", "--full")[1].count("Wheel") == 900
 
 
-def test_hostile_contents_are_escaped(inspect):
-    _, out, _ = inspect("plain", "--search=<b>?")
-    assert "\\x1b[31mred\\u202e <b>?" in out and "\x1b" not in out and "\u202e" not in out
-
-
 def test_row_with_its_tokens(inspect, datasets):
     code, out, _ = inspect("plain", "--row=1", "--tokens")
     assert code == 0 and "id: q1" in out

@@ -159,15 +159,6 @@ def test_copies_of_which_no_label_is_left_are_not_in_the_dataset(tmp_path):
     assert_statistics_add_up(manifest)
 
 
-def test_limits_of_a_source_are_never_exceeded(sources, tmp_path):
-    """The records of long have up to 604 trained tokens."""
-    one, two = tmp_path / "one", tmp_path / "two"
-    assert build(sources, one, {"long": {"max_examples": 10}}, "--mix_tokens=4000") == 0
-    assert len(count_copies(one)["long"]) == 10 and abs(read_manifest(one)["trained_tokens"] - 4000) <= 302
-    assert build(sources, two, {"long": {"max_tokens": 8000}}) == 0
-    assert 8000 - 604 < read_manifest(two)["trained_tokens"] <= 8000 and {*count_copies(two)["long"].values()} == {1}
-
-
 @pytest.mark.parametrize(
     ("more", "options", "error"),
     [
@@ -195,15 +186,6 @@ def test_duplicates_do_not_count_for_the_mix(sources, tmp_path):
     manifest = read_manifest(tmp_path / "out")
     assert manifest["records"]["dropped"] == {"duplicate": 20, "not_in_mix": 50}
     assert [source["rows"] for source in manifest["sources"]] == [400, 20, 50, 0]
-
-
-def test_each_append_has_its_epochs(sources, tmp_path):
-    for name, rows in (("few", 50), ("short", 1050)):
-        (tmp_path / "in").mkdir(exist_ok=True)
-        shutil.copy(sources / f"{name}.jsonl", tmp_path / "in")
-        common = ("--tokenizer", TOKENIZER, "--direct_num_workers=1", "--append", "--output", tmp_path / "out")
-        assert chatmill("build", "--input", tmp_path / "in", *common, "--shuffle=global", "--epochs=2.5") == 0
-        assert read_manifest(tmp_path / "out")["rows"] == rows
 
 
 def test_more_copies_than_shards_is_an_error_that_says_how_many_are_needed(sources, tmp_path, capfd):

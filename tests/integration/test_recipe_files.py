@@ -140,16 +140,6 @@ def test_workers_need_neither_the_config_nor_the_formatter_of_a_source(build, co
     assert read_manifest(tmp_path / "out")["rows"] == 90 and not (corpus / "faq.py").exists()
 
 
-@pytest.mark.slow
-def test_example_reads_its_three_sources(build, tmp_path):
-    ended = build(f"{ROOT}/examples/sources.yaml", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out")
-    assert ended.code == 0, ended.err
-    sources = {source["name"]: source["records"] for source in read_manifest(tmp_path / "out")["sources"]}
-    read = {"support": 400, "general": 120, "arithmetic": 80}
-    assert {name: records["read"] for name, records in sources.items()} == read
-    assert sources["general"]["rejected"] == {}  # narrator is a user here
-
-
 def test_same_file_in_two_sources_is_read_twice_only_if_the_second_says_so(build, corpus):
     change(corpus, 1, input=["shared.jsonl", "chats.jsonl"])
     ended = build(*make_options(corpus, corpus / "out"))

@@ -18,10 +18,8 @@ import pytest
 from support.chats import assistant, user
 from support.command_line import chatmill
 from support.datasets import (
-    assert_statistics_add_up,
     digests,
     read_manifest,
-    read_rejects,
     read_rows,
     stopped_before_the_commit,
     work_in,
@@ -65,17 +63,6 @@ def built(recipe, tmp_path_factory) -> Path:
     output = tmp_path_factory.mktemp("built") / "out"
     assert chatmill("build", recipe, *OPTIONS, *OTHERS, "--output", output) == 0
     return output
-
-
-def test_each_record_is_in_one_row_or_has_its_reason(built):
-    rows = [row for split in ("train", "validation") for row in read_rows(built, split)]
-    lost = {"bad", "chat-9"}
-    expected = [f"{kind}-{i}" for kind in ("chat", "question", "note") for i in range(EACH)]
-    assert sorted(row["id"] for row in rows) == sorted({*expected} - lost - {"chat-7"})
-    manifest, lost_for = read_manifest(built), {"dropped": {"no_trained_tokens": 1}, "rejected": {"bad_message": 1}}
-    assert manifest["records"] == {"read": 3 * EACH, "kept": 3 * EACH - 2, "truncated": 0, **lost_for}
-    assert_statistics_add_up(manifest)
-    assert [json.loads(each["record"])["id"] for each in read_rejects(built)] == ["bad"]
 
 
 def test_a_file_of_examples_that_is_damaged_or_lost_is_an_error_that_says_what_to_do(

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.corpora import CORPORA, line_of
 from support.datasets import write_jsonl
 from support.paths import TOKENIZER
 from support.reading import make_batches
@@ -49,14 +48,6 @@ TEXTS = st.text("abcdefgh XYZ7é漢\n", min_size=1, max_size=30).map(lambda text
 def test_a_planted_column_of_any_name_is_counted(schema, name, text, is_nested):
     record = {**ONE_OF_EACH[schema], name: [{"inner": text}] if is_nested else text}
     assert [parse(form)[0].unread for form in (json.dumps(record).encode(), record)] == [{name: len(text)}] * 2
-
-
-@pytest.mark.parametrize("corpus", CORPORA)
-def test_of_corpora_only_the_id_is_not_read(corpus):
-    for number in range(30):
-        line = line_of(corpus, number)
-        ids = {name: len(text) for name, text in json.loads(line).items() if name == "id"}
-        assert parse(line.encode())[0].unread == ids
 
 
 # Of messages, what the template prints decides.
