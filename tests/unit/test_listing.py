@@ -178,7 +178,7 @@ def test_a_format_that_is_chosen_is_not_doubted(tmp_path):
         (tmp_path / name).write_bytes(b"Dear all,\n")
         for format in ("jsonl", "csv", "parquet"):
             assert [file.format for file in listed(str(tmp_path / name), input_format=format)] == [format]
-    assert "plain text" in refused(tmp_path / "a.txt", b"Dear all,\n", "json")
+    assert "text without JSON objects" in refused(tmp_path / "a.txt", b"Dear all,\n", "json")
 
 
 objects = st.dictionaries(st.text(max_size=5), st.text(max_size=20) | st.lists(st.integers(), max_size=3), max_size=4)

@@ -6,10 +6,9 @@ A file that holds no records is reported before the work, with what people have 
 from __future__ import annotations
 
 import re
-from codecs import BOM_UTF8
 from collections.abc import Iterable
 
-from transforms.files.formats import DEFAULT_FORMAT, INPUT_FORMATS, SNIFFED_BYTES, input_format, recognized_format
+from transforms.files.formats import DEFAULT_FORMAT, SNIFFED_BYTES, input_format, recognized_format
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX
 from transforms.storage.files import open_input, read_range
 
@@ -32,11 +31,7 @@ _MISTAKES |= {
     "text in UTF-16. Convert it to UTF-8.": rb"\xff\xfe|\xfe\xff|(\x00[\t\n\r -~]){2}|([\t\n\r -~]\x00){2}",
 }
 # JSON lines whose first line is damaged are JSON lines.
-_OBJECT = re.compile(rb"^\s*\{\s*\"", re.MULTILINE)
-_RECORDS = re.compile(rb"\{\s*\"|\[\s*\{")
-_NO_OBJECT = re.compile(rb'("([^"\\]|\\.)*"|\[["\d\[].*\]|-?\d[\d.eE+-]*|true|false|null)$')
-_QUOTED = re.compile(rb'"[^"]*"')
-_DELIMITERS = {"csv": b",", "tsv": b"\t", "a table with ';' between its cells": b";"}
+_OBJECT = re.compile(rb"^(?:\xef\xbb\xbf)?\s*\[?\s*\{\s*[\"}]", re.MULTILINE)
 
 
 def detect_format(
@@ -65,18 +60,16 @@ def detect_format(
     # Some stores refuse a range that ends after the file.
     start = _decompressed_start(url, compression, size) if compression else read_range(url, 0, min(SNIFFED_BYTES, size))
     certain = named if named and input_format(named).suffix_is_certain else None
+    is_table = certain is not None and not input_format(certain).recognizes
     found = recognized_format(start, [certain] if certain else among)
-    problem = None if found else _mistake(start)
-    if certain in _DELIMITERS:
-        found, problem = certain, problem or _other_table(start, certain)
-    elif not found and not problem:
-        other = recognized_format(start)
-        problem = None if other else _text_without_records(start)
-        if not problem and (other or certain):
+    if not found:
+        other = None if is_table else recognized_format(start)
+        problem = _find_mistake(start, is_table)
+        if not problem and (other or (certain and not is_table)):
             problem = f"{other or DEFAULT_FORMAT}. Give it another suffix, or choose the format."
-    if problem:
-        raise ValueError(f"it looks like {problem}")
-    found = found or DEFAULT_FORMAT
+        if problem:
+            raise ValueError(f"it looks like {problem}")
+        found = certain or DEFAULT_FORMAT
     if not compression and (last := input_format(found).last_bytes) and not _ends_with(url, size, last):
         raise ValueError(f"it begins like {found} and does not end like it: it is cut short. Restore it.")
     return found
@@ -89,52 +82,21 @@ def _ends_with(url: str, size: int, last: bytes) -> bool:
 def _decompressed_start(url: str, compression: str, size: int) -> bytes:
     start = read_range(url, 0, min(_FIRST_BYTES, size))
     if not re.match(_COMPRESSED[compression], start):
-        advice = f"It looks like {found}" if (found := _mistake(start)) else "Name it without that suffix."
+        mistake = _find_mistake(start, is_table=True)
+        advice = f"It looks like {mistake}" if mistake else "Name it without that suffix."
         raise ValueError(f"it is not compressed with {compression}, as its name says. {advice}")
     with open_input(url, compression) as file:
         return file.read(SNIFFED_BYTES)
 
 
-def _mistake(start: bytes) -> str | None:
-    """Describe a file that cannot be text with records, and what to do; None if it can be."""
-    if found := next((found for found, pattern in _MISTAKES.items() if re.match(pattern, start, re.DOTALL)), None):
-        return found
-    is_binary = b"\0" in start[:64] and not _OBJECT.search(start) and not recognized_format(start)
-    return f"binary data (it begins with {start[:8]!r}). Convert it." if is_binary else None
-
-
-def _text_without_records(start: bytes) -> str | None:
-    """Describe text without a line that is a record, and what to do; None if it may be JSON lines."""
-    lines = [line.strip() for line in start.removeprefix(BOM_UTF8).splitlines() if line.strip()]
-    if not lines:
+def _find_mistake(start: bytes, is_table: bool) -> str | None:
+    """Describe a file that has no records, and what to do; None if it may have some. is_table: any text is one."""
+    if mistake := next((what for what, begins in _MISTAKES.items() if re.match(begins, start, re.DOTALL)), None):
+        return mistake
+    if not start.strip() or _OBJECT.search(start) or recognized_format(start):
         return None
-    if all(line.startswith(b"{'") for line in lines):
-        kind, advice = "Python's notation of dicts", "Write them as JSON, with json.dumps."
-    elif any(line.startswith((b"{", b"[{")) for line in lines):
-        return None
-    elif _NO_OBJECT.match(lines[0]):
-        kind, advice = "JSON lines that are not objects", "Write each record as an object, or as a list of messages."
-    elif (table := _table(lines)) in INPUT_FORMATS:
-        kind, advice = table.upper(), f"Let its name end in .{table}, or choose the format {table}."
-    else:
-        kind, advice = "plain text", "Convert it to JSON lines, or leave it out."
-    return f"{kind} (it begins with {lines[0][:40].decode(errors='replace')!r}). {advice}"
-
-
-def _other_table(start: bytes, named: str) -> str | None:
-    """Describe a file that is not the table that its name says, and what to do; None if it can be that table."""
-    content = start.removeprefix(BOM_UTF8).lstrip()
-    if _RECORDS.match(content):
-        return "JSON. Let its name end in .json or .jsonl."
-    header = _QUOTED.sub(b"", content.partition(b"\n")[0])
-    tables = [table for table, delimiter in _DELIMITERS.items() if delimiter in header]
-    return f"{tables[0]}. Let its name say so, or convert it to {named}." if tables and named not in tables else None
-
-
-def _table(lines: list[bytes]) -> str:
-    """Return what a table is that has a delimiter as often in each of its first lines; empty if none is."""
-    first = [_QUOTED.sub(b"", line) for line in lines[:3]]
-    for table, delimiter in _DELIMITERS.items():
-        if len(first) > 1 and delimiter in first[0] and len({line.count(delimiter) for line in first}) == 1:
-            return table
-    return ""
+    if b"\0" in start[:64]:
+        return f"binary data (it begins with {start[:8]!r}). Convert it."
+    line = start.lstrip().splitlines()[0][:40].decode(errors="replace")
+    advice = "Convert it to JSON lines, name it by its format, or choose this."
+    return None if is_table else f"text without JSON objects (it begins with {line!r}). {advice}"
