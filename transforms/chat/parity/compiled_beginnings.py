@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from transforms.base.errors import RecordError
-from transforms.chat.parity.contexts import CONTEXT, Difference, RenderedBeginnings, differing, reasoning_in
+from transforms.chat.parity.contexts import (
+    CONTEXT,
+    REASONING_DROPPED,
+    Difference,
+    RenderedBeginnings,
+    differing,
+    reasoning_in,
+)
 from transforms.chat.rendering.arguments import with_read_arguments
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.template_facts import shared_start
@@ -163,9 +170,8 @@ class ComparisonCache(SignatureCache[Comparison]):
         beginnings: Any = RenderedBeginnings(forms, finder, finder, traced, compiled.traced)
         beginnings.context, beginnings.answered = map(functools.cache, (beginnings.context, beginnings.answered))
         found = differing(beginnings, compiled.traced, compiled.spans, turns)
-        kinds = {
-            turn: one.kind for turn, one in found.items() if _is_certain(one, traced.messages[turn], compiled.guards)
-        }
+        certain = {turn: _find_certain_kind(one, traced.messages[turn], compiled.guards) for turn, one in found.items()}
+        kinds = {turn: kind for turn, kind in certain.items() if kind}
         return Comparison(
             **vars(compiled),
             turns=turns,
@@ -193,13 +199,13 @@ class ComparisonCache(SignatureCache[Comparison]):
         return _Beginning(trace.guards, Skeleton.of(trace.text), *edges)
 
 
-def _is_certain(difference: Difference, message: Mapping[str, Any], guards: Guards) -> bool:
-    """Whether a turn of traced texts differs in this way whatever the texts are. Guards may be added."""
+def _find_certain_kind(difference: Difference, message: Mapping[str, Any], guards: Guards) -> str | None:
+    """The kind of a difference of traced texts, if it is that whatever the texts are. Guards may be added."""
     training, inference = difference.training, difference.inference or ""
     if difference.kind == CONTEXT:
         same = shared_start(training, inference)
         goes_on = training[same : same + 1], inference[same : same + 1]
-        return "" in goes_on or not SENTINEL.search("".join(goes_on))
+        return CONTEXT if "" in goes_on or not SENTINEL.search("".join(goes_on)) else None
     added = SENTINEL.findall(inference.removesuffix(training) if inference.endswith(training) else "")
     content = message.get("content")
     has_tag = isinstance(content, str) and "</think>" in plain_text(content)
@@ -208,8 +214,9 @@ def _is_certain(difference: Difference, message: Mapping[str, Any], guards: Guar
         if SENTINEL.fullmatch(thought) and sentinel_number(thought) in map(sentinel_number, added):
             # The reasoning begins after <think>, wherever that is in the text.
             guards.edges.setdefault((sentinel_number(thought), -1), set()).add("<think>")
-            return True  # it has its reasoning only if it is the last one
-    return not (has_tag or may_have_tag or thoughts) and _have_other_lengths(training, inference)
+            return REASONING_DROPPED  # it has its reasoning only if it is the last one, perhaps as a stripped text
+    is_certain = not (has_tag or may_have_tag or thoughts) and _have_other_lengths(training, inference)
+    return difference.kind if is_certain else None
 
 
 def _have_other_lengths(one: str, other: str) -> bool:
