@@ -28,7 +28,6 @@ unit/test_beam_contract.py
 unit/test_cores.py
 unit/test_decoding.py
 unit/test_fuzz.py
-unit/test_hints.py
 unit/test_lock.py
 unit/test_progress.py
 unit/test_provenance.py

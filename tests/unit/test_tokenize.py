@@ -341,7 +341,7 @@ def test_a_tokenizer_is_what_auto_tokenizer_loads(folder: str, added: str, tmp_p
         before = json.loads(file.read_text()) if file.exists() else {}
         file.write_text("" if name == "merges.txt" else json.dumps(before | content))
     expected = AutoTokenizer.from_pretrained(str(tmp_path), local_files_only=True)
-    texts = ["The wheel  <new> turns", "<other>, <|end|> ", "<image><i>\n", "é <|im_end|></s>"]
+    texts = ["The wheel  <new> turns", "<other>, <|end|> ", "<image><i>\n", "é <|im_end|></s>", "", "a" * 5000]
     for special_tokens in (False, True):
         for engine in ("auto", "reference"):
             found = tokenize(texts, str(tmp_path), special_tokens=special_tokens, engine=engine)
