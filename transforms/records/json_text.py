@@ -47,13 +47,8 @@ def decode_json(text: str, reason: str, where: str, reading: Reading | None = No
     except _NOT_JSON as error:
         why = _OF_PYTHON if _PYTHON.match(text) else f"a string that is not valid JSON: {error}"
         raise RecordError(reason, f"{where} is {why}") from None
-    if (
-        reading
-        and not _is_whole(text, value)
-        and "duplicate_json_keys" not in reading.notes
-        and (key := duplicate_key(text))
-    ):
-        reading.notes["duplicate_json_keys"] = f"{where} has {key!r} twice; the last one counts"
+    if reading and not (type(value) is dict and text.count(":") == len(value)) and (key := duplicate_key(text)):
+        reading.notes.setdefault("duplicate_json_keys", f"{where} has {key!r} twice; the last one counts")
     return value
 
 
@@ -73,7 +68,9 @@ def decode_several(text: str, reason: str, where: str, reading: Reading) -> list
 def duplicate_key(text: str | bytes) -> str | None:
     """Return the first key that an object in valid JSON has twice, None if there is none."""
     with suppress(*_NOT_JSON):  # a number may be out of range in what is not read
-        if _is_whole(text if isinstance(text, str) else text.decode(), msgspec.json.decode(text)):
+        encoded = msgspec.json.encode(msgspec.json.decode(text))
+        text = text.encode() if isinstance(text, str) else text
+        if text.count(b":") == encoded.count(b":") and b"\\u" not in text:  # a key that is lost has a colon
             return None
     duplicates: list[str] = []
 
@@ -85,26 +82,6 @@ def duplicate_key(text: str | bytes) -> str | None:
     with suppress(RecursionError):  # deeper than Python's decoder goes; it refuses integers of thousands of digits
         json.loads(text, object_pairs_hook=collect, parse_int=str)
     return duplicates[0] if duplicates else None
-
-
-def _is_whole(text: str, value: Any) -> bool:
-    """Whether decoding lost no key, since all colons of the text are in the value; False if that is not certain."""
-    colons = text.count(":")
-    if type(value) is dict and colons == len(value):  # an object of texts and numbers
-        return True
-    try:
-        return "\\u" not in text and colons == _colons(value)
-    except RecursionError:
-        return False
-
-
-def _colons(value: Any) -> int:
-    """Count the colons in the JSON of a value: one after each key, and those in its strings."""
-    if type(value) is str:
-        return value.count(":")
-    if type(value) is dict:
-        return len(value) + sum([key.count(":") + _colons(item) for key, item in value.items()])
-    return sum(map(_colons, value)) if type(value) is list else 0
 
 
 def decode_beyond_range(raw: bytes, error: Exception) -> tuple[Any, list[str]] | None:
