@@ -14,9 +14,9 @@ from transforms.records.tool_calls import function_call
 # In a message, a template prints reasoning before text, and text before calls.
 _ORDER = ("reasoning", "text", "calls")
 # The types of parts that have text: of OpenAI's APIs.
-_TEXTS = ("text", "input_text", "output_text", "reasoning_text", "summary_text")
-# The keys of such a part that are not to be kept: those that are read, and what an API says about it.
-_OF_TEXTS = ("type", "text", "cache_control", "signature")
+_TEXT_TYPES = ("text", "input_text", "output_text", "reasoning_text", "summary_text")
+# The keys of such a part that are not kept: those that are read, and what an API says about it.
+_READ_KEYS = ("type", "text", "cache_control", "signature")
 
 
 class TurnBuilder:
@@ -129,8 +129,8 @@ def parts_in(content: Any) -> list[Any]:
     for part in content if isinstance(content, list) else [content]:
         if isinstance(part, str):
             part = {"type": "text", "text": part}
-        elif isinstance(part, dict) and part.get("type") in _TEXTS:
-            rest = {key: value for key, value in part.items() if key not in _OF_TEXTS and value}
+        elif isinstance(part, dict) and part.get("type") in _TEXT_TYPES:
+            rest = {key: value for key, value in part.items() if key not in _READ_KEYS and value}
             part = {"type": "text", "text": part.get("text"), **rest}
         if part not in (None, {"type": "text", "text": ""}):
             parts.append(part)
@@ -145,9 +145,9 @@ def joined(parts: list[Any]) -> Any:
 
 def result_content(content: Any) -> Any:
     """Return the content of a message of a tool: a text, or parts; JSON of what is neither."""
-    is_parts = isinstance(content, list) and all(
+    are_parts = isinstance(content, list) and all(
         isinstance(part, str) or (isinstance(part, dict) and "type" in part) for part in content
     )
-    if is_parts or isinstance(content, (str, type(None))):
+    if are_parts or isinstance(content, (str, type(None))):
         return joined(parts_in(content))
     return json.dumps(content, ensure_ascii=False)

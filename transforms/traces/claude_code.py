@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from transforms.records.turns.anthropic import CALLS, RESULTS, add_answer, add_results
+from transforms.records.turns.apis import CALLS, RESULTS, add_answer, add_results
 from transforms.traces import Trace, TraceFormat
 from transforms.traces.conversation import BRANCH, MAIN, SUBAGENT, TraceConversation
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from transforms.records.turns.responses import add_item
+from transforms.records.turns.apis import add_item
 from transforms.traces import Trace, TraceFormat
 from transforms.traces.conversation import BRANCH, TraceConversation
 

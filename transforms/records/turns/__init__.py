@@ -1,4 +1,4 @@
-"""Forms of turns: what people have in place of messages. One module for each family of forms.
+"""Forms of turns: what people have in place of messages.
 
 A form recognizes a list of turns by the kinds of their keys, never by the name of a dataset, and makes messages in the
 OpenAI form of it. All checks of messages come after that, so they hold for each form: roles, contents, calls, media,
@@ -8,7 +8,7 @@ template does not print it. tests/data/samples.jsonl has a record of each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from transforms.base.errors import RecordError
@@ -16,24 +16,23 @@ from transforms.records.builder import TurnBuilder
 from transforms.records.hints import hint_for_turns
 from transforms.records.names import OF_TREES
 from transforms.records.reading import Reading
-from transforms.records.turns import anthropic, gemini, named, olmo, responses
+from transforms.records.turns import apis, named, olmo
 
-_SAID = {"content", "tool_calls", "parts"}
 # The names of the forms, for counts and errors; what recognizes a list of objects, and what adds one to a TurnBuilder.
 _Form: TypeAlias = tuple[str, Callable[[list[Any]], bool], Callable[[TurnBuilder, dict[str, Any]], Any]]
 FORMS: tuple[_Form, ...] = (
-    ("anthropic", anthropic.recognizes, anthropic.add),
+    ("anthropic", apis.are_messages_of_blocks, apis.add_message),
     ("exchanges", named.are_exchanges, named.add_exchange),
     ("fields", named.are_fields, named.add_fields),
-    ("gemini", gemini.recognizes, gemini.add),
+    ("gemini", apis.are_contents, apis.add_content),
     ("olmo", olmo.recognizes, olmo.add),
-    ("responses", responses.recognizes, responses.add_item),
+    ("responses", apis.are_items, apis.add_item),
 )
 
 
 def has_form(turns: list[Any]) -> bool:
     """Return whether turns have a form other than that of messages."""
-    return next(_forms([*map(_without_nulls, turns)]), None) is not None
+    return bool(_find_forms([*map(_without_nulls, turns)]))
 
 
 def read_turns(turns: list[Any], column: str, reading: Reading) -> list[Any]:
@@ -46,7 +45,7 @@ def read_turns(turns: list[Any], column: str, reading: Reading) -> list[Any]:
             formatter reads them.
     """
     given = [*map(_without_nulls, turns)]
-    forms = [*_forms(given)]
+    forms = _find_forms(given)
     if len(forms) > 1:
         names = " and ".join(name for name, _, _ in forms)
         raise RecordError("ambiguous", f"{column} has turns of {names}; expected one form. Give a formatter")
@@ -54,17 +53,17 @@ def read_turns(turns: list[Any], column: str, reading: Reading) -> list[Any]:
         if hint := hint_for_turns(given):
             raise RecordError("bad_message", f"{column}: {hint}")
         return turns
-    [(name, _, add)], made = forms, TurnBuilder(column)
-    for made.at, turn in enumerate(given):
-        add(made, turn)
+    [(name, _, add)], builder = forms, TurnBuilder(column)
+    for builder.at, turn in enumerate(given):
+        add(builder, turn)
     reading.forms.append(name)
-    reading.tools += made.tools or ()
-    return made.messages
+    reading.tools += builder.tools or ()
+    return builder.messages
 
 
-def _forms(turns: list[Any]) -> Iterator[_Form]:
-    if turns and all(isinstance(turn, dict) for turn in turns):
-        yield from (form for form in FORMS if form[1](turns))
+def _find_forms(turns: list[Any]) -> list[_Form]:
+    are_objects = bool(turns) and all(isinstance(turn, dict) for turn in turns)
+    return [form for form in FORMS if form[1](turns)] if are_objects else []
 
 
 def _without_nulls(item: Any) -> Any:
@@ -90,5 +89,5 @@ def is_message(value: Any) -> bool:
     """Return whether a value is one message, in the OpenAI form or that of ShareGPT, and not one of a tree."""
     if not isinstance(value, dict) or any(name in value for name in OF_TREES):
         return False
-    has_role = "role" in value and not _SAID.isdisjoint(value)
+    has_role = "role" in value and any(name in value for name in ("content", "tool_calls", "parts"))
     return has_role or {"from", "value"} <= value.keys()
