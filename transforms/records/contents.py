@@ -7,6 +7,7 @@ by their names there.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from transforms.base.errors import RecordError
@@ -175,7 +176,7 @@ def prompt_completion(
     return _conversation(reading, messages, len(answers))
 
 
-def is_open(reading: Reading, values: dict[str, Any]) -> bool:
+def is_open(reading: Reading, values: Mapping[str, Any]) -> bool:
     """Return whether a prompt ends with a turn that is to be answered."""
     roles = reading.options.roles
     try:

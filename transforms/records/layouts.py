@@ -49,7 +49,7 @@ class Layout(NamedTuple):
     required: Mapping[str, Field]
     make: Callable[..., Content | list[TokenRow]]
     optional: Mapping[str, Field] = {}
-    fits: Callable[[Reading, dict[str, Any]], bool] | None = None
+    fits: Callable[[Reading, Mapping[str, Any]], bool] | None = None
 
     @property
     def fields(self) -> dict[str, Field]:

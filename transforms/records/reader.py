@@ -38,6 +38,8 @@ _NO_PAIRS = (
     "the record has a chosen and a rejected answer, which are not for supervised training as they are; with schema "
     "chosen, the chosen answer is trained on. For DPO and reward models, trainers tokenize pairs themselves"
 )
+# The columns that --schema names.
+_EXPECTED = "; or ".join(dict.fromkeys(" and ".join(columns) for _, columns in SCHEMA_COLUMNS.values()))
 _NONE: dict[str, Any] = {}
 
 
@@ -56,18 +58,21 @@ class Read(msgspec.Struct, gc=False):
 
 
 class _Slot(NamedTuple):
-    """A field, and the columns that may be it, each after the name that it has in the table."""
+    """A field, and the columns that may be it, each after the name that it has in the table.
+
+    own: the names of them where a value of another kind is an error. is_further: whether it is one of DIALOG.
+    """
 
     name: str
     field: Field
     columns: Sequence[tuple[str, str]]
+    own: Collection[str]
     is_required: bool
-    is_decided: bool
     is_further: bool
 
 
 class _Candidate(NamedTuple):
-    """A layout that a record may have: its fields, the columns if each of them may have one alone, and all others."""
+    """A layout that a record may have. columns: of its fields, if each may have one alone; others: all but these."""
 
     layout: Layout
     slots: Sequence[_Slot]
@@ -76,31 +81,19 @@ class _Candidate(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """How records with some columns are read. first: the layout that they have if all values fit; notes: of each."""
+    """How records with some columns are read. labels, media: our names and the columns; notes: of each record."""
 
     candidates: Sequence[_Candidate]
-    first: _Candidate | None
     labels: Mapping[str, str]
     media: Mapping[str, str]
     notes: Mapping[str, None]
-
-
-class _Bound(msgspec.Struct, gc=False):
-    """What a layout takes of a record. rivals: other columns that may be a field, too."""
-
-    layout: Layout
-    values: dict[str, Any]
-    further: dict[str, Any]
-    columns: dict[str, tuple[str, str]]
-    unused: Collection[str]
-    rivals: Mapping[str, list[str]]
 
 
 class _Unfit(NamedTuple):
     """A column of a layout whose value is of another kind. is_own: whether its name is ours."""
 
     layout: Layout
-    slot: _Slot
+    kind: Kind
     column: str
     is_own: bool
 
@@ -153,11 +146,7 @@ class RecordReader:
         if plan.notes:
             notes |= plan.notes
         reading = Reading(self._options, notes, is_json and not beyond)
-        bound = self._take(plan.first, record, reading) if plan.first else None
-        if type(bound) is not _Bound:
-            bound = self._bind(plan, record, reading)
-        layout, unused = bound.layout, bound.unused
-        reading.columns, reading.further = bound.columns, bound.further
+        layout, unused = self._bind(plan, record, reading)
         if plan.media or not is_json:
             named = {ours: record[theirs] for ours, theirs in plan.media.items()}
             check_no_media({name: record[name] for name in key} | named)
@@ -167,7 +156,7 @@ class RecordReader:
         if beyond and (read := [name for name in beyond if name not in unused and name not in self._kept]):
             raise not_json(read, "expected a number or null")
         try:
-            made = layout.make(reading, **bound.values)
+            made = layout.make(reading, **reading.values)
         except (RecordError, RecordDropped, RecursionError, *NOT_OF_A_RECORD):
             raise
         except Exception as error:  # whatever a record does to its layout is that record's
@@ -192,15 +181,13 @@ class RecordReader:
             and not any(by_name.keys().isdisjoint(field.names) for field in layout.required.values())
         ]
         # What --columns or --schema names is read, if there is a layout that reads it.
-        candidates.sort(key=lambda one: -len({slot.columns[0][0] for slot in one.slots if slot.is_decided}))
+        candidates.sort(key=lambda one: -len(decided & {slot.columns[0][0] for slot in one.slots}))
         if self._schema == "auto" and not renamed and hint_for_columns(key, CERTAIN):
             candidates = []
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
-        firsts = [one for one in candidates[:1] if one.columns and not one.layout.fits and one.layout.name != CHOSEN]
         plan = self._plans[key] = _Plan(
             candidates,
-            firsts[0] if firsts else None,
             {name: by_name[name][0] for name in LABELS if name in by_name},
             {name: by_name[name][0] for name in (*MEDIA_COLUMNS, *FILE_COLUMNS) if name in by_name},
             {f"records_without_{theirs}": None for theirs in self._renamed.values() if theirs not in key},
@@ -211,91 +198,91 @@ class RecordReader:
         self, layout: Layout, by_name: Mapping[str, list[str]], decided: set[str], key: Sequence[str]
     ) -> _Candidate:
         slots: list[_Slot] = []
-        fields = layout.fields
-        firsts = {field.names[0] for field in fields.values()}
-        for name, field in fields.items():
+        firsts = {field.names[0] for field in layout.fields.values()}
+        for name, field in layout.fields.items():
             columns = [(each, column) for each in field.names for column in by_name.get(each, ())]
             # After another column, a name that another field has first, as `input`, says nothing of this one.
             columns = columns[:1] + [one for one in columns[1:] if one[0] not in firsts - {field.names[0]}]
-            named = [one for one in columns if one[0] in decided][:1]
+            columns = [one for one in columns if one[0] in decided][:1] or columns
+            own = {*field.names[: field.own], *(decided if field.kind is not SWITCH else ())}  # it may be a text
             if columns:
-                is_further = DIALOG.get(name) is field
-                slots.append(_Slot(name, field, named or columns, name in layout.required, bool(named), is_further))
+                slots.append(_Slot(name, field, columns, own, name in layout.required, DIALOG.get(name) is field))
         given = [column for slot in slots for _, column in slot.columns]
         is_simple = len({*given}) == len(slots) == len(given)
         others = [column for column in key if column not in given and column not in self._kept]
         return _Candidate(layout, slots, {slot.name: slot.columns[0] for slot in slots} if is_simple else {}, others)
 
-    def _bind(self, plan: _Plan, record: Mapping[str, Any], reading: Reading) -> _Bound:
-        """Find the layout of a record. Raises RecordError."""
+    def _bind(self, plan: _Plan, record: Mapping[str, Any], reading: Reading) -> tuple[Layout, Collection[str]]:
+        """Find the layout of a record, and the columns that it does not read. Raises RecordError."""
         unfit: list[_Unfit] = []
         for candidate in plan.candidates:
-            bound = self._take(candidate, record, reading)
-            if isinstance(bound, _Unfit):
-                unfit.append(bound)
+            if wrong := self._take(candidate, record, reading):
+                unfit.append(wrong)
                 continue
-            layout = bound.layout
-            if layout.fits and not layout.fits(reading, bound.values):
+            layout, unused = candidate.layout, candidate.others
+            if layout.fits and not layout.fits(reading, reading.values):
                 continue
             if layout.name == CHOSEN and self._schema == "auto":
                 raise RecordError("preference_data", _NO_PAIRS)
+            if reading.columns is not candidate.columns:
+                unused = self._leave(candidate, record, reading)
             for one in unfit:  # it may be what was meant, and malformed
-                if one.is_own and one.column in bound.unused and not isinstance(record[one.column], (bool, int, float)):
+                if one.is_own and one.column in unused and not isinstance(record[one.column], (bool, int, float)):
                     raise _malformed(one, record, reading)
-            for name, columns in bound.rivals.items():
-                choices = " or ".join(self._option({name: column}) for column in columns)
-                found = f"{' and '.join(columns)} may each be its {name}, and differ"
-                raise RecordError("ambiguous", f"{found}; choose one: {choices}")
-            return bound
+            return layout, unused
         raise self._refused(record, unfit, reading)
 
-    def _take(self, candidate: _Candidate, record: Mapping[str, Any], reading: Reading) -> _Bound | _Unfit:
-        """Take for each field the first column that fits, and that no field before it has."""
-        layout, slots, columns, others = candidate
+    def _take(self, candidate: _Candidate, record: Mapping[str, Any], reading: Reading) -> _Unfit | None:
+        """Take for each field the first column that fits, and that no field before it has. Returns what does not."""
         values: dict[str, Any] = {}
         further: dict[str, Any] = {}
-        if columns:
-            for slot in slots:
-                name, field, ((_, column),), is_required, _, is_further = slot
-                value = field.kind.fits(record[column], column, reading)
-                if value is UNFIT:
-                    if wrong := _wrong(layout, slot, record, ()):
-                        return wrong
-                    break
-                if value or value is False or is_required:
-                    (further if is_further else values)[name] = value
-            else:
-                return _Bound(layout, values, further, columns, others, _NONE)
-        values, further, columns = {}, {}, {}
-        taken: dict[str, str] = {}  # with its name, since --columns may give a column to two fields
-        several: list[tuple[Field, list[tuple[Any, str, str]]]] = []
-        for slot in slots:
-            fits, fitting = slot.field.kind.fits, []
-            for name, column in slot.columns:
-                if column not in taken or (slot.is_decided and taken[column] != name):
-                    value = fits(record[column], column, reading)
-                    if value is not UNFIT:
-                        fitting.append((value, name, column))
-            if not fitting:
-                if wrong := _wrong(layout, slot, record, taken):
-                    return wrong
+        columns: dict[str, tuple[str, str]] | None = candidate.columns
+        for name, field, choices, _, is_required, is_further in candidate.slots if columns else ():
+            column = choices[0][1]
+            value = field.kind.fits(record[column], column, reading)
+            if value is UNFIT:
+                columns = None
+                break
+            if value or value is False or is_required:
+                (further if is_further else values)[name] = value
+        if not columns:
+            columns, values, further = {}, {}, {}
+            taken = columns.values()  # with their names, since --columns may give a column to two fields
+            for name, field, choices, own, is_required, is_further in candidate.slots:
+                free = [each for each in choices if each not in taken]
+                fitting = [(field.kind.fits(record[each[1]], each[1], reading), each) for each in free]
+                fitting = [one for one in fitting if one[0] is not UNFIT]
+                if fitting:
+                    value, columns[name] = next((one for one in fitting if not _is_empty(one[0])), fitting[0])
+                    if value or value is False or is_required:
+                        (further if is_further else values)[name] = value
+                    continue
+                for ours, column in free:
+                    if is_required or (ours in own and not _is_empty(record[column])):
+                        return _Unfit(candidate.layout, field.kind, column, ours in own)
+        reading.columns, reading.values, reading.further = columns, values, further
+        return None
+
+    def _leave(self, candidate: _Candidate, record: Mapping[str, Any], reading: Reading) -> list[str]:
+        """Return the columns that a layout leaves. Raises RecordError if one may be a field, too."""
+        read = {column for _, column in reading.columns.values()} | self._kept
+        for name, field, choices, *_ in candidate.slots:
+            if len(choices) == 1 or name not in reading.columns:
                 continue
-            if len(fitting) > 1:
-                fitting = [one for one in fitting if not _is_empty(one[0])] or fitting[:1]
-                several.append((slot.field, fitting))
-            value, name, column = fitting[0]
-            columns[slot.name], taken[column] = (name, column), name
-            if value or value is False or slot.is_required:
-                (further if slot.is_further else values)[slot.name] = value
-        read = {*taken, *self._kept}
-        rivals: dict[str, list[str]] = {}
-        for field, ((first, _, column), *more) in several:
-            same = {other for value, _, other in more if _say_the_same(first, value, field.kind, reading)}
-            if differ := [other for _, _, other in more if other not in same | read]:
-                rivals[field.names[0]] = [column, *differ]
-            read |= same
-        unused = [column for column, value in record.items() if value is not None and column not in read]
-        return _Bound(layout, values, further, columns, unused, rivals)
+            rivals = [reading.column(name)]
+            fitting = {column: field.kind.fits(record[column], column, reading) for _, column in choices}
+            for column, value in fitting.items():
+                if column in read or value is UNFIT or _is_empty(value):
+                    continue
+                if _say_the_same(fitting[rivals[0]], value, field.kind, reading):
+                    read.add(column)
+                else:
+                    rivals.append(column)
+            if len(rivals) > 1:
+                found = f"{' and '.join(rivals)} may each be its {field.names[0]}, and differ"
+                options = " or ".join(self._option({field.names[0]: column}) for column in rivals)
+                raise RecordError("ambiguous", f"{found}; choose one: {options}")
+        return [column for column, value in record.items() if value is not None and column not in read]
 
     def _refused(self, record: Mapping[str, Any], unfit: Sequence[_Unfit], reading: Reading) -> RecordError:
         """Return why a record has no layout, and what to do."""
@@ -311,14 +298,12 @@ class RecordReader:
                 return RecordError("unknown_schema", found)
         more = f" and {len(record) - _SHOWN_COLUMNS:,} more" if len(record) > _SHOWN_COLUMNS else ""
         found = f"the columns are {', '.join(map(str, islice(record, _SHOWN_COLUMNS))) or 'none'}{more}"
-        if self._schema != "auto":
-            found = f"schema {self._schema} needs {' and '.join(self._chosen)}; {found}"
+        if self._schema == "auto":
+            found = f"{found}; expected {_EXPECTED}"
         else:
-            known = dict.fromkeys(" and ".join(columns) for _, columns in SCHEMA_COLUMNS.values())
-            found = f"{found}; expected {'; or '.join(known)}"
-        if one := next((one for one in unfit if one.slot.is_required), None):
-            found = f"{found}. {_another(one.column, record[one.column], one.slot.field.kind)}"
-        return RecordError(reason, f"{found}. {self._advice(record, reading)}")
+            found = f"schema {self._schema} needs {' and '.join(self._chosen)}; {found}"
+        wrong = f"{_another(unfit[0], record)}. " if unfit else ""
+        return RecordError(reason, f"{found}. {wrong}{self._advice(record, reading)}")
 
     def _advice(self, record: Mapping[str, Any], reading: Reading) -> str:
         """Return the option by which a record is read, if it has one column of the right kind for each field."""
@@ -328,21 +313,21 @@ class RecordReader:
             for column, value in record.items()
             if type(value) is str and not _is_empty(value) and TOOLS.fits(value, column, reading) is UNFIT
         ]
-        names = [plain_name(column) for column in texts]
-        answers = {column for column in record if plain_name(column) in (*ANSWERS, "completion")}
-        found: dict[str, str] = {}
-        if len(dialogs) == 1:
-            found = {} if answers else {"messages": dialogs[0]}
-        elif len(texts) == 1:
-            found = {} if texts[0] in answers or names[0] in QUESTIONS else {"text": texts[0]}
-        elif len(texts) == 2:
-            question, answer = reversed(texts) if names[0] in ANSWERS or names[1] in QUESTIONS else texts
-            found = {} if plain_name(question) in QUESTIONS else {"question": question}
-            found |= {} if plain_name(answer) in ANSWERS else {"answer": answer}
-        can_be_named = all("," not in column and column == column.strip() for column in found.values())
-        if found and can_be_named and self._is_read_with(found, record, reading):
-            words = " and ".join(f"{column} has the {ours}" for ours, column in found.items())
-            return f"If {words}, add {self._option(found)}"
+        questions = [column for column in record if plain_name(column) in QUESTIONS]
+        answers = [column for column in record if plain_name(column) in (*ANSWERS, "completion")]
+        columns: dict[str, str] = {}
+        if len(dialogs) == 1 and not answers:
+            columns = {"messages": dialogs[0]}
+        elif not dialogs and len(texts) == 1 and texts[0] not in questions + answers:
+            columns = {"text": texts[0]}
+        elif not dialogs and len(texts) == 2:
+            question, answer = reversed(texts) if texts[0] in answers or texts[1] in questions else texts
+            columns = {} if question in questions else {"question": question}
+            columns |= {} if plain_name(answer) in ANSWERS else {"answer": answer}
+        can_be_named = columns and all("," not in column and column == column.strip() for column in columns.values())
+        if can_be_named and self._is_read_with(columns, record, reading):
+            words = " and ".join(f"{column} has the {ours}" for ours, column in columns.items())
+            return f"If {words}, add {self._option(columns)}"
         if self._schema != "auto":
             return f"Name them with --columns, such as --columns {self._chosen[0]}=YOURS, or leave --schema out"
         return "Name its columns with --columns, such as --columns messages=dialog, or give a formatter"
@@ -350,11 +335,11 @@ class RecordReader:
     def _is_read_with(self, columns: Mapping[str, str], record: Mapping[str, Any], reading: Reading) -> bool:
         """Whether a layout reads a record if --columns has these, too."""
         reader = RecordReader(self._options, self._schema, {**self._renamed, **columns}, self._kept)
-        candidates = [each for each in reader._plan(tuple(record)).candidates if each.layout.name != "one_message"]
-        bound = [reader._take(candidate, record, reading) for candidate in candidates]
-        return any(
-            isinstance(one, _Bound) and columns.keys() <= {name for name, _ in one.columns.values()} for one in bound
-        )
+        found = False
+        for candidate in reader._plan(tuple(record)).candidates:
+            if candidate.layout.name != "one_message" and not reader._take(candidate, record, reading):
+                found |= columns.keys() <= {name for name, _ in reading.columns.values()}
+        return found
 
     def _option(self, columns: Mapping[str, str]) -> str:
         """Return the option that names columns, with those that are named already."""
@@ -371,16 +356,6 @@ def not_json(columns: Collection[str], detail: str) -> RecordError:
     """Return the error of columns with numbers that JSON does not have."""
     found = f"{' and '.join(columns)} has NaN, Infinity or a number out of range, which is not valid JSON"
     return RecordError("invalid_json", f"{found}; {detail}")
-
-
-def _wrong(layout: Layout, slot: _Slot, record: Mapping[str, Any], taken: Collection[str]) -> _Unfit | None:
-    """Find the column of another kind than that of its field, if the field is required, or the name is ours."""
-    for name, column in slot.columns:
-        is_own = name in slot.field.names[: slot.field.own]
-        is_own |= slot.is_decided and slot.field.kind is not SWITCH  # --columns reasoning may be a text
-        if column not in taken and (slot.is_required or (is_own and not _is_empty(record[column]))):
-            return _Unfit(layout, slot, column, is_own)
-    return None
 
 
 def _say_the_same(value: Any, other: Any, kind: Kind, reading: Reading) -> bool:
@@ -406,7 +381,7 @@ def _is_empty(value: Any) -> bool:
 
 def _malformed(unfit: _Unfit, record: Mapping[str, Any], reading: Reading) -> RecordError:
     """Return the error of a value of another kind than that of its field."""
-    value, kind, column = record[unfit.column], unfit.slot.field.kind, unfit.column
+    value, kind, column = record[unfit.column], unfit.kind, unfit.column
     try:
         if kind is TURNS:
             read_messages(value, column, reading)
@@ -414,13 +389,16 @@ def _malformed(unfit: _Unfit, record: Mapping[str, Any], reading: Reading) -> Re
             read_tools(value, reading)
     except RecordError as error:
         return error
-    return RecordError("malformed", f"as {unfit.layout.name}: {_another(column, value, kind)}")
+    return RecordError("malformed", f"as {unfit.layout.name}: {_another(unfit, record)}")
 
 
-def _another(column: str, value: Any, kind: Kind) -> str:
+def _another(unfit: _Unfit, record: Mapping[str, Any]) -> str:
     """Say what a column is, and what was expected."""
-    found = "the JSON of messages" if kind is QUESTION and isinstance(value, str) else json_type(value)
-    return f"{column} is not {kind.words}" if found in kind.words else f"{column} is {found}; expected {kind.words}"
+    value, expected = record[unfit.column], unfit.kind.words
+    found = "the JSON of messages" if unfit.kind is QUESTION and isinstance(value, str) else json_type(value)
+    return (
+        f"{unfit.column} is not {expected}" if found in expected else f"{unfit.column} is {found}; expected {expected}"
+    )
 
 
 def _count(record: Mapping[str, Any], unused: Collection[str], reading: Reading) -> Mapping[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ TOOL_ARGUMENTS = ("parse", "keep")
 # Whether the model is to reason, as NVIDIA's datasets say it, and how much.
 SWITCHES = {"on": True, "off": False, "yes": True, "no": False, "true": True, "false": False}
 LEVELS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Reading(msgspec.Struct):
             says it. The manifest counts the records that have each, and shows the first.
         is_json: whether the record was JSON, so that all its values can be encoded as JSON and read again.
         columns: of each field of the layout by which it is read, the name of its column in the table, and the column.
+        values: of the fields that it has.
         further: what a record of a conversation has besides its messages: the fields of layouts.DIALOG.
         forms: the names of the forms that its turns have, if they are not messages in the OpenAI form.
         tools: the tool definitions that were in its turns.
@@ -70,8 +73,9 @@ class Reading(msgspec.Struct):
     options: ReadOptions
     notes: dict[str, str | None]
     is_json: bool = False
-    columns: Mapping[str, tuple[str, str]] = {}
-    further: Mapping[str, Any] = {}
+    columns: Mapping[str, tuple[str, str]] = _NOTHING
+    values: Mapping[str, Any] = _NOTHING
+    further: Mapping[str, Any] = _NOTHING
     forms: list[str] = msgspec.field(default_factory=list)
     tools: list[Any] = msgspec.field(default_factory=list)
 
