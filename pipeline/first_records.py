@@ -9,26 +9,23 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TypeAlias
 
-import msgspec
-
 from pipeline.cli.console import shortened
 from pipeline.recipe import Source
 from pipeline.show.hints import HINTS
 from pipeline.tokenizer import CheckedTokenizer
 from transforms.base.errors import RecordDropped, RecordError, before_the_work
 from transforms.base.options import option_values
-from transforms.chat.rendering.probes import adapted
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.files.formats import input_format
 from transforms.files.listing import InputFile
 from transforms.files.tasks import make_tasks
 from transforms.model.batches import Task
-from transforms.model.examples import Conversation, Example, PromptCompletion, Record, Text, attempt
+from transforms.model.examples import Conversation, Example, PromptCompletion, Record, attempt
 from transforms.model.outcomes import Reject
 from transforms.records.input_options import ParseOptions
 from transforms.steps.parse import Parser
 from transforms.steps.read import read_task
-from transforms.steps.render import Omitted, Renderer
+from transforms.steps.render import Rendered, Renderer
 
 # The url of its file, where it is there, such as `byte 1,024`, and its first example, or why there is none.
 FirstRecord: TypeAlias = tuple[str, str, Example | Reject | RecordDropped]
@@ -63,25 +60,10 @@ def first_records(source: Source, tasks: Iterable[Task], chunk_bytes: int) -> It
             yield piece.url, place, (parsed or rejects)[0]
 
 
-def adapt(example: Example, template: ChatTemplate) -> Example:
-    """Return an example with its conversation in a way that the template reads."""
-    if isinstance(example.content, Conversation):
-        with suppress(RecordError):  # which rendering finds again
-            return msgspec.structs.replace(example, content=adapted(example.content, template)[0])
-    return example
-
-
-def render(renderer: Renderer, example: Example, omitted: Omitted | None = None) -> Text | Reject:
-    """Return the text of an example as a build renders it, or why the build rejects the record.
-
-    example: what `adapt` returned. omitted: takes what of it the template does not print, if that is reported.
-    """
-
-    def rendered(one: Example) -> Text:
-        return renderer.finished(renderer.render(one, omitted))
-
-    texts, rejects = attempt([example], rendered)
-    return rejects[0] if rejects else texts[0]
+def render(renderer: Renderer, example: Example) -> Rendered | Reject:
+    """Return an example as a build renders it, or why the build rejects the record."""
+    rendered, rejects = attempt([example], renderer.render)
+    return (rendered or rejects)[0]
 
 
 def check_first_records(source: Source, file: InputFile, checked: CheckedTokenizer) -> Iterator[str]:
@@ -117,11 +99,11 @@ def check_first_records(source: Source, file: InputFile, checked: CheckedTokeniz
         renderer = checked.renderer(options)
         with suppress(RecordError):
             yield from _describe_changed_contents(renderer.template, found.content)
-        if isinstance(text := render(renderer, adapt(found, renderer.template)), Reject):
+        if isinstance(rendered := render(renderer, found), Reject):
             name = shortened(options.chat_template or f"of {options.tokenizer}")
             yield (
                 f"warning: with the chat template {name}, the first conversation ({url}, {place}) would be rejected: "
-                f"{text.detail}. Others may be rejected for the same reason."
+                f"{rendered.detail}. Others may be rejected for the same reason."
             )
         return
 

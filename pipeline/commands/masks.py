@@ -39,20 +39,22 @@ def run(arguments: Sequence[str]) -> int:
 
     from pipeline.show.masks import print_conversations, print_template
     from pipeline.tokenizer import checked_tokenizer, read_tokenizer_files
+    from transforms.chat.rendering.probes import adapted
     from transforms.model.outcomes import Reject
 
     with checked_tokenizer(options, read_tokenizer_files(options.tokenizer)) as checked:
         tokenizer, renderer = checked.tokenizer, checked.renderer(options)
-    found = list(_first_conversations(options, renderer))
+    found = list(_first_conversations(options))
     first = next((example for _, example in found if not isinstance(example, Reject)), None)
     if first is None:
         why = f" The first record is rejected ({found[0][1].reason}): {found[0][1].detail}." if found else ""
         raise UserError(f"--input {','.join(options.input)}: there is no conversation among the first records.{why}")
     try:
-        renderer.template.source(first.content)
+        content, _ = adapted(first.content, renderer.template)
+        renderer.template.source(content)
     except RecordError:
         raise checked.no_template() from None
-    print_template(renderer, tokenizer, first.content)
+    print_template(renderer, tokenizer, content)
     return int(print_conversations(renderer, found, options.train_parts) > 0)
 
 
@@ -82,9 +84,9 @@ def _parse(arguments: Sequence[str]) -> Options:
     return options
 
 
-def _first_conversations(options: Options, renderer: Any) -> Iterator[tuple[str, Any]]:
+def _first_conversations(options: Options) -> Iterator[tuple[str, Any]]:
     """The first conversations of the input, each with its position and schema: an example, or a reject."""
-    from pipeline.first_records import adapt, first_records
+    from pipeline.first_records import first_records
     from pipeline.inputs import list_files
     from pipeline.job import Request
     from pipeline.recipe import read_sources
@@ -103,7 +105,7 @@ def _first_conversations(options: Options, renderer: Any) -> Iterator[tuple[str,
         if isinstance(found, Example):
             if not isinstance(found.content, Conversation):
                 continue
-            title, found = f"{title}, as {found.schema}", adapt(found, renderer.template)
+            title = f"{title}, as {found.schema}"
         yield title, found
         shown += 1
         if shown == _SHOWN:

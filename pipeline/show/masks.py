@@ -15,7 +15,7 @@ from transforms.base.hidden import visible
 from transforms.model.examples import Conversation, Example
 from transforms.model.outcomes import Reject
 from transforms.rows.parts import KINDS, code_kinds
-from transforms.steps.render import Omitted, Renderer
+from transforms.steps.render import Renderer
 
 # The kinds of turns whose end is shown, as in TemplateFacts.closings.
 _ENDS = {
@@ -83,18 +83,16 @@ def print_conversations(
     rejected = untrained = 0
     for title, example in found:
         console.print(Text(f"\n{visible(title)}", "bold"))
-        omitted: Omitted = {}
-        text = example if isinstance(example, Reject) else render(renderer, example, omitted)
-        if isinstance(text, Reject):
+        rendered = example if isinstance(example, Reject) else render(renderer, example)
+        if isinstance(rendered, Reject):
             rejected += 1
-            console.print(f"rejected ({text.reason}): {visible(text.detail)}", style="red")
-        for omissions in omitted.values():
-            if omissions.reasoning:
-                console.print(f"note: {omissions.reasoning_detail()}", style="yellow")
-            for name, _ in omissions.unread:
-                console.print(f"note: the chat template does not read {visible(name)}", style="yellow")
-        if isinstance(text, Reject):
+            console.print(f"rejected ({rendered.reason}): {visible(rendered.detail)}", style="red")
             continue
+        text, omissions = rendered.text, rendered.omissions
+        if omissions.reasoning:
+            console.print(f"note: {omissions.reasoning_detail()}", style="yellow")
+        for name, _ in omissions.unread:
+            console.print(f"note: the chat template does not read {visible(name)}", style="yellow")
         kinds = code_kinds(np.array(text.parts or [0] * len(text.spans), np.int32)).tolist()
         spans = [
             (start, stop, True, kind)

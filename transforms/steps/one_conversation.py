@@ -15,13 +15,13 @@ from transforms.base.options import Names, checked
 from transforms.chat.config import RenderConfig, TemplateKwargs
 from transforms.chat.spans.loss import assistant_turns
 from transforms.chat.spans.message_segments import Segment, segment_messages
-from transforms.model.batches import Examples, Task
-from transforms.model.examples import Conversation, Example, Record, Text, attempt
-from transforms.model.outcomes import Outcomes
+from transforms.model.batches import Task, Texts
+from transforms.model.examples import Conversation, Example, Record, attempt
+from transforms.model.outcomes import Outcomes, Reject
 from transforms.records.reader import RecordReader
 from transforms.records.reading import ROLE_NAMES, ReadOptions
 from transforms.rows import IGNORED
-from transforms.steps.render import Renderer
+from transforms.steps.render import Rendered, Renderer
 from transforms.steps.tokenize import Encoder
 from transforms.tokens.tokenizer import load_tokenizer
 
@@ -99,20 +99,24 @@ def render(
     state = repr((loaded.chat_template, loaded.special_tokens_map, len(loaded)))
     renderer, encoder = _steps(loaded, state, config, folder is None)
     given = {"messages": messages, "tools": tools, "chat_template_kwargs": chat_template_kwargs}
-    contents, rejects = attempt([Record(0, b"")], lambda _: _content(given))
-    examples = [Example(0, content, {}, False, b"") for content in contents]
-    texts = renderer(Examples(Task(0, ()), 0, True, Outcomes().reject(rejects), examples))
-    tokens = encoder(texts)
-    for reject in tokens.outcomes.rejects:
-        raise RecordError(reject.reason, reject.detail)
+    [content] = _accepted(*attempt([Record(0, b"")], lambda _: _content(given)))
+    [rendered] = _accepted(*attempt([Example(0, content, {}, False, b"")], renderer.render))
+    tokens = encoder(Texts(Task(0, ()), 0, True, Outcomes(), [rendered.text]))
+    _accepted([], tokens.outcomes.rejects)
     labels = np.where(tokens.trained, tokens.ids, np.int32(IGNORED))
-    (text,) = texts.texts
-    return RenderedExample(text.text, _segments(text, renderer), tokens.ids.tolist(), labels.tolist())
+    return RenderedExample(rendered.text.text, _segments(rendered, renderer), tokens.ids.tolist(), labels.tolist())
 
 
-def _segments(text: Text, renderer: Renderer) -> list[Segment]:
-    assert isinstance(text.example.content, Conversation)
-    rendering = renderer.template.rendering(text.example.content)
+def _accepted(results: list[Any], rejects: Sequence[Reject]) -> list[Any]:
+    """The results of a step. Raises RecordError if it rejects the record."""
+    for reject in rejects:
+        raise RecordError(reject.reason, reject.detail)
+    return results
+
+
+def _segments(rendered: Rendered, renderer: Renderer) -> list[Segment]:
+    text, rendering = rendered.text, rendered.rendering
+    assert rendering is not None  # no engine but the reference renders a conversation without one
     length, messages = len(rendering.text), rendering.conversation.messages
     try:
         segments = segment_messages(rendering, renderer.turns.turns(rendering, assistant_turns(rendering.conversation)))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+import functools
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -15,12 +16,13 @@ from transforms.chat.config import RenderConfig
 from transforms.chat.rendering.arguments import unread_arguments
 from transforms.chat.rendering.omissions import NO_OMISSIONS, Omissions, find_omissions
 from transforms.chat.rendering.probes import adapted
+from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.template import load_template
 from transforms.chat.spans.loss import is_empty_answer, resolve_loss, trained_turns
 from transforms.chat.spans.stop_tokens import load_turn_rules, turn_rules
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.special_tokens.typed_tokens import Typed, TypedTokens, described
-from transforms.chat.traced.trace_cache import SlowPath, TraceCache
+from transforms.chat.traced.trace_cache import TraceCache
 from transforms.model.batches import Examples, Texts
 from transforms.model.counts import Statistics
 from transforms.model.examples import (
@@ -31,17 +33,39 @@ from transforms.model.examples import (
     Span,
     Text,
     TokenRow,
+    attempt,
     encodable,
 )
-from transforms.model.outcomes import Outcomes, Reject
+from transforms.model.outcomes import Outcomes
 from transforms.model.statistics import sum_unread
 from transforms.steps.counting import count_contents
 from transforms.tokens.tokenizer import load_tokenizer
 
-# What the template does not print of examples, by the position of the record and the number of the example.
-Omitted: TypeAlias = dict[tuple[int, int], Omissions]
-# The texts that are searched at once for special tokens. Each of them is checked only if there may be one.
-_CHECKED_AT_ONCE = 256
+# What is worth reporting of a record: the name of the count, what was found, or None if the name says it, and how many.
+Note: TypeAlias = tuple[str, str | None, int]
+_Found: TypeAlias = str | Callable[[], str] | None  # found when it is shown, or known
+_OPEN_TURNS = "turns_without_end"  # of which each counts; of all else, each record
+_OPEN = "the template prints nothing that ends an answer, so a model does not learn to stop"
+_TRAINED_HEADER = "the template ignores add_generation_prompt, so the header of an answer is trained on"
+_EMPTY = "it is trained on a turn without content, call or reasoning: only on the end of the turn"
+
+
+class Rendered(msgspec.Struct, gc=False):
+    """An example, as it is rendered.
+
+    Attributes:
+        text: its text.
+        omissions: what of it the template does not print.
+        notes: what is worth reporting besides.
+        typed: the special tokens in its contents.
+        rendering: of a conversation; None if a compiled template rendered it.
+    """
+
+    text: Text
+    omissions: Omissions = NO_OMISSIONS
+    notes: Sequence[Note] = ()
+    typed: Sequence[Typed] = ()
+    rendering: Rendering | None = None
 
 
 class Renderer:
@@ -81,135 +105,99 @@ class Renderer:
         self._typed_tokens = None if mode == "allow" else TypedTokens(mode, own, self.template, rules)
 
     def __call__(self, batch: Examples) -> Texts:
-        omitted: Omitted = {}
-        texts = self._rendered(self._adapted(batch), omitted)
-        if self._typed_tokens is not None:
-            texts = _checked(texts, self._typed_tokens)
-        if self.rules.appended:
-            texts = replace(texts, texts=[self._with_end(text) for text in texts.texts])
-        texts = replace(texts, outcomes=self._with_unread(texts, omitted))
-        outcomes = self._with_notes(texts)
-        outcomes = outcomes.plus(statistics=count_contents([text.example.content for text in texts.texts]))
-        return replace(texts, outcomes=outcomes, trained_parts=self._trained_parts)
-
-    def _adapted(self, batch: Examples) -> Examples:
-        """The batch, with conversations in a way that the template reads."""
-        examples, changed, found = list(batch.examples), False, dict[str, tuple[int, int, str | None]]()
-        for number, example in enumerate(examples):
-            content = example.content
-            if type(content) is not Conversation:
-                continue
-            try:
-                content, notes = adapted(content, self.template)
-            except RecordError:  # which rendering finds again
-                continue
-            if content is not example.content:
-                examples[number] = msgspec.structs.replace(example, content=content)
-                changed = True
-            for name, what in notes.items():
-                count, position, first = found.get(name, (0, example.position, what))
-                found[name] = count + 1, position, first
-        outcomes = batch.outcomes
-        for name, (count, position, what) in found.items():
-            outcomes = outcomes.note(name, count, None if what is None else (position, what))
-        return replace(batch, examples=examples, outcomes=outcomes) if changed or found else batch
-
-    def _with_notes(self, texts: Texts) -> Outcomes:
-        """The outcomes of a batch, with what is worth reporting of the template for its conversations."""
-        outcomes = texts.outcomes
-        for text in texts.texts:
-            content = text.example.content
-            if not isinstance(content, Conversation):
-                continue
-            facts = self.turns.facts(content)
-            if facts.is_sound or (loss_on := resolve_loss(content, self._loss_on)) == "all":
-                continue
-            position = text.example.position
-            if count := facts.count_open(content, loss_on):
-                found = "the template prints nothing that ends an answer, so a model does not learn to stop"
-                outcomes = outcomes.note("turns_without_end", count, (position, found))
-            if self.turns.trains_on_headers(content) and trained_turns(content, loss_on):
-                found = "the template ignores add_generation_prompt, so the header of an answer is trained on"
-                outcomes = outcomes.note("records_without_generation_prompt", 1, (position, found))
-        return outcomes
-
-    def _with_unread(self, texts: Texts, omitted: Omitted) -> Outcomes:
-        """The outcomes of a batch, with what the template does not read, and the records with empty answers."""
-        unread: list[Mapping[str, int]] = []
-        empty = dict[int, None]()
-        for text in texts.texts:
-            example = text.example
-            found = omitted.get((example.position, example.number), NO_OMISSIONS).unread
-            if type(example.content) is Conversation and (self._template_kwargs or example.content.template_kwargs):
-                source = self.template.source(example.content)
-                found = (*found, *unread_arguments(example.content, source, self._template_kwargs or {}))
-            if found:
-                unread.append(dict(found))
-            if is_empty_answer(text, self._loss_on):
-                empty[example.position] = None
-        outcomes = texts.outcomes.plus(statistics=Statistics(unread=sum_unread(unread)))
-        if not empty:
-            return outcomes
-        what = "it is trained on a turn without content, call or reasoning: only on the end of the turn"
-        return outcomes.note("empty_answers", len(empty), (next(iter(empty)), what))
-
-    def _rendered(self, batch: Examples, omitted: Omitted) -> Texts:
-        differing: dict[tuple[int, int], str] = {}
         if self._trace_cache is not None:
             self._trace_cache.begin_batch(len(batch.examples))
-        texts: Texts = batch.attempt(Texts, "texts", lambda one: self._text(one, differing, omitted))
-        outcomes = _noted(texts, omitted)
-        if differing:
-            (position, _), what = next(iter(differing.items()))
-            records = len({position for position, _ in differing})
-            outcomes = outcomes.note("compiled_template_differs", records, (position, what))
+        rendered, rejects = attempt(batch.examples, self._render_in_batch)
+        texts = [one.text for one in rendered]
+        contents = [text.example.content for text in texts]
+        outcomes = _with_notes(batch.outcomes.reject(rejects), rendered)
         if self._trace_cache is None:
-            conversations = sum(isinstance(text.example.content, Conversation) for text in texts.texts)
+            conversations = sum(isinstance(content, Conversation) for content in contents)
             outcomes = outcomes.by_reference("rendered_by_reference", "engine", conversations)
-        return replace(texts, outcomes=outcomes)
+        outcomes = outcomes.plus(statistics=count_contents(contents))
+        return batch.succeeded_by(Texts, outcomes, texts=texts, trained_parts=self._trained_parts)
 
-    def _text(self, example: Example, differing: dict[tuple[int, int], str], omitted: Omitted) -> Text:
-        """The text of one example, as `render` gives it, by a compiled template if possible. Raises RecordError.
+    def render(self, example: Example) -> Rendered:
+        """Render an example as a build does.
 
-        differing: takes how its compiled template differs from the reference, if it does. omitted: as in `render`.
-        """
-        content = example.content
-        # Whether a content has reasoning depends on its text, so that parts of turns have no compiled templates.
-        if self._trace_cache is None or self._has_parts or not isinstance(content, Conversation):
-            return self.render(example, omitted)
-        loss_on = resolve_loss(content, self._loss_on)
-        found = self._trace_cache.render_with_spans(content, loss_on)
-        if isinstance(found, SlowPath):
-            if found.difference:
-                differing[example.position, example.number] = found.difference
-            return self.render(example, omitted)
-        (text, spans, omissions), signature = found
-        prompt = text[: spans[0][0]] if loss_on == "completion" else None
-        rendered = encodable(Text(example, text, spans, prompt=prompt, signature=signature))
-        if omissions is not NO_OMISSIONS:
-            self._check_omissions(example, omissions, omitted)
-        return rendered
-
-    def render(self, example: Example, omitted: Omitted | None = None) -> Text:
-        """The text of one example. Raises RecordError.
-
-        omitted: takes what of it the template does not print, if that is reported.
-        """
-        if not isinstance(example.content, Conversation):
-            return encodable(self._not_rendered(example))
-        text, rendering = self.turns.trained_text(example, example.content, self._loss_on, self._has_parts)
-        text, omissions = encodable(text), find_omissions(rendering)
-        if omissions is not NO_OMISSIONS:
-            self._check_omissions(example, omissions, {} if omitted is None else omitted)
-        return text
-
-    def finished(self, text: Text) -> Text:
-        """Return a text as a batch has it: checked for special tokens in contents, with the end that is appended.
+        A conversation is adapted to its template and rendered. Then the contents are checked for special tokens, and
+        the end of a turn is appended.
 
         Raises:
-            RecordError: see TypedTokens.
+            RecordError: if a build rejects the record of the example.
         """
-        return self._with_end(text if self._typed_tokens is None else self._typed_tokens.check(text)[0])
+        content, strings = example.content, None
+        if isinstance(content, Conversation):
+            content, notes = adapted(content, self.template)
+            if content is not example.content:
+                example = msgspec.structs.replace(example, content=content)
+            rendered, strings = self._render_conversation(example, content)
+            if notes:
+                rendered.notes = (*((name, found, 1) for name, found in notes.items()), *rendered.notes)
+        else:
+            rendered = Rendered(encodable(self._not_rendered(example)))
+            if is_empty_answer(rendered.text, self._loss_on):
+                rendered.notes = [("empty_answers", _EMPTY, 1)]
+        if self._typed_tokens is not None:
+            rendered.text, rendered.typed = self._typed_tokens.check(rendered.text, strings)
+        if self.rules.appended:
+            rendered.text = self._with_end(rendered.text)
+        return rendered
+
+    def _render_in_batch(self, example: Example) -> Rendered:
+        rendered = self.render(example)
+        rendered.rendering = None  # which takes more memory than all else
+        return rendered
+
+    def _render_conversation(self, example: Example, content: Conversation) -> tuple[Rendered, Sequence[str] | None]:
+        """Render a conversation, by a compiled template if possible, and give the strings in it if they are known."""
+        loss_on, difference = resolve_loss(content, self._loss_on), ""
+        # Whether a content has reasoning depends on its text, so that parts of turns have no compiled templates.
+        if self._trace_cache is not None and not self._has_parts:
+            found = self._trace_cache.render_with_spans(content, loss_on)
+            if not isinstance(found, str):
+                compiled, (text, spans, omissions), signature = found
+                prompt = text[: spans[0][0]] if loss_on == "completion" else None
+                rendered = Rendered(encodable(Text(example, text, spans, prompt=prompt, signature=signature)))
+                if compiled.notes is None:
+                    compiled.notes = self._find_turn_notes(rendered.text, content, loss_on)
+                rendered.notes = compiled.notes
+                if omissions is not NO_OMISSIONS or self._template_kwargs or content.template_kwargs:
+                    rendered.omissions = self._check_omissions(content, omissions)
+                return rendered, (signature.first or signature).texts
+            difference = found
+        whole, rendering = self.turns.trained_text(example, content, self._loss_on, self._has_parts)
+        rendered = Rendered(encodable(whole), rendering=rendering)
+        rendered.omissions = self._check_omissions(content, find_omissions(rendering))
+        rendered.notes = self._find_turn_notes(whole, content, loss_on)
+        if difference:
+            rendered.notes = [("compiled_template_differs", difference, 1), *rendered.notes]
+        return rendered, None
+
+    def _check_omissions(self, content: Conversation, omissions: Omissions) -> Omissions:
+        """What the template does not print or read of a conversation. Raises RecordError."""
+        if omissions.not_printed and self._unprinted == "reject":
+            advice = "give another chat_template, or keep such records and count them (unprinted: report)"
+            raise RecordError("not_printed", f"{omissions.detail()}; {advice}")
+        if self._template_kwargs or content.template_kwargs:
+            unread = [*unread_arguments(content, self.template.source(content), self._template_kwargs or {})]
+            if unread:
+                return replace(omissions, unread=(*omissions.unread, *unread))
+        return omissions
+
+    def _find_turn_notes(self, text: Text, content: Conversation, loss_on: str) -> list[Note]:
+        """What is worth reporting of the turns of a text, which all conversations of its signature have in common."""
+        notes: list[Note] = []
+        if is_empty_answer(text, self._loss_on):
+            notes.append(("empty_answers", _EMPTY, 1))
+        facts = self.turns.facts(content)
+        if facts.is_sound or loss_on == "all":
+            return notes
+        if count := facts.count_open(content, loss_on):
+            notes.append((_OPEN_TURNS, _OPEN, count))
+        if self.turns.trains_on_headers(content) and trained_turns(content, loss_on):
+            notes.append(("records_without_generation_prompt", _TRAINED_HEADER, 1))
+        return notes
 
     def _with_end(self, text: Text) -> Text:
         content = text.example.content
@@ -220,13 +208,6 @@ class Renderer:
             return ended
         stand_ins = text.with_stand_ins + self._typed_tokens.with_stand_ins(ended.text[len(text.text) :])
         return msgspec.structs.replace(ended, with_stand_ins=stand_ins)
-
-    def _check_omissions(self, example: Example, omissions: Omissions, omitted: Omitted) -> None:
-        """Raise RecordError, or report what the template does not print."""
-        if omissions.not_printed and self._unprinted == "reject":
-            advice = "give another chat_template, or keep such records and count them (unprinted: report)"
-            raise RecordError("not_printed", f"{omissions.detail()}; {advice}")
-        omitted[example.position, example.number] = omissions
 
     def _not_rendered(self, example: Example) -> Text:
         """The text of an example that is no conversation."""
@@ -248,51 +229,39 @@ class Renderer:
         raise RecordError("loss_not_applicable", f"loss_on {self._loss_on} asks for what {kind} does not have")
 
 
-def _noted(texts: Texts, omitted: Omitted) -> Outcomes:
-    """The outcomes, with the records that are not printed completely."""
-    outcomes, found = texts.outcomes, [(key[0], omissions) for key, omissions in omitted.items()]
-    unprinted = [(position, one.detail()) for position, one in found if one.not_printed]
-    reasoning = [(position, one.reasoning_detail()) for position, one in found if one.reasoning]
-    of_last = [(position, one.reasoning_detail()) for position, one in found if one.of_last]
-    of_names = {"not_printed": unprinted, "reasoning_not_printed": reasoning, "last_reasoning_not_printed": of_last}
-    for name, records in of_names.items():
-        if records:
-            outcomes = outcomes.note(name, len(records), records[0])
-    return outcomes
-
-
-def _checked(texts: Texts, typed_tokens: TypedTokens) -> Texts:
-    """The texts after the check of their contents for special tokens, which are counted."""
-    kept: list[Text] = []
-    rejects: dict[int, Reject] = {}
-    found: list[tuple[int, Typed]] = []
-    for first in range(0, len(texts.texts), _CHECKED_AT_ONCE):
-        some = texts.texts[first : first + _CHECKED_AT_ONCE]
-        if not typed_tokens.may_concern(some):
-            kept += some
+def _with_notes(outcomes: Outcomes, rendered: Sequence[Rendered]) -> Outcomes:
+    """The outcomes of a batch, with what is worth reporting of it."""
+    unread = sum_unread([dict(one.omissions.unread) for one in rendered if one.omissions.unread])
+    outcomes = outcomes.plus(statistics=Statistics(unread=unread))
+    counts: defaultdict[str, Counter[int]] = defaultdict(Counter)  # by names and positions of records
+    firsts: dict[str, _Found] = {}
+    tokens = Counter[str]()
+    for one in rendered:
+        if not one.notes and not one.typed and one.omissions is NO_OMISSIONS:
             continue
-        for text in some:
-            try:
-                checked, in_text = typed_tokens.check(text)
-            except RecordError as error:
-                rejects.setdefault(text.example.position, text.example.rejected(error))
-            except RecursionError as error:
-                too_deep = RecordError("nested_too_deeply", f"{error}")
-                rejects.setdefault(text.example.position, text.example.rejected(too_deep))
-            else:
-                kept.append(checked)
-                found += [(text.example.position, one) for one in in_text]
-    if rejects:
-        kept = [text for text in kept if text.example.position not in rejects]
-        found = [(position, one) for position, one in found if position not in rejects]
-    outcomes = texts.outcomes.reject([*rejects.values()])
-    if found:
-        position, typed = found[0]
-        records = len({position for position, _ in found})
-        outcomes = outcomes.note("records_with_special_tokens_in_content", records, (position, described(typed)))
-        counts = Counter(f"{content.role} {token}" for _, (content, tokens) in found for token in tokens)
-        outcomes = outcomes.plus(special_tokens_in_content=counts)
-    return replace(texts, texts=kept, outcomes=outcomes)
+        for name, found, count in _list_notes(one):
+            firsts.setdefault(name, found)
+            counts[name][one.text.example.position] += count
+        tokens.update(f"{content.role} {token}" for content, typed in one.typed for token in typed)
+    for name, of_records in counts.items():
+        first = firsts[name]
+        found = first() if callable(first) else first
+        count = of_records.total() if name == _OPEN_TURNS else len(of_records)
+        outcomes = outcomes.note(name, count, None if found is None else (next(iter(of_records)), found))
+    return outcomes.plus(special_tokens_in_content=tokens) if tokens else outcomes
+
+
+def _list_notes(rendered: Rendered) -> Iterator[tuple[str, _Found, int]]:
+    yield from rendered.notes
+    omissions, typed = rendered.omissions, rendered.typed
+    if omissions.not_printed:
+        yield "not_printed", omissions.detail, 1
+    if omissions.reasoning:
+        yield "reasoning_not_printed", omissions.reasoning_detail, 1
+    if omissions.of_last:
+        yield "last_reasoning_not_printed", omissions.reasoning_detail, 1
+    if typed:
+        yield "records_with_special_tokens_in_content", functools.partial(described, typed[0]), 1
 
 
 def _whole(text: str) -> list[Span]:

@@ -29,7 +29,7 @@ from transforms.chat.traced.compiled import CompiledTemplate, Target, Trace, Tra
 from transforms.chat.traced.guards import Guards
 from transforms.chat.traced.signatures import Cut, Signature, traced_messages
 from transforms.chat.traced.skeleton import Edges, Skeleton, find_edges, place_spans
-from transforms.chat.traced.trace_cache import SignatureCache, SlowPath
+from transforms.chat.traced.trace_cache import SignatureCache
 from transforms.chat.traced.tracer import SENTINEL, NotTraceable, plain_text, sentinel_number
 from transforms.model.examples import Conversation, Span
 
@@ -160,7 +160,7 @@ class ComparisonCache(SignatureCache[Comparison]):
         if conversation.template_kwargs:
             conversation = with_read_arguments(conversation, self._template.source(conversation))
         found = self._find(conversation, target, known)
-        return None if isinstance(found, SlowPath) else CompiledBeginnings(conversation, *found)
+        return None if isinstance(found, str) else CompiledBeginnings(conversation, *found)
 
     def _compile(self, conversation: Conversation, target: Target, cut: Cut) -> Comparison:
         turns = self._turns_of(conversation)

@@ -174,7 +174,9 @@ def adapted(conversation: Conversation, template: ChatTemplate) -> tuple[Convers
         RecordError: if there is no template.
     """
     notes: dict[str, str | None] = {}
-    arguments = conversation.template_kwargs
+    arguments, has_developer = conversation.template_kwargs, _has_developer(conversation)
+    if not arguments and not has_developer:
+        return conversation, notes
     if _SWITCH in arguments and _SWITCH not in template.source(conversation):
         notes["enable_thinking_not_read"] = "the template does not read whether the model is to reason"
     if arguments.get(_TOOLS) and conversation.tools is None and _TOOLS not in template.source(conversation):
@@ -184,7 +186,7 @@ def adapted(conversation: Conversation, template: ChatTemplate) -> tuple[Convers
             rest = {name: value for name, value in arguments.items() if name != _TOOLS}
             start = conversation.completion_start
             conversation = Conversation(conversation.lazy_messages, tools, rest, start, conversation.made_messages)
-    if _has_developer(conversation) and not template.prints(conversation, "developer"):
+    if has_developer and not template.prints(conversation, "developer"):
         if not template.prints(conversation, "system"):
             return conversation, notes
         notes["developer_as_system"] = None

@@ -66,33 +66,12 @@ class TypedTokens:
         self._stand_ins = make_placeholders(tokenizer)
         self._tools: dict[int, tuple[Any, tuple[list[Typed], bool]]] = {}
 
-    def may_concern(self, texts: Sequence[Text]) -> bool:
-        """Return whether `check` may find something in one of some texts. It does so in a fraction of the time."""
-        given: list[str] = []
-        try:
-            for text in texts:
-                content = text.example.content
-                if not isinstance(content, Conversation):
-                    given.append(text.text)
-                    continue
-                if (of_messages := content.texts) is not None:
-                    given += of_messages
-                else:
-                    given.append(_json(content.messages))
-                if content.tools and any(self._search_tools(content.tools)):
-                    return True
-                if content.template_kwargs:
-                    given.append(_json(content.template_kwargs))
-        except (ValueError, TypeError, RecursionError):  # a formatter's values may not be JSON
-            return True
-        joined = "".join(given)
-        return self._in_json.are_in(joined) or (self._mode == "plain" and self._plain.has_edges(joined))
-
-    def check(self, text: Text) -> tuple[Text, Sequence[Typed]]:
+    def check(self, text: Text, strings: Sequence[str] | None = None) -> tuple[Text, Sequence[Typed]]:
         """Check a text for special tokens in the contents that it was made of.
 
         Args:
             text: the text.
+            strings: all that are in the messages of its conversation; None if they are not known.
 
         Returns:
             The text, with stand-ins if not all of its added tokens are to be encoded as such; and each content that has
@@ -101,6 +80,8 @@ class TypedTokens:
         Raises:
             RecordError: if its record is to be rejected.
         """
+        if not self._may_concern(text, strings):
+            return text, ()
         typed = self._typed(text.example.content)
         if typed and self._mode == "reject":
             raise RecordError("special_tokens_in_content", f"{described(typed[0])}; {_ADVICE}")
@@ -109,6 +90,23 @@ class TypedTokens:
         if self._mode == "plain" and (typed or self._may_be_completed(text)):
             text = self._with_stand_ins(text, bool(typed))
         return text, typed
+
+    def _may_concern(self, text: Text, strings: Sequence[str] | None) -> bool:
+        """Whether there may be something to find in a text, which is known in a fraction of the time."""
+        content = text.example.content
+        if not isinstance(content, Conversation):
+            strings = (text.text,)
+        else:
+            try:
+                strings = strings or content.texts or (_json(content.messages),)
+                if content.template_kwargs:
+                    strings = (*strings, _json(content.template_kwargs))
+            except (ValueError, TypeError, RecursionError):  # a formatter's values may not be JSON
+                return True
+            if content.tools and any(self._search_tools(content.tools)):
+                return True
+        joined = "".join(strings)
+        return self._in_json.are_in(joined) or (self._mode == "plain" and self._plain.has_edges(joined))
 
     def with_stand_ins(self, printed: str) -> str:
         """Return what is printed, and no text of a record, with stand-ins for its added tokens."""

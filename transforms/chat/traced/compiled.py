@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from transforms.chat.rendering.omissions import Omissions
 from transforms.chat.rendering.renderings import Rendering
@@ -46,6 +46,7 @@ class CompiledTemplate:
         spans: of what is trained on, in the traced text.
         unprinted: finds what is not printed.
         is_compared: whether it renders a conversation as the reference does. It may not be used before.
+        notes: what is worth reporting of the turns of such conversations; None if nobody found it yet.
     """
 
     guards: Guards
@@ -54,6 +55,7 @@ class CompiledTemplate:
     spans: Sequence[Span]
     unprinted: Unprinted
     is_compared: bool = False
+    notes: Any = None
 
     def render(self, signature: Signature) -> Rendered:
         """Render a conversation of this signature, for whose texts the guards hold.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from transforms.base.errors import RecordError
@@ -26,20 +25,11 @@ _KEPT = 4096
 T = TypeVar("T", bound=CompiledTemplate)
 
 
-@dataclass(frozen=True, slots=True)
-class SlowPath:
-    """A conversation is not rendered by a compiled template, but for itself.
-
-    Attributes:
-        difference: what its compiled template renders in another way than the reference; empty if there is none for it,
-            or its guards do not hold.
-    """
-
-    difference: str = ""
-
-
 class SignatureCache(Generic[T]):
     """Keeps what is compiled once per signature.
+
+    In place of it there is a text if conversations are rendered for themselves: how it differs from the reference, or
+    an empty text, if nothing is compiled, or its guards do not hold.
 
     Whether a conversation gets it depends on the batch alone, and not on the batches before it, so that the numbers
     that are counted are the same with any number of workers. Call `begin_batch` at the beginning of each batch.
@@ -55,8 +45,8 @@ class SignatureCache(Generic[T]):
 
     def __init__(self, template: ChatTemplate, turns: TurnFinder):
         self._template, self._turns = template, turns
-        self._cache: dict[Any, T | SlowPath] = {}
-        self._batch: dict[Any, T | SlowPath] = {}
+        self._cache: dict[Any, T | str] = {}
+        self._batch: dict[Any, T | str] = {}
         self._most = _FEW_SIGNATURES
 
     def begin_batch(self, conversations: int) -> None:
@@ -71,7 +61,7 @@ class SignatureCache(Generic[T]):
 
     def _find(
         self, conversation: Conversation, target: Target, known: Signature | None = None
-    ) -> tuple[T, Signature] | SlowPath:
+    ) -> tuple[T, Signature] | str:
         """What is compiled for the first or the second signature of a conversation, and holds for its texts.
 
         known: its signature, if that is known, the first or the second.
@@ -82,25 +72,26 @@ class SignatureCache(Generic[T]):
             key = target, conversation.completion_start, signature.key
             found = self._batch.get(key)
             if found is None and len(self._batch) < self._most:
-                found = self._batch[key] = self._cache.get(key) or self._compiled(conversation, target, signature.cut)
-                self._cache[key] = found
-            if isinstance(found, SlowPath):
+                if key not in self._cache:
+                    self._cache[key] = self._compiled(conversation, target, signature.cut)
+                found = self._batch[key] = self._cache[key]
+            if isinstance(found, str):
                 return found
             if found and found.guards.hold(signature.texts, signature.trimmed):
                 if not found.is_compared:
                     if difference := self._difference(found, conversation, target, signature):
-                        self._cache[key] = self._batch[key] = slow = SlowPath(difference)
-                        return slow
+                        self._cache[key] = self._batch[key] = difference
+                        return difference
                     found.is_compared = True
                 return found, signature
             signature = None if signature.cut is not None else self._second(conversation, signature, known)
-        return SlowPath()
+        return ""
 
-    def _compiled(self, conversation: Conversation, target: Target, cut: Cut) -> T | SlowPath:
+    def _compiled(self, conversation: Conversation, target: Target, cut: Cut) -> T | str:
         try:
             return self._compile(conversation, target, cut)
         except (NotTraceable, RecordError):
-            return SlowPath()
+            return ""
 
     def _difference(self, compiled: T, conversation: Conversation, target: Target, signature: Signature) -> str:
         """What a compiled template renders in another way than the reference, `apply_chat_template`; empty if nothing.
@@ -145,7 +136,9 @@ class TraceCache(SignatureCache[CompiledTemplate]):
         super().begin_batch(conversations)
         self._arguments.clear()
 
-    def render_with_spans(self, conversation: Conversation, loss_on: str) -> tuple[Rendered, Signature] | SlowPath:
+    def render_with_spans(
+        self, conversation: Conversation, loss_on: str
+    ) -> tuple[CompiledTemplate, Rendered, Signature] | str:
         """Render a conversation and find what of it is trained on.
 
         Args:
@@ -153,8 +146,8 @@ class TraceCache(SignatureCache[CompiledTemplate]):
             loss_on: one of LOSSES but auto, or `completion_turns`.
 
         Returns:
-            The text, the spans and the omissions that the reference would give, and the signature by which they were
-            found; or that it is rendered for itself.
+            What is compiled for its signature; the text, the spans and the omissions that the reference would give; the
+            signature. Or why it is rendered for itself, as in a SignatureCache.
         """
         if conversation.template_kwargs:
             source = self._template.source(conversation)
@@ -163,11 +156,11 @@ class TraceCache(SignatureCache[CompiledTemplate]):
             is_printed = with_any_texts(conversation, source) is not conversation
             if is_printed and (arguments := find_settings(conversation)) not in self._arguments:
                 self._arguments.add(arguments)
-                return SlowPath()
+                return ""
         target: Any = "text" if loss_on == "all" else loss_on
         found = self._find(conversation, target)
-        if isinstance(found, SlowPath):
+        if isinstance(found, str):
             return found
         compiled, signature = found
         text, spans, omissions = compiled.render(signature)
-        return (text, [(0, len(text))] if loss_on == "all" else spans, omissions), signature
+        return compiled, (text, [(0, len(text))] if loss_on == "all" else spans, omissions), signature
