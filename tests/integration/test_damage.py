@@ -235,10 +235,6 @@ def test_version_that_is_not_whole_is_named_by_each_command_that_needs_it_and_no
             assert shown(run, made, output, "stats") == shown(run, made, made / "grown", "stats")
 
 
-def edited(number: int, change: Callable[[dict[str, Any]], Any]) -> Callable[[Path, Path], None]:
-    return lambda output, made: in_json(output / VERSIONS / f"{number:08d}.json", change)
-
-
 def plant(output: Path, made: Path) -> None:
     """Let the newest version be one that others committed on the same version before it."""
     (output / VERSIONS / "00000005.json").unlink()
@@ -248,28 +244,6 @@ def plant(output: Path, made: Path) -> None:
     shutil.copytree(made / "grown" / VERSIONS, output / VERSIONS, dirs_exist_ok=True)
     assert main(list(map(str, make_command("append", output, made)))) == 0
     (output / VERSIONS / "00000005.json").write_bytes(newest)
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        (edited(1, lambda version: version.update(time="1999-01-01T00:00:00+00:00")), "00000001.json: it is damaged"),
-        (edited(2, lambda version: version["total"].update(rows=1)), "00000002.json: it is damaged (it is not what"),
-        (edited(3, lambda version: version["increments"][0]["counts"].update(rows=1)), "00000003.json: it is damaged"),
-        (edited(5, lambda version: version.update(previous="0" * 64)), "00000004.json: it is damaged (it is not what"),
-        (edited(1, lambda version: None), "00000001.json: it is damaged (it is not what version 2 follows"),
-        (plant, "00000005.json: it is damaged (it is not what version 6 follows"),
-    ],
-)
-def test_version_that_does_not_follow_the_one_before_it_is_named(made, tmp_path, run, change, named):
-    """Which has all types and names that it had: only the hash in the version after it says that it was changed."""
-    output = Path(shutil.copytree(made / "grown", tmp_path / "out"))
-    change(output, made)
-    before = contents(output)
-    for command in OF_ALL:
-        code, _, err = run_or_verify(run, command, output, made)
-        assert code == 1 and named in err and err.count("\n") == 1, (command, err)
-    assert contents(output) == before
 
 
 def test_versions_that_a_disk_does_not_list_or_read_are_not_taken_for_none(made, tmp_path, run, monkeypatch):
@@ -366,7 +340,53 @@ def in_json(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     path.write_text(json.dumps(content))
 
 
-# What the newest version has, and why it is refused.
+def edited(number: int, change: Callable[[dict[str, Any]], Any] = lambda version: None) -> Callable[[Path, Path], None]:
+    return lambda output, made: in_json(output / VERSIONS / f"{number:08d}.json", change)
+
+
+def without(*names: str) -> Callable[[Path, Path], None]:
+    def remove(output: Path, made: Path) -> None:
+        for path in (output / name for name in names):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    return remove
+
+
+def of_manifest(content: dict[str, Any]) -> Callable[[Path, Path], None]:
+    """Let a dataset have no versions, and a manifest with this content, or with these values."""
+
+    def change(output: Path, made: Path) -> None:
+        without(VERSIONS)(output, made)
+        in_json(output / "manifest.json", lambda manifest: manifest.update(content) if content else manifest.clear())
+
+    return change
+
+
+# What is done to a dataset, the commands, and what they say. Of a version that does not follow the one before it, only
+# the hash in the next one says so.
+DAMAGED, NOT_NEXT = r"it is damaged \(", r"it is damaged \(it is not what version 2 follows"
+NO_VERSIONS = "its versions are missing"
+WRONG: list[tuple[Callable[[Path, Path], Any], Sequence[str], str]] = [
+    (edited(1, lambda of: of.update(time="1999-01-01T00:00:00+00:00")), OF_ALL, rf"00000001.json: {NOT_NEXT}"),
+    (edited(1), OF_ALL, rf"00000001.json: {NOT_NEXT}"),
+    (edited(2, lambda version: version["total"].update(rows=1)), OF_ALL, rf"00000002.json: {DAMAGED}it is not what"),
+    (edited(3, lambda of: of["increments"][0]["counts"].update(rows=1)), OF_ALL, rf"00000003.json: {DAMAGED}"),
+    (edited(5, lambda version: version.update(previous="0" * 64)), OF_ALL, rf"00000004.json: {DAMAGED}it is not what"),
+    (plant, OF_ALL, rf"00000005.json: {DAMAGED}it is not what version 6 follows"),
+    (
+        edited(5, lambda version: version.update(format=9)),
+        ["append"],
+        "00000005.json: it has the format 9; this",
+    ),
+    (without(VERSIONS, STATE), ["inspect"], "there is no tokenizer"),
+    (without(VERSIONS, "data"), ["inspect"], ".parquet: the file is missing"),
+    (without(VERSIONS, "manifest.json"), ["stats"], "it is not finished"),
+    (without(VERSIONS), ["verify"], "_chatmill/versions: it is missing, and other files of _chatmill/ are there"),
+    (without(STATE), ["append", "expire"], NO_VERSIONS),
+    (of_manifest({}), ["stats"], "not the manifest of a dataset"),
+    (of_manifest({"format": 9}), ["stats"], "a later version of Chatmill wrote this dataset"),
+]
+# Of the newest version, which no other one follows.
 EDITS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     (lambda version: version.update(number=3), "it is version 3; expected 5"),
     (lambda version: version.pop("increments"), "increments"),
@@ -385,20 +405,30 @@ EDITS += [
     (lambda version, name=name: version["increments"][0]["files"][0].update({name: "parqqet"}), "'parqqet'")
     for name in ("format", "split")
 ]
+WRONG += [
+    (edited(5, change), ("inspect", *WRITES), rf"00000005.json: {DAMAGED}.*{re.escape(why)}") for change, why in EDITS
+]
 
 
-@pytest.mark.parametrize(("change", "why"), EDITS)
-def test_version_that_no_build_wrote_is_refused(made, tmp_path, run, change, why):
+@pytest.mark.parametrize(("change", "commands", "says"), WRONG)
+def test_what_no_build_wrote_is_refused_in_one_line_and_nothing_is_changed(made, tmp_path, run, change, commands, says):
     output = Path(shutil.copytree(made / "grown", tmp_path / "out"))
-    in_json(output / VERSIONS / "00000005.json", change)
     (output / STATE / "building" / "alice").mkdir(parents=True)
     (output / STATE / "building" / "alice" / "thesis.txt").touch()
+    change(output, made)
     before = contents(output)
-    for command in ("inspect", *WRITES):
-        code, _, err = run(*make_command(command, output, made))
-        assert (code, err.count("\n")) == (1, 1), (command, err)
-        assert "00000005.json: it is damaged (" in err and why in err, (command, err)
+    for command in commands:
+        code, _, err = run_or_verify(run, command, output, made)
+        assert code in (1, 2) and err.count("\n") == 1 and re.search(says, err), (command, err)
     assert contents(output) == before
+
+
+def test_shard_that_the_newest_version_does_not_name_is_a_fault_and_its_manifest_another_one(made, tmp_path, run):
+    output = Path(shutil.copytree(made / "packed", tmp_path / "out"))
+    edited(1, lambda version: version["increments"][0]["files"].pop(1))(output, made)
+    problems = dict(fault.values() for fault in json.loads(run("verify", output, "--json")[1])["faults"])
+    [shard] = [path for path, problem in problems.items() if "the manifest does not name this file" in problem]
+    assert shard in read_manifest(output)["shards"][1]["path"] and "manifest.json" in problems
 
 
 # Datasets of other versions of Chatmill.
@@ -455,57 +485,6 @@ def test_dataset_of_an_earlier_version_is_read_as_input_and_built_again_and_all_
     assert {*published(output)} == {*named, "data/notes.txt"}
     assert not (output / STATE / "log").exists() and not (output / "_SUCCESS").exists()
     assert run(*make_command("expire", output, made))[0] == 0
-
-
-def without_versions(change: Callable[[Path], Any]) -> Callable[[Path], Any]:
-    def changed(output: Path) -> None:
-        shutil.rmtree(output / VERSIONS)
-        change(output)
-
-    return changed
-
-
-def of_manifest(**values: Any) -> Callable[[Path], None]:
-    return lambda output: in_json(output / "manifest.json", lambda manifest: manifest.update(values))
-
-
-NOT_WHOLE: list[tuple[str, Callable[[Path], Any], str]] = [
-    ("inspect", without_versions(lambda output: shutil.rmtree(output / STATE)), "there is no tokenizer"),
-    ("inspect", without_versions(lambda output: shutil.rmtree(output / "data")), ".parquet: the file is missing"),
-    ("stats", without_versions(lambda output: (output / "manifest.json").unlink()), "it is not finished"),
-    (
-        "stats",
-        without_versions(lambda output: (output / "manifest.json").write_text("{}")),
-        "not the manifest of a dataset",
-    ),
-    ("stats", without_versions(of_manifest(format=9)), "a later version of Chatmill wrote this dataset"),
-    (
-        "append",
-        lambda output: in_json(output / VERSIONS / "00000001.json", lambda version: version.update(format=9)),
-        "00000001.json: it has the format 9; this version of Chatmill reads 3",
-    ),
-    ("append", lambda output: shutil.rmtree(output / STATE), "its versions are missing"),
-    ("expire", lambda output: shutil.rmtree(output / STATE), "its versions are missing"),
-]
-
-
-@pytest.mark.parametrize(("command", "change", "says"), NOT_WHOLE)
-def test_dataset_of_which_a_part_is_gone_is_refused_in_one_line(made, tmp_path, run, command, change, says):
-    output = Path(shutil.copytree(made / "packed", tmp_path / "out"))
-    change(output)
-    code, _, err = run(*make_command(command, output, made))
-    assert code in (1, 2) and err.count("\n") == 1 and says in err, err
-
-
-def test_version_without_a_shard_that_is_there_and_versions_that_are_gone_are_named(made, tmp_path, run):
-    output = Path(shutil.copytree(made / "packed", tmp_path / "out"))
-    in_json(output / VERSIONS / "00000001.json", lambda version: version["increments"][0]["files"].pop(1))
-    problems = dict(fault.values() for fault in json.loads(run("verify", output, "--json")[1])["faults"])
-    [shard] = [path for path, problem in problems.items() if "the manifest does not name this file" in problem]
-    assert shard in read_manifest(output)["shards"][1]["path"] and "manifest.json" in problems
-    shutil.rmtree(output / VERSIONS)
-    problems = dict(fault.values() for fault in json.loads(run("verify", output, "--json")[1])["faults"])
-    assert problems == {"_chatmill/versions": "it is missing, and other files of _chatmill/ are there"}
 
 
 # Links, and files of somebody else.

@@ -38,19 +38,3 @@ def test_rows_of_both_splits_are_those_of_a_build_of_the_records(unpacked, tmp_p
         expected = read_rows(tmp_path / "direct", split)
         assert len(expected) > 10 and read_rows(tmp_path / split) == expected
         assert read_manifest(tmp_path / split)["records"]["read"] == len(read_rows(unpacked, split))
-
-
-def test_what_was_lost_is_reported_and_a_packed_dataset_is_refused_in_one_line(tmp_path, capfd, caplog):
-    assert build(tmp_path / "cut", *RECORDS, "--max_length=128") == 0
-    assert build(tmp_path / "packed", *RECORDS, "--max_length=128", "--packing=bfd") == 0
-    cut = read_manifest(tmp_path / "cut")["records"]["truncated"]
-    assert build(tmp_path / "of_cut", "--input", tmp_path / "cut", "--split=train") == 0
-    line = (
-        f"{tmp_path / 'cut'}: what is read are its rows: {cut} records cut or dropped at its max_length of 128 tokens."
-    )
-    assert caplog.messages.count(line) == 1
-    capfd.readouterr()
-    assert build(tmp_path / "of_packed", "--input", tmp_path / "packed") == 2
-    error = capfd.readouterr().err
-    assert "packed: its rows are packed, so that one has several examples, or their labels are shifted." in error
-    assert error.count("\n") == 1 and not (tmp_path / "of_packed").exists()
