@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import pytest
@@ -20,9 +17,9 @@ import pytest
 from support.command_line import chatmill
 from support.datasets import build_in_process, read_manifest, read_rows, work_in
 from support.drawn import AT_LENGTH
-from support.killed import kill_before_the_commit
-from support.paths import ROOT, TOKENIZER
-from support.signals import with_default_signals
+from support.forks import kill_before_the_commit
+from support.paths import TOKENIZER
+from support.processes import end, running_command, wait_until
 from transforms import Dataset, UserError
 
 FILES, SECONDS, KILLS = (1_000, 600, 12) if AT_LENGTH else (20, 12, 2)
@@ -73,34 +70,10 @@ def make_options(folder: Path, output: Path) -> list[str]:
     return [f"--input={folder}/*.jsonl", f"--tokenizer={TOKENIZER}", f"--output={output}"]
 
 
-@contextmanager
-def every_second(folder: Path, output: Path, *more: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that appends each second, which is killed in the end if it still runs. `log` next to the output has
-    what it prints.
-    """
-    command = [sys.executable, "-m", "pipeline", "build", "--append", "--every=1", *make_options(folder, output), *more]
-    with output.with_name("log").open("w") as log:
-        process = subprocess.Popen(
-            command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True, preexec_fn=with_default_signals
-        )
-        try:
-            yield process
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-def wait_until(condition: Callable[[], object], process: subprocess.Popen[bytes], output: Path) -> None:
-    end = time.monotonic() + 120
-    while not condition():
-        assert process.poll() is None and time.monotonic() < end, output.with_name("log").read_text()
-        time.sleep(0.1)
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
+def every_second(folder: Path, output: Path, *more: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    """A process that appends each second. `log` next to the output has what it prints."""
+    command = ["build", "--append", "--every=1", *make_options(folder, output), *more]
+    return running_command(*command, log=output.with_name("log"))
 
 
 def taken_of(output: Path) -> Counter[str]:
@@ -139,7 +112,7 @@ def test_files_that_arrive_and_are_still_being_written_are_there_once_although_i
     last = f"{FILES:04d}.jsonl"
     (folder / last).write_bytes(lines(last, 1 + FILES % 7))  # which this process takes, so that it listens to signals
     with every_second(folder, output, "--json") as process:
-        wait_until(lambda: taken_of(output) == names | Counter([last]), process, output)
+        wait_until(lambda: taken_of(output) == names | Counter([last]), process)
         end(process)
     *shown, summary = (tmp_path / "log").read_text().splitlines()
     assert "chatmill: stopping after the current increment" in shown
@@ -154,7 +127,7 @@ def test_files_that_arrive_and_are_still_being_written_are_there_once_although_i
 def test_sigterm_ends_it_after_the_increment_that_is_being_built(folder, output):
     with every_second(folder, output) as process:
         (folder / "a.jsonl").write_bytes(lines("a", 20_000))
-        wait_until(lambda: [*output.glob("_chatmill/building/*/job.json")], process, output)
+        wait_until(lambda: [*output.glob("_chatmill/building/*/job.json")], process)
         (folder / "b.jsonl").write_bytes(lines("b", 1))
         end(process)
     assert list_increments(output) == ["a"]
@@ -170,7 +143,7 @@ def test_an_increment_that_was_begun_is_finished_first_with_its_own_files(folder
     (folder / "a.jsonl").write_bytes(lines("a", 3))
     if more:
         with every_second(folder, output) as process:
-            wait_until(lambda: len(taken_of(output)) == 3, process, output)
+            wait_until(lambda: len(taken_of(output)) == 3, process)
             end(process)
         shown = output.with_name("log").read_text()
         assert "Version 1: 2 files with 6 records were added: 6 rows, " in shown
@@ -188,7 +161,7 @@ def test_an_increment_that_was_begun_is_not_finished_if_a_file_of_it_changed(fol
     kill_before_the_commit("--append", *make_options(folder, output))
     (folder / "a.jsonl").write_bytes(lines("changed", 4))
     with every_second(folder, output) as process:
-        wait_until(lambda: len(taken_of(output)) == 2, process, output)
+        wait_until(lambda: len(taken_of(output)) == 2, process)
         end(process)
     assert read_manifest(output)["records"]["kept"] == 7
     assert len(read_rows(output)) == 7
@@ -197,7 +170,7 @@ def test_an_increment_that_was_begun_is_not_finished_if_a_file_of_it_changed(fol
 def test_an_append_that_fails_ends_it_with_its_line_and_what_was_committed_stays(folder, output):
     (folder / "a.jsonl").write_bytes(lines("a", 3))
     with every_second(folder, output) as process:
-        wait_until(lambda: taken_of(output), process, output)
+        wait_until(lambda: taken_of(output), process)
         (folder / "b.jsonl").write_bytes(b'{"neither": "a conversation"}\n')
         assert process.wait(60) == 1
     shown = output.with_name("log").read_text()
@@ -212,5 +185,5 @@ def test_the_input_may_be_empty_or_not_there_yet(tmp_path, output):
         (tmp_path / "later").mkdir()
         (tmp_path / "later" / "empty.jsonl").touch()
         (tmp_path / "later" / "a.jsonl").write_bytes(lines("a", 1))
-        wait_until(lambda: taken_of(output), process, output)
+        wait_until(lambda: taken_of(output), process)
     assert taken_of(output) == {"a.jsonl": 1}

@@ -21,8 +21,8 @@ from support.command_line import chatmill
 from support.datasets import build_in_process, digests, name_in_increment, read_manifest
 from support.faulty_proxy import each
 from support.hub import Hub
-from support.killed import start_and_wait_for_receipts
 from support.paths import TOKENIZER
+from support.processes import start_and_wait_for_receipts
 
 NAME = "org/chats"
 CARD = """---

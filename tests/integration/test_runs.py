@@ -36,10 +36,10 @@ from support.datasets import (
     work_in,
     write_jsonl,
 )
+from support.forks import kill_before_the_commit
 from support.harms import edit_version, flip_a_bit
-from support.killed import kill_before_the_commit, start_and_wait_for_receipts
 from support.paths import CHATS, ROOT, TOKENIZER
-from support.signals import wait_until_stopped, wait_until_zombie
+from support.processes import start_and_wait_for_receipts, wait_until_stopped, wait_until_zombie
 from transforms import __version__
 
 INPUTS = [f"--input={CHATS}", "--as_chat=true", f"--tokenizer={TOKENIZER}"]

@@ -44,9 +44,9 @@ from support.datasets import (
 from support.disk import Disk, lost_shards, sha256
 from support.drawn import AT_LENGTH
 from support.flink import FLINK, Cluster, install_flink, running_cluster
-from support.killed import start_and_wait_for_receipts
 from support.laws import broken_laws
 from support.paths import CHATS, ROOT, TOKENIZER
+from support.processes import start_and_wait_for_receipts
 from support.programs import PRISM, go_program, why_no_program
 from support.stores import Store, running, s3
 from support.templates import models_and_odd

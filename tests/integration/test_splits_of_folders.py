@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import datasets
@@ -16,8 +11,8 @@ import pytest
 
 from support.command_line import chatmill
 from support.datasets import read_manifest, read_rows, write_jsonl
-from support.paths import ROOT, TOKENIZER
-from support.signals import with_default_signals
+from support.paths import TOKENIZER
+from support.processes import end, running_command, wait_until
 
 CARD = """---
 configs:
@@ -125,28 +120,10 @@ def test_files_that_arrive_are_those_of_the_chosen_split(tmp_path):
     inputs = f"--input={tmp_path}/card,{tmp_path}/built,{folder}"
     command = ["build", *OPTIONS, "--append", "--every=1", inputs, "--split=train", f"--output={output}"]
 
-    def wait_until(condition: Callable[[], object]) -> None:
-        end = time.monotonic() + 60
-        while not condition():
-            assert process.poll() is None and time.monotonic() < end, log.read_text()
-            time.sleep(0.1)
-
-    with log.open("w") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pipeline", *command],
-            cwd=ROOT,
-            stdout=file,
-            stderr=file,
-            preexec_fn=with_default_signals,
-        )
-    try:
+    with running_command(*command, log=log) as process:
         write(folder / "test" / "a.jsonl", "test", 3)
-        wait_until(lambda: f"{folder}: it has no split train yet; it has test (" in log.read_text())
+        wait_until(lambda: f"{folder}: it has no split train yet; it has test (" in log.read_text(), process)
         write(folder / "train" / "b.jsonl", "train", 2)
-        wait_until(lambda: (output / "manifest.json").exists())
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
-    finally:
-        process.kill()
-        process.wait()
+        wait_until(lambda: (output / "manifest.json").exists(), process)
+        end(process)
     assert read_manifest(output)["records"]["read"] == 2

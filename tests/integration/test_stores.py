@@ -8,13 +8,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import random
 import re
-import signal
-import subprocess
-import sys
-import time
 import uuid
 from collections.abc import Iterator
 from urllib.parse import unquote
@@ -25,7 +20,8 @@ import pytest
 from support.command_line import chatmill
 from support.datasets import digests, name_in_increment
 from support.faulty_proxy import FAULTS, FaultyProxy, each
-from support.paths import CHATS, ROOT, TOKENIZER
+from support.paths import CHATS, TOKENIZER
+from support.processes import running_command, wait_until
 from support.stores import Store, gs, running, s3
 from transforms import Dataset
 
@@ -140,18 +136,14 @@ def test_a_lost_answer_is_not_taken_for_the_write_of_somebody_else(build, store,
 
 
 def test_run_that_was_killed_is_resumed_in_a_bucket(build, store, output, on_disk):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pipeline", *make_options(store, output, "--direct_num_workers=2")],
-        cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
-    deadline = time.monotonic() + 120
     receipts: list[str] = []
-    while len(receipts) < 3:
-        assert process.poll() is None and time.monotonic() < deadline
-        receipts = [name for name in store.names(f"{output}/_chatmill/building") if "/receipts/" in name]
-        time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+
+    def has_receipts() -> bool:
+        receipts[:] = [name for name in store.names(f"{output}/_chatmill/building") if "/receipts/" in name]
+        return len(receipts) >= 3
+
+    with running_command(*make_options(store, output, "--direct_num_workers=2")) as process:
+        wait_until(has_receipts, process)
     # If one task of a file that is read by several is missing, all of them are read again.
     whole = [name for name in receipts if name.endswith("-00000.json") and json.loads(store.files.cat(name))["last"]]
     paths = [shard["path"] for name in whole for shard in json.loads(store.files.cat(name))["files"]]

@@ -6,20 +6,16 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.datasets import build_in_process, digests, read_manifest, work_in
 from support.drawn import AT_LENGTH
 from support.flink import FLINK, Cluster, install_flink, running_cluster
-from support.paths import CHATS, ROOT, TOKENIZER
-from support.signals import with_default_signals
+from support.paths import CHATS, TOKENIZER
+from support.processes import start, wait_until
 
 pytestmark = pytest.mark.nightly
 
@@ -58,25 +54,9 @@ def cluster(installed, tmp_path_factory) -> Iterator[Cluster]:
         yield cluster
 
 
-def start(*options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "pipeline", *options]
-    return subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        preexec_fn=with_default_signals,
-    )  # fmt: skip
-
-
 def list_receipts(output: Path) -> list[Path]:
     """The receipts of a build that is not committed."""
     return [*output.glob("_chatmill/building/*/receipts/*.json")]
-
-
-def wait_until(condition: Any, build: subprocess.Popen[str] | None = None, seconds: float = SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        assert build is None or build.poll() is None, build.communicate()[1]
-        time.sleep(0.1)
 
 
 def test_job_is_done_by_all_its_taskmanagers_with_the_bytes_of_the_local_runner(cluster, corpus, local, tmp_path):
@@ -94,7 +74,7 @@ def test_job_is_done_by_all_its_taskmanagers_with_the_bytes_of_the_local_runner(
 def test_stopped_run_cancels_its_job(cluster, corpus, tmp_path):
     output = tmp_path / "out"
     build = start(f"--input={corpus}", *JOB, f"--output={output}", *FLINK, f"--flink_master={cluster.address}")
-    wait_until(lambda: list_receipts(output), build)
+    wait_until(lambda: list_receipts(output), build, SECONDS)
     os.killpg(build.pid, signal.SIGINT)  # as a terminal does: to the job server as well
     _, stderr = build.communicate(timeout=30)
     assert build.returncode == 130
@@ -108,7 +88,7 @@ def test_job_continues_after_a_taskmanager_and_its_worker_were_killed(cluster, c
     output = tmp_path / "out"
     job = [f"--input={corpus}", *JOB, f"--output={output}"]
     build = start(*job, *FLINK, f"--flink_master={cluster.address}", "--parallelism=2")
-    wait_until(lambda: len(list_receipts(output)) >= 5, build)
+    wait_until(lambda: len(list_receipts(output)) >= 5, build, SECONDS)
     cluster.kill_taskmanager()
     before = [json.loads(path.read_bytes()) for path in list_receipts(output)]
     # If one shard of a file that cannot be cut is missing, all of it is read again.

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from support.paths import ROOT
-from support.signals import with_default_signals
+from support.processes import with_default_signals
 
 
 def build_in_process(*options: object, **popen_options: Any) -> subprocess.CompletedProcess[str]:

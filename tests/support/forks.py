@@ -56,6 +56,11 @@ def kill(change: int | str, *command: object) -> Ended:
     return _ended(answer)
 
 
+def kill_before_the_commit(*options: object) -> None:
+    """Build a dataset by one worker, and kill the build when all is written, before its version."""
+    assert kill("/_chatmill/versions/", "build", *options, "--direct_num_workers=1").code == KILLED
+
+
 def stop(change: int | str, *command: object) -> Stopped | Ended:
     """Run a command on a disk without locks, and stop it before a change, as `kill` does."""
     [answer] = _ask(commands=[[*map(str, command)]], at=change, signal=signal.SIGSTOP, has_locks=False)
