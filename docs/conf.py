@@ -106,6 +106,7 @@ _NAVIGATION = {
     root_doc: {
         "Guide": [
             "docs/guide/first_dataset",
+            "docs/guide/trl",
             "docs/guide/tools_and_reasoning",
             "docs/guide/many_sources",
             "docs/guide/appending",

@@ -21,8 +21,8 @@ from support.shared import built_once
 
 GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
 # In the order in which a reader takes them: later pages use the datasets of earlier ones.
-PAGES = ["README.md", *(f"docs/guide/{name}.md" for name in ("first_dataset", "tools_and_reasoning", "many_sources",
-                                                            "appending", "cluster", "trainers"))]  # fmt: skip
+NAMES = ("first_dataset", "trl", "tools_and_reasoning", "many_sources", "appending", "cluster", "trainers")
+PAGES = ["README.md", *(f"docs/guide/{name}.md" for name in NAMES)]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # What a test cannot run: it would run all tests, needs a cluster, ends only at Ctrl-C, or needs a trainer.
 ELSEWHERE = ("tests/run.sh", "chatmill build --append --every", "llamafactory-cli", "swift", "python -m skyrl")
