@@ -21,7 +21,7 @@ from transforms.chat.rendering.template import load_template
 from transforms.chat.spans.loss import is_empty_answer, resolve_loss, trained_turns
 from transforms.chat.spans.stop_tokens import load_turn_rules, turn_rules
 from transforms.chat.spans.turns import TurnFinder
-from transforms.chat.special_tokens.typed_tokens import Typed, TypedTokens, described
+from transforms.chat.special_tokens import Typed, TypedTokens, described
 from transforms.chat.traced.trace_cache import TraceCache
 from transforms.model.batches import Examples, Texts
 from transforms.model.counts import Statistics

@@ -19,7 +19,7 @@ import numpy as np
 from transforms.base.errors import RecordError, UserError
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.stop_tokens import TurnRules
-from transforms.chat.special_tokens.turn_tokens import find_turn_tokens
+from transforms.chat.spans.turns import TurnFinder
 from transforms.model.examples import Conversation, PlainText, PromptCompletion, Text
 from transforms.records.json_text import strings_in
 from transforms.tokens.plain import STAND_INS, make_placeholders
@@ -28,6 +28,10 @@ from transforms.tokens.strings import longest_match_regex
 _ADVICE = "with special_tokens_in_content plain it would be encoded as plain text"
 # The most lists of tools for which the tokens that were found in them are kept.
 _KEPT = 1024
+# Markers of ordinary text, such as [INST].
+_MARKER = r"(?:<[^<>\s]{1,40}>|\[/?[A-Za-z_]{1,40}\])"
+# Templates open and close the reasoning before an answer. A model writes these itself.
+_REASONING = re.compile("think|thought|reason", re.IGNORECASE)
 
 
 class Content(NamedTuple):
@@ -80,9 +84,7 @@ class TypedTokens:
         Raises:
             RecordError: if its record is to be rejected.
         """
-        if not self._may_concern(text, strings):
-            return text, ()
-        typed = self._typed(text.example.content)
+        typed = self._typed(text.example.content, strings)
         if typed and self._mode == "reject":
             raise RecordError("special_tokens_in_content", f"{described(typed[0])}; {_ADVICE}")
         if typed and self._mode == "report":
@@ -90,23 +92,6 @@ class TypedTokens:
         if self._mode == "plain" and (typed or self._may_be_completed(text)):
             text = self._with_stand_ins(text, bool(typed))
         return text, typed
-
-    def _may_concern(self, text: Text, strings: Sequence[str] | None) -> bool:
-        """Whether there may be something to find in a text, which is known in a fraction of the time."""
-        content = text.example.content
-        if not isinstance(content, Conversation):
-            strings = (text.text,)
-        else:
-            try:
-                strings = strings or content.texts or (_json(content.messages),)
-                if content.template_kwargs:
-                    strings = (*strings, _json(content.template_kwargs))
-            except (ValueError, TypeError, RecursionError):  # a formatter's values may not be JSON
-                return True
-            if content.tools and any(self._search_tools(content.tools)):
-                return True
-        joined = "".join(strings)
-        return self._in_json.are_in(joined) or (self._mode == "plain" and self._plain.has_edges(joined))
 
     def with_stand_ins(self, printed: str) -> str:
         """Return what is printed, and no text of a record, with stand-ins for its added tokens."""
@@ -119,15 +104,24 @@ class TypedTokens:
                 why = "which ends or begins a turn under the chat template, so what follows would be another turn"
                 raise RecordError("forged_turn", f"{described((content, forged))}, {why}")
 
-    def _typed(self, content: Any) -> list[Typed]:
-        texts = content.texts if isinstance(content, Conversation) else None
-        found: list[Typed] = []
-        if texts is None or self._strings.are_in("".join(texts)):
-            found += _found(_list_contents(content), self._strings)
-        if isinstance(content, Conversation):
-            found += self._search_tools(content.tools)[0] if content.tools else []
-            found += _found(_contents_in("chat_template_kwargs", content.template_kwargs), self._strings)
-        return found
+    def _typed(self, content: Any, strings: Sequence[str] | None) -> list[Typed]:
+        """Each content that has special tokens. strings: as of `check`."""
+        if not isinstance(content, Conversation):
+            return self._search(_list_contents(content))
+        typed = self._search(_list_contents(content)) if self._may_be_in_messages(content, strings) else []
+        typed += self._search_tools(content.tools)[0] if content.tools else []
+        return typed + self._search(_contents_in("chat_template_kwargs", content.template_kwargs))
+
+    def _may_be_in_messages(self, conversation: Conversation, strings: Sequence[str] | None) -> bool:
+        """Whether special tokens may be in messages, which is known in a fraction of the time."""
+        try:
+            return self._in_json.are_in("".join(strings or conversation.texts or (_json(conversation.messages),)))
+        except (ValueError, TypeError, RecursionError):  # a formatter's values may not be JSON
+            return True
+
+    def _search(self, contents: Iterable[Content]) -> list[Typed]:
+        strings = self._strings
+        return [(content, strings.findall(content.text)) for content in contents if strings.are_in(content.text)]
 
     def _search_tools(self, tools: list[Any]) -> tuple[list[Typed], bool]:
         """The special tokens in tools, and whether one of their texts may be completed to one."""
@@ -136,16 +130,24 @@ class TypedTokens:
                 self._tools = {}
             contents = [*_contents_in("tools", tools)]
             may_be_completed = self._mode == "plain" and any(self._plain.may_be_at_edge(one.text) for one in contents)
-            self._tools[id(tools)] = tools, (_found(contents, self._strings), may_be_completed)
+            self._tools[id(tools)] = tools, (self._search(contents), may_be_completed)
         return self._tools[id(tools)][1]
 
     @functools.cached_property
     def _turn_tokens(self) -> frozenset[str]:
+        """What the template prints where a turn ends and another one begins, such as `<|im_end|>`; and stop tokens.
+
+        These are the special tokens, and the markers, between the contents of a dialogue; and the special tokens around
+        the answer of a tool.
+        """
         try:
-            found = find_turn_tokens(self._template, re.compile(longest_match_regex(self._special)))
+            facts = TurnFinder(self._template).facts(Conversation([]))
+            between, around = facts.between_contents(), facts.around_result()
         except UserError:  # the chat template is too long, or there is no moment that it prints
-            found = frozenset()
-        return found | set(self._rules.stop_tokens)
+            between = around = ""
+        special = re.compile(longest_match_regex(self._special))
+        printed = {*special.findall(between), *re.findall(_MARKER, between), *special.findall(around)}
+        return frozenset({token for token in printed if not _REASONING.search(token)} | {*self._rules.stop_tokens})
 
     @functools.cached_property
     def _strings(self) -> _Strings:
@@ -172,9 +174,10 @@ class TypedTokens:
         content = text.example.content
         if not isinstance(content, Conversation):
             return self._plain.are_in(text.text)
+        if content.tools and self._search_tools(content.tools)[1]:
+            return True
         contents = chain(_list_contents(content), _contents_in("", content.template_kwargs))
-        of_tools = content.tools and self._search_tools(content.tools)[1]
-        return bool(of_tools) or any(self._plain.may_be_at_edge(one.text) for one in contents)
+        return any(self._plain.may_be_at_edge(one.text) for one in contents)
 
     def _with_stand_ins(self, text: Text, is_typed: bool) -> Text:
         """The text with stand-ins for its added tokens, but for the special ones that have a character of a content.
@@ -182,31 +185,31 @@ class TypedTokens:
         is_typed: whether one is in a content, which the template may print in another context if it does not here.
         """
         content, whole = text.example.content, text.text
-        if found := re.search(STAND_INS, whole):
-            raise _unknown(f"the text holds U+{ord(found[0]):X}, which stands for a token of the template")
-        count_contents = np.ones(len(whole), bool)
+        if stand_in := re.search(STAND_INS, whole):
+            raise _unknown(f"the text holds U+{ord(stand_in[0]):X}, which stands for a token of the template")
+        is_content = np.ones(len(whole), bool)
         if isinstance(content, Conversation):
             rendering = self._template.render_with_sources(content)
             if rendering.text != whole:
                 raise _unknown("the template prints another text")
-            count_contents[:] = False
+            is_content[:] = False
             for (start, stop), pieces in groupby(rendering.texts, key=lambda piece: piece[:2]):
-                count_contents[start:stop] = True
+                is_content[start:stop] = True
                 made = Counter(self._plain.findall(whole[start:stop]))
                 for piece in pieces:
                     made -= Counter(self._plain.findall(piece.key[3][piece.first : piece.last]))
                 if made:
                     raise _unknown(f"the template prints {next(iter(made))} in a piece that it makes of contents")
-        kept = 0
-
-        def stand_in(match: re.Match[str]) -> str:
-            nonlocal kept
-            is_plain = match[0] in self._plain.strings and bool(count_contents[match.start() : match.end()].any())
-            kept += is_plain
-            return match[0] if is_plain else self._stand_ins[match[0]]
-
-        with_stand_ins = self._any_added.sub(stand_in, whole)
-        return msgspec.structs.replace(text, with_stand_ins=with_stand_ins) if is_typed or kept else text
+        is_plain = {
+            match.start(): match[0] in self._plain.strings and bool(is_content[match.start() : match.end()].any())
+            for match in self._any_added.finditer(whole)
+        }
+        if not is_typed and not any(is_plain.values()):
+            return text
+        with_stand_ins = self._any_added.sub(
+            lambda match: match[0] if is_plain[match.start()] else self._stand_ins[match[0]], whole
+        )
+        return msgspec.structs.replace(text, with_stand_ins=with_stand_ins)
 
 
 def _unknown(why: str) -> RecordError:
@@ -236,10 +239,6 @@ def _contents_in(place: str, value: Any) -> Iterator[Content]:
     return (Content(place, place, text) for text in strings_in(value, with_names=True))
 
 
-def _found(contents: Iterable[Content], strings: _Strings) -> list[Typed]:
-    return [(content, strings.findall(content.text)) for content in contents if strings.are_in(content.text)]
-
-
 def described(typed: Typed) -> str:
     """Return what was found, such as `messages[1] (user) holds <|im_end|>`."""
     content, tokens = typed
@@ -252,38 +251,33 @@ class _Strings:
 
     Attributes:
         strings: the strings.
-        pattern: matches the longest at a place.
-        findall: finds all in a text.
+        findall: finds all in a text, the longest at each place.
     """
 
     def __init__(self, strings: Iterable[str]):
         self.strings = frozenset(filter(None, strings))
-        self.pattern = re.compile(longest_match_regex(self.strings))
-        self.findall = self.pattern.findall
+        self._pattern = re.compile(longest_match_regex(self.strings))
+        self.findall = self._pattern.findall
         self._firsts = {string[0] for string in self.strings}
 
     def are_in(self, text: str) -> bool:
         """Return whether one of them is in a text."""
         for first in self._firsts:  # most texts have none of these characters
             if first in text:
-                return self.pattern.search(text) is not None
+                return self._pattern.search(text) is not None
         return False
-
-    def has_edges(self, text: str) -> bool:
-        """Return whether the first character, or the last one, of one of them is in a text."""
-        return any(edge in text for string in self.strings for edge in (string[0], string[-1]))
 
     def may_be_at_edge(self, text: str) -> bool:
         """Return whether a text, without the white space around it, begins or ends with a part of one of them."""
-        return text.strip().startswith(self._tails) or text.strip().endswith(self._heads)
+        text, (heads, tails) = text.strip(), self._parts
+        longest = min(len(text), max(map(len, self.strings), default=0))
+        return any(text[:size] in tails or text[-size:] in heads for size in range(1, longest + 1))
 
     @functools.cached_property
-    def _tails(self) -> tuple[str, ...]:
-        return tuple({string[at:] for string in self.strings for at in range(1, len(string))})
-
-    @functools.cached_property
-    def _heads(self) -> tuple[str, ...]:
-        return tuple({string[:at] for string in self.strings for at in range(1, len(string))})
+    def _parts(self) -> tuple[set[str], set[str]]:
+        """What each begins with, and what each ends with, but for all of it."""
+        cuts = [(string, at) for string in self.strings for at in range(1, len(string))]
+        return {string[:at] for string, at in cuts}, {string[at:] for string, at in cuts}
 
 
 def _json(value: Any) -> str:

@@ -1,1 +1,0 @@
-"""Special tokens that were typed in the contents of a record."""
