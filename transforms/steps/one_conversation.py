@@ -14,7 +14,7 @@ from transforms.base.errors import RecordError
 from transforms.base.options import Names, checked
 from transforms.chat.config import RenderConfig, TemplateKwargs
 from transforms.chat.spans.loss import assistant_turns
-from transforms.chat.spans.message_segments import Segment, segment_messages
+from transforms.chat.spans.turn_parts import Segment, segment_messages
 from transforms.model.batches import Task, Texts
 from transforms.model.examples import Conversation, Example, Record, attempt
 from transforms.model.outcomes import Outcomes, Reject

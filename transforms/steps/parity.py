@@ -33,7 +33,6 @@ from transforms.chat.parity.contexts import (
 from transforms.chat.rendering.template import load_template
 from transforms.chat.spans.loss import resolve_loss, trained_turns
 from transforms.chat.spans.stop_tokens import TurnRules, load_turn_rules
-from transforms.chat.spans.turn_parts import PartedSpans
 from transforms.chat.spans.turn_search import merged
 from transforms.chat.spans.turns import TurnFinder
 from transforms.model.batches import Texts
@@ -207,10 +206,10 @@ class ParityChecker:
         """One of the texts that replace another one. Raises RecordError."""
         content = _conversation(text)
         content = content.with_messages(content.messages[: row.length])
-        found = PartedSpans(row.spans, None)
+        spans, parts = row.spans, None
         if self._has_parts:
-            found = self._as_trained.parted_spans(self._template.rendering(content), row.turns)
-        text = msgspec.structs.replace(text, text=row.text, **found._asdict())
+            spans, parts = self._as_trained.spans_by_part(self._template.rendering(content), row.turns)
+        text = msgspec.structs.replace(text, text=row.text, spans=spans, parts=parts)
         return self._as_trained.with_end(text, content, row.turns)
 
     def _trained_turns(self, content: Conversation) -> list[int]:

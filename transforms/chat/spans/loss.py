@@ -1,13 +1,20 @@
-"""Loss: which messages of a conversation are trained on."""
+"""Loss: which messages of a conversation are trained on, and which parts of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from transforms.base.errors import RecordError
 from transforms.chat.rendering.omissions import has_text
-from transforms.model.examples import Conversation, PromptCompletion, Text
+from transforms.chat.rendering.renderings import Rendering
+from transforms.chat.rendering.texts import Key
+from transforms.model.examples import Conversation, PromptCompletion, Span, Text
+
+
+def not_established(why: str) -> RecordError:
+    """Return the error of a conversation of which it is unknown what is trained on. why: without a full stop."""
+    return RecordError("spans_not_established", f"{why}, so it is unknown which part of the text is trained on")
 
 
 def resolve_loss(conversation: Conversation, loss_on: str) -> str:
@@ -81,8 +88,59 @@ def untrained_parts(message: Mapping[str, Any]) -> list[int]:
 
 def has_untrained_parts(conversation: Conversation, turns: Sequence[int]) -> bool:
     """Return whether one of some messages has a part that is not trained on."""
-    messages = conversation.messages
-    return any(isinstance(messages[turn].get("content"), list) and untrained_parts(messages[turn]) for turn in turns)
+    return any(untrained_parts(conversation.messages[turn]) for turn in turns)
+
+
+def remove_untrained_parts(rendering: Rendering, by_turn: Mapping[int, Sequence[Span]]) -> dict[int, list[Span]]:
+    """Remove the parts of messages that are not trained on from the spans of turns.
+
+    Args:
+        rendering: of the conversation.
+        by_turn: the spans of each turn.
+
+    Returns:
+        What is left of the spans of each turn that has any. The white space of a part goes with it.
+
+    Raises:
+        RecordError: if it is unknown which characters are a part.
+    """
+    parts: dict[Key, list[Span]] = {}
+    for turn in by_turn:
+        for key, span in _find_untrained(rendering, turn):
+            parts.setdefault(key, []).append(span)
+    untrained: list[Span] = []  # ascending, as the texts
+    for start, stop, key, first, last, is_copy in rendering.texts:
+        for begin, end in parts.get(key, ()):
+            begin, end = max(begin, first), min(end, last)
+            if begin < end and not is_copy:
+                raise not_established("the template makes another text of a part of a message")
+            if begin < end:
+                untrained.append((start + begin - first, stop + end - last))
+    left = {turn: _subtract(spans, untrained) for turn, spans in by_turn.items()}
+    return {turn: spans for turn, spans in left.items() if spans}
+
+
+def _find_untrained(rendering: Rendering, turn: int) -> Iterator[tuple[Key, Span]]:
+    """The parts of weight 0 of a message that have more than white space: the text that has each of them, and where."""
+    message, given = rendering.conversation.messages[turn], rendering.messages[turn].get("content")
+    is_joined = isinstance(given, str)  # of all parts, with a line break between each two
+    for number in untrained_parts(message):
+        text = message["content"][number]["text"]
+        start = sum(len(part["text"]) + 1 for part in message["content"][:number]) if is_joined else 0
+        if text.strip():
+            yield (turn, "content", "content", None if is_joined else number), (start, start + len(text))
+
+
+def _subtract(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
+    """What of some spans is in none of the others, which are ascending."""
+    left = []
+    for start, stop in spans:
+        for begin, end in others:
+            if begin < stop and start < end:
+                left.append((start, begin))
+                start = end
+        left.append((start, stop))
+    return [(start, stop) for start, stop in left if start < stop]
 
 
 def is_empty_answer(text: Text, loss_on: str) -> bool:

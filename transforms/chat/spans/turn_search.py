@@ -15,6 +15,7 @@ from typing import NamedTuple
 from transforms.base.errors import RecordError
 from transforms.chat.rendering.renderings import Piece, PrintedText, Rendering
 from transforms.chat.rendering.texts import Key
+from transforms.chat.spans.loss import not_established
 from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.spans.template_facts import Template, TemplateFacts, after, common_prefix, find_ending, rendered
 from transforms.model.examples import Span
@@ -374,11 +375,6 @@ def _is_in_header(text: PrintedText, turns: Mapping[int, Turn]) -> bool:
     """Whether a text of a turn begins in its header."""
     header = turns[text.key[0]].header  # type: ignore[index]
     return header is not None and header[0] <= text.start < header[1]
-
-
-def not_established(why: str) -> RecordError:
-    """Return the error of a conversation whose turns cannot be established. why: without a full stop."""
-    return RecordError("spans_not_established", f"{why}, so it is unknown which part of the text is trained on")
 
 
 def merged(spans: Sequence[Span]) -> list[Span]:

@@ -10,12 +10,18 @@ import msgspec
 from transforms.base.errors import RecordError
 from transforms.chat.rendering.arguments import with_any_texts, with_read_arguments
 from transforms.chat.rendering.renderings import Rendering
-from transforms.chat.spans.loss import assistant_turns, has_untrained_parts, resolve_loss, trained_turns
+from transforms.chat.spans.loss import (
+    assistant_turns,
+    has_untrained_parts,
+    not_established,
+    remove_untrained_parts,
+    resolve_loss,
+    trained_turns,
+)
 from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.spans.template_facts import Template, TemplateFacts, find_settings
-from transforms.chat.spans.turn_parts import PartedSpans, parted
-from transforms.chat.spans.turn_search import Turn, TurnSearch, merged, not_established
-from transforms.chat.spans.untrained_parts import find_untrained_spans, subtracted
+from transforms.chat.spans.turn_parts import split_by_part
+from transforms.chat.spans.turn_search import Turn, TurnSearch, merged
 from transforms.model.examples import Conversation, Example, Span, Text
 from transforms.rows.parts import part_code
 
@@ -75,7 +81,7 @@ class TurnFinder:
         elif with_parts:
             if resolved == "completion":
                 resolved = _find_completion_turns(conversation)
-            spans, parts = self.parted_spans(rendering, trained_turns(conversation, resolved))
+            spans, parts = self.spans_by_part(rendering, trained_turns(conversation, resolved))
         else:
             spans = self.trained_spans(rendering, resolved)
         prompt = text[: spans[0][0]] if resolved == "completion" else None
@@ -108,19 +114,22 @@ class TurnFinder:
         by_turn = self.find_turn_spans(rendering, wanted)
         return merged([span for spans in by_turn.values() for span in spans])
 
-    def parted_spans(self, rendering: Rendering, turns: Sequence[int]) -> PartedSpans:
+    def spans_by_part(self, rendering: Rendering, turns: Sequence[int]) -> tuple[list[Span], list[int]]:
         """Find the parts of some turns.
 
         Args:
             rendering: of the conversation.
             turns: the numbers of messages of the assistant, none of weight 0.
 
+        Returns:
+            As of `split_by_part`.
+
         Raises:
             RecordError: if the spans or their parts cannot be established.
         """
         by_turn = self.find_turn_spans(rendering, turns)
         spans = sorted((span, turn) for turn, own in by_turn.items() for span in own)
-        return parted(rendering, self.turns(rendering, turns), spans)
+        return split_by_part(rendering, self.turns(rendering, turns), spans)
 
     def find_turn_spans(self, rendering: Rendering, turns: Sequence[int], whole: bool = False) -> dict[int, list[Span]]:
         """Find the spans of each of some turns.
@@ -144,11 +153,8 @@ class TurnFinder:
             by_turn = {turn: _without_after_end(*one[1:]) for turn, one in found.items()}
         else:
             by_turn = {turn: one.spans for turn, one in self._turns(rendering, turns).items()}
-        if whole or not has_untrained_parts(conversation, turns):
-            return by_turn
-        parts = find_untrained_spans(rendering, turns)
-        without_parts = {turn: subtracted(own, parts) for turn, own in by_turn.items()}
-        return {turn: own for turn, own in without_parts.items() if own}
+        is_all = whole or not has_untrained_parts(conversation, turns)
+        return by_turn if is_all else remove_untrained_parts(rendering, by_turn)
 
     def turns(self, rendering: Rendering, turns: Sequence[int]) -> dict[int, Turn]:
         """Find turns of the assistant, with what the template prints after their ends.
