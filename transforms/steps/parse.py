@@ -14,11 +14,13 @@ import msgspec
 
 from transforms.base.errors import RecordDropped, RecordError, call_user_function
 from transforms.model.batches import Examples, Records
-from transforms.model.counts import Statistics
+from transforms.model.counts import Statistics, TraceEvents
 from transforms.model.examples import (
+    NOT_OF_A_RECORD,
     Content,
     Conversation,
     Example,
+    Notes,
     Record,
     attempt,
     said_by,
@@ -88,16 +90,13 @@ class Parser:
         options, trace = self._options, None
         if "trace" in fields and is_trace(fields):
             trace = read_trace(fields, options.trace_branches, options.trace_tools)
+            notes.update(trace.notes)
         kept = _kept(options.keep_columns, trace.columns if trace else fields, notes) if options.keep_columns else {}
         try:
-            if trace:
-                notes.update(trace.notes)
-                reads = self._read_several(trace.records, notes)
-                # What is not read of its events is counted with the first conversation.
-                reads[0].unread = {**reads[0].unread, **trace.unread}
-            elif self._format:
+            if self._format or trace:
                 # A copy, so that its changes are not in a rejected record. JSON was decoded for it alone.
-                reads = self._read_several([copy.deepcopy(fields) if fields is record.raw else fields], notes)
+                own = copy.deepcopy(fields) if fields is record.raw else fields
+                reads = self._read_several(trace.records if trace else [own], notes)
             else:
                 reads = [self._reader.read(fields, notes, fields is not record.raw, beyond)]
         except RecordDropped as drop:
@@ -110,15 +109,18 @@ class Parser:
         # Examples of one record are in one split, since they may share most of their content.
         below = self._validation_below
         validation = below > 0 and _hash(reads[0].contents[0], options.seed) < below
+        noted: Notes = tuple(notes.items())
+        events: Mapping[str, TraceEvents] = _NOTHING
+        if trace:  # what is not read of its events is counted with the first conversation
+            events, reads[0].unread = trace.events, {**reads[0].unread, **trace.unread}
         examples: list[Example] = []
-        noted = tuple(notes.items()) if notes else ()
-        events = trace.events if trace else _NOTHING
         for read in reads:
-            schema = trace.name if trace and not self._format else read.schema
-            unread = read.unread
+            schema, unread = trace.name if trace and not self._format else read.schema, read.unread
             for content in read.contents:
-                of_record = record.position, content, kept, validation, record.raw, noted
-                examples.append(Example(*of_record, len(examples), schema, unread, events))
+                number, raw = len(examples), record.raw
+                examples.append(
+                    Example(record.position, content, kept, validation, raw, noted, number, schema, unread, events)
+                )
                 noted, unread, events = (), _NOTHING, _NOTHING
         return examples
 
@@ -135,16 +137,16 @@ class Parser:
                 reads.append(reader.read(fields, notes))
             except RecordDropped as drop:
                 dropped = drop
-            except RecordError as error:
-                if self._format and error.reason == "malformed" and error.__cause__:
-                    raise _unreadable(error.__cause__) from error
-                if len(records) == 1:
+            except NOT_OF_A_RECORD:
+                raise
+            except Exception as error:  # values that JSON does not have, such as numpy's, may raise anything
+                cause = error.__cause__ if isinstance(error, RecordError) else error
+                if cause and self._format:
+                    found = f"it returned a value that cannot be read: {type(cause).__name__}: {cause}"
+                    raise RecordError("formatter", found) from error
+                if not isinstance(error, RecordError) or len(records) == 1:
                     raise
                 raise RecordError(error.reason, f"{each.format(number)}: {error.detail}") from None
-            except Exception as error:  # values that JSON does not have, such as numpy's, may raise anything
-                if not self._format:
-                    raise
-                raise _unreadable(error) from error
         if not reads:
             raise dropped
         if len(reads) < len(records):
@@ -177,25 +179,21 @@ def _with_duplicate_keys(examples: list[Example]) -> list[Example]:
 
     To look for them takes longer than to parse, so a sample is searched; if one of it has some, all are searched.
     """
-    found: dict[int, str] = {}
-    everything = range(len(examples))
-    for numbers in (chain(everything[:_FIRST], everything[_FIRST::_ONE_OF]), everything):
-        for number in numbers:
-            example = examples[number]
-            is_noted = example.number or "duplicate_json_keys" in dict(example.notes)
-            if type(example.raw) is bytes and not is_noted and (key := duplicate_key(example.raw)):
-                found[number] = f"the record has {key!r} twice in an object; the last one counts"
-        if not found:
-            return examples
-    examples = list(examples)
-    for number, words in found.items():
-        notes = (("duplicate_json_keys", words), *examples[number].notes)
-        examples[number] = msgspec.structs.replace(examples[number], notes=notes)
-    return examples
+    if not any(map(_duplicate_key, chain(examples[:_FIRST], examples[_FIRST::_ONE_OF]))):
+        return examples
+    noted: list[Example] = []
+    for example in examples:
+        if key := _duplicate_key(example):
+            words = f"the record has {key!r} twice in an object; the last one counts"
+            example = msgspec.structs.replace(example, notes=(("duplicate_json_keys", words), *example.notes))
+        noted.append(example)
+    return noted
 
 
-def _unreadable(error: BaseException) -> RecordError:
-    return RecordError("formatter", f"it returned a value that cannot be read: {type(error).__name__}: {error}")
+def _duplicate_key(example: Example) -> str | None:
+    """Return the key that an object of a record has twice, if it is not noted already."""
+    is_noted = example.number or "duplicate_json_keys" in dict(example.notes)
+    return duplicate_key(example.raw) if type(example.raw) is bytes and not is_noted else None
 
 
 def _decoded(raw: bytes | dict[str, Any]) -> tuple[dict[str, Any], Collection[str]]:
