@@ -38,14 +38,6 @@ def _decoded(value: Any, column: str, reading: Reading) -> Any:
         return value
 
 
-def _text(value: Any, column: str, reading: Reading) -> Any:
-    return value if type(value) is str else UNFIT
-
-
-def _question(value: Any, column: str, reading: Reading) -> Any:
-    return value if type(value) is str and _said(value, column, reading) is value else UNFIT
-
-
 def _turns(value: Any, column: str, reading: Reading) -> Any:
     if type(value) is not list:
         value = _decoded(value, column, reading)
@@ -63,29 +55,34 @@ def _turns(value: Any, column: str, reading: Reading) -> Any:
     return value if has_form(value) else UNFIT
 
 
-def _said(value: Any, column: str, reading: Reading) -> Any:
-    """Return a text, or turns."""
+def _text_or_turns(value: Any, column: str, reading: Reading) -> Any:
     if type(value) is not str:
         return _turns(value, column, reading)
+    if not value.lstrip().startswith("["):
+        return value
     decoded = _decoded(value, column, reading)
     return decoded if type(decoded) is list and is_conversation(decoded) else value
+
+
+def _question(value: Any, column: str, reading: Reading) -> Any:
+    return value if type(value) is str and _text_or_turns(value, column, reading) is value else UNFIT
 
 
 def _prompt(value: Any, column: str, reading: Reading) -> Any:
     if type(value) is dict:  # a request
         return value if type(value.get("messages")) is list else UNFIT
-    return _said(value, column, reading)
+    return _text_or_turns(value, column, reading)
 
 
 def _completion(value: Any, column: str, reading: Reading) -> Any:
     """Return a text, a message, messages, or what a server returned, if it is one answer."""
-    if type(value) is dict and is_message(value):
+    return (type(value) is not str and _one_answer(value)) or _text_or_turns(value, column, reading)
+
+
+def _one_answer(value: Any) -> list[Any] | None:
+    """Return a message, or that of a chat completion, or of its choices."""
+    if is_message(value):
         return [value]
-    return _returned(value) or _said(value, column, reading)
-
-
-def _returned(value: Any) -> list[Any] | None:
-    """Return the message of a chat completion, or of its choices."""
     choices = value.get("choices") if type(value) is dict else value
     if type(choices) is list and len(choices) == 1 and type(choices[0]) is dict:
         return [choices[0]["message"]] if is_message(choices[0].get("message")) else None
@@ -93,28 +90,26 @@ def _returned(value: Any) -> list[Any] | None:
 
 
 def _answer(value: Any, column: str, reading: Reading) -> Any:
-    found = _completion(value, column, reading)
-    if type(found) is str:
-        decoded = _decoded(found, column, reading)
-        found = _returned(decoded) or ([decoded] if is_message(decoded) else found)
-    return UNFIT if not found or (type(found) is str and found.isspace()) else found
+    answer = _completion(value, column, reading)
+    if type(answer) is str:
+        answer = _one_answer(_decoded(answer, column, reading)) or answer
+    return UNFIT if not answer or (type(answer) is str and answer.isspace()) else answer
 
 
-def _outputs(value: Any, column: str, reading: Reading) -> Any:
-    return value if type(value) is list and len(value) == 2 and {*map(type, value)} == {str} else UNFIT
+def _is_list(value: Any, kind: type) -> bool:
+    return type(value) is list and {*map(type, value)} == {kind}
 
 
-def _are_pairs(value: list[Any]) -> bool:
-    return all(type(pair) is list and [*map(type, pair)] == [str, str] for pair in value)
+def _are_pairs(values: list[Any]) -> bool:
+    return all(_is_list(pair, str) and len(pair) == 2 for pair in values)
 
 
 def _texts(value: Any, column: str, reading: Reading) -> Any:
     value = _decoded(value, column, reading)
-    if type(value) is not list or not value:
-        return UNFIT
-    if {*map(type, value)} == {str}:
+    if _is_list(value, str):
         return value if len(value) > 1 else UNFIT
-    return value if _are_pairs(value) and all(text.strip() for pair in value for text in pair) else UNFIT
+    fits = _is_list(value, list) and _are_pairs(value) and all(text.strip() for pair in value for text in pair)
+    return value if fits else UNFIT
 
 
 def _history(value: Any, column: str, reading: Reading) -> Any:
@@ -124,8 +119,7 @@ def _history(value: Any, column: str, reading: Reading) -> Any:
 
 def _calls(value: Any, column: str, reading: Reading) -> Any:
     value = _decoded(value, column, reading)
-    fits = type(value) is list and value and all(type(call) is dict and "name" in call for call in value)
-    return value if fits else UNFIT
+    return value if _is_list(value, dict) and all("name" in call for call in value) else UNFIT
 
 
 def _tools(value: Any, column: str, reading: Reading) -> Any:
@@ -144,7 +138,7 @@ def _system(value: Any, column: str, reading: Reading) -> Any:
     parts = _decoded(value, column, reading)
     if type(parts) is dict:
         parts = parts.get("parts")
-    if type(parts) is list and parts and all(type(part) is dict and type(part.get("text")) is str for part in parts):
+    if _is_list(parts, dict) and all(type(part.get("text")) is str for part in parts):
         texts = [part["text"] for part in parts]
         return texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts]
     return value if type(value) is str else UNFIT
@@ -172,28 +166,22 @@ def _enabled(value: Any, column: str, reading: Reading) -> Any:
 
 def _ids(value: Any, column: str, reading: Reading) -> Any:
     value = _decoded(value, column, reading)
-    if type(value) is not list or not value:
-        return UNFIT
-    lists = value if type(value[0]) is list else [value]
-    return value if all(type(ids) is list and {*map(type, ids)} == {int} for ids in lists) else UNFIT
+    fits = _is_list(value, int) or (_is_list(value, list) and all(_is_list(ids, int) for ids in value))
+    return value if fits else UNFIT
 
 
 def _any(value: Any, column: str, reading: Reading) -> Any:
-    found = value.tolist() if isinstance(value, np.ndarray) else _decoded(value, column, reading)
-    return found if type(found) is list else value
+    decoded = value.tolist() if isinstance(value, np.ndarray) else _decoded(value, column, reading)
+    return decoded if type(decoded) is list else value
 
 
-def _transcript(value: Any, column: str, reading: Reading) -> Any:
-    return value if type(value) is str and marks_in(value) else UNFIT
-
-
-TEXT = Kind("a text", _text)
+TEXT = Kind("a text", lambda value, column, reading: value if type(value) is str else UNFIT)
 QUESTION = Kind("a text", _question)
 TURNS = Kind("a list of messages", _turns)
 PROMPT = Kind("a text, or a list of messages", _prompt)
 COMPLETION = Kind("a text, a message, or a list of messages", _completion)
-ANSWER = Kind("a text, a message, or a list of messages", _answer)
-OUTPUTS = Kind("a list of two texts", _outputs)
+ANSWER = Kind(COMPLETION.words, _answer)
+OUTPUTS = Kind("a list of two texts", lambda value, *_: value if _is_list(value, str) and len(value) == 2 else UNFIT)
 TEXTS = Kind("a list of texts, or of pairs of texts", _texts)
 HISTORY = Kind("a list of [question, answer] pairs of texts, or of messages", _history)
 CALLS = Kind("a list of calls with a name", _calls)
@@ -204,7 +192,9 @@ SWITCH = Kind("true or false, on or off, yes or no", _switch)
 EFFORT = Kind("true or false, on or off, yes or no, or a level such as low", _effort)
 ENABLED = Kind(EFFORT.words, _enabled)
 IDS = Kind("a list of token ids, or of such lists", _ids)
-TRANSCRIPT = Kind("a text with a mark before each turn", _transcript)
+TRANSCRIPT = Kind(
+    "a text with a mark before each turn", lambda value, *_: value if type(value) is str and marks_in(value) else UNFIT
+)
 ANY = Kind("any value", _any)
 PRESENT = Kind("any value", lambda *_: True)
 MESSAGE = Kind("message", lambda value, *_: value if value == "message" else UNFIT)
