@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transforms.files.formats import Chunk, InputFormat, in_chunks
-from transforms.files.tables import ROWS_AT_ONCE, check_schema, sized_records
+from transforms.files.formats.arrow import ROWS_AT_ONCE, check_schema, sized_records
 
 
 def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_record_bytes: int) -> Iterator[Chunk]:
