@@ -11,15 +11,14 @@ import functools
 import logging
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from transforms.base.errors import StoreError, UserError
-from transforms.files.folders import sort_files
 from transforms.files.formats import suffix_format
-from transforms.files.splits import Dataset, Entries, Splits, check_configuration, in_no_split, load_configuration
+from transforms.files.splits import Choice, Dataset, Entries, Splits, check_configuration, load_configuration
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX
 from transforms.storage.files import file_system
 from transforms.storage.hub import SECONDS_TO_ANSWER, ask_hub
@@ -93,10 +92,8 @@ class Commits(dict[tuple[str, str | None], str]):
         return self[key]
 
 
-def find_dataset(name: HubName, splits: Sequence[str] | None, commits: Commits) -> Entries:
+def find_dataset(name: HubName, choice: Choice, commits: Commits) -> Entries:
     """Find the files of a dataset, at a commit: those of a configuration and of splits that `datasets` would load.
-
-    splits, commits: as of list_inputs.
 
     Raises:
         ParameterError: if there is a choice and none is made, or of something that does not exist; or if no file can be
@@ -112,35 +109,28 @@ def find_dataset(name: HubName, splits: Sequence[str] | None, commits: Commits) 
         except StoreError as error:
             if error.is_transient:
                 raise
-    dataset = Dataset(name.url.removeprefix(_PREFIX), files)
+    dataset = Dataset(name.url.removeprefix(_PREFIX), files, choice)
+    by_split: Splits
     if by_config := _converted(files):
         check_configuration(name.config, [*by_config], dataset.name)
-        by_split: Splits = by_config[name.config or next(iter(by_config))]
+        by_split = by_config[name.config or next(iter(by_config))]
     else:
-        by_split = _load_splits(name, commit, dataset)
+        card = {"repo_id": name.repository, "filename": "README.md", "repo_type": "dataset", "revision": commit}
+        with suppress(FileNotFoundError):  # `datasets` would say less of a dataset that may not be read
+            ask_hub(lambda hub: hub.hf_hub_download(**card), dataset.name, "read")
+        by_split, is_only = _load(f"{_PREFIX}{name.repository}", dataset.name, name.config, commit)
+        if is_only:
+            dataset.log_unread(dataset.sort_files()[0], by_split)
     url = f"{_PREFIX}{name.repository}@{commit}"
-    return {f"{url}/{path}": files[path] for path in dataset.choose(by_split, splits)}
+    return {f"{url}/{path}": files[path] for path in dataset.choose(by_split)}
 
 
 def _find_files(name: HubName, commits: Commits) -> tuple[str, Entries]:
     """The commit of a dataset, and what the Hub says of each of its files. Raises StoreError."""
     commit = commits[name.repository, name.revision]
     system, root = file_system(f"{_PREFIX}{name.repository}@{commit}")
-    found = ask_hub(lambda _: system.find(root, detail=True), name.url, "listed")
-    return commit, {path.removeprefix(f"{root}/"): entry for path, entry in found.items()}
-
-
-def _load_splits(name: HubName, commit: str, dataset: Dataset) -> Splits:
-    """The files of each split of a configuration, by their paths, as `datasets` finds them."""
-    card = {"repo_id": name.repository, "filename": "README.md", "repo_type": "dataset", "revision": commit}
-    with suppress(FileNotFoundError):  # `datasets` would say less of a dataset that may not be read
-        ask_hub(lambda hub: hub.hf_hub_download(**card), dataset.name, "read")
-    url = f"{_PREFIX}{name.repository}"
-    splits, is_only = _load(url, dataset.name, name.config, commit)
-    by_split = {split: [file.removeprefix(f"{url}@{commit}/") for file in files] for split, files in splits.items()}
-    if is_only:
-        dataset.log_unread(in_no_split(sort_files(dataset.files)[0], by_split))
-    return by_split
+    entries = ask_hub(lambda _: system.find(root, detail=True), name.url, "listed")
+    return commit, {path.removeprefix(f"{root}/"): entry for path, entry in entries.items()}
 
 
 _load = functools.lru_cache(16)(load_configuration)  # for those who look again and again
@@ -148,10 +138,10 @@ _load = functools.lru_cache(16)(load_configuration)  # for those who look again 
 
 def _converted(files: Entries) -> dict[str, dict[str, list[str]]]:
     """The splits of each configuration of files that the Hub converted, by their folders; none of other files."""
-    found: dict[str, dict[str, list[str]]] = {}
+    by_config: dict[str, dict[str, list[str]]] = {}
     for path in files:
         if parts := _CONVERTED_FILE.fullmatch(path):
-            found.setdefault(parts[1], {}).setdefault(parts[2], []).append(path)
+            by_config.setdefault(parts[1], {}).setdefault(parts[2], []).append(path)
         elif not path.startswith("."):
             return {}
-    return found
+    return by_config

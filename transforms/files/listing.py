@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import posixpath
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -16,10 +17,9 @@ from fsspec.implementations.local import LocalFileSystem
 from transforms.base.errors import ParameterError, StoreError, Unavailable
 from transforms.base.options import check_choice
 from transforms.files.detection import detect_format
-from transforms.files.folders import STATE, log_skipped, records_below, split_suffixes, with_targets
 from transforms.files.formats import INPUT_FORMATS, input_format, suffix_format
 from transforms.files.hub import Commits, expand_hub_name, find_dataset, hub_name
-from transforms.files.splits import Entries
+from transforms.files.splits import STATE, Choice, Entries, log_skipped, records_below, split_suffixes, with_targets
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX, estimated_size
 from transforms.storage.files import exists, file_system, full_url, open_input, read_range
 from transforms.storage.hub import strip_commit
@@ -85,12 +85,10 @@ def list_inputs(
     """List the files that patterns name, each once, in the order of the patterns.
 
     Args:
-        patterns: one or several urls of files, folders and globs. The files of a folder or a glob are in the order of
-            their names. Of a folder, and those below it, the files with a known suffix are listed; hidden ones, and
-            those whose names begin with an underscore, are not. A file that is named itself or by a glob is listed
-            whatever its suffix. A folder that is a dataset has splits, as one on the Hub. Of a dataset of this project
-            that is named itself, its rows are listed; one below a folder, or that only the wildcards of a glob match,
-            is logged and not listed. ORG/NAME, if there is no such file or folder, is a dataset on the Hub.
+        patterns: one or several urls of files, folders and globs, or datasets on the Hub. The files of a folder or a
+            glob are in the order of their names. Of a folder, those with a known suffix are listed, and not those that
+            are hidden or begin with an underscore. One that is named itself or by a glob is listed whatever its
+            suffix. Of a dataset of this project that is named itself, its rows are listed; any other is logged.
         format: one of INPUT_FORMATS.
         parameter: what the caller calls the patterns, for errors.
         splits: of datasets on the Hub and of folders; none if each has only one; None if there is no option for them.
@@ -106,9 +104,9 @@ def list_inputs(
     """
     check_choice("input_format", format, INPUT_FORMATS)
     patterns = [patterns] if isinstance(patterns, str) else patterns
-    commits = Commits() if commits is None else commits
-    with _listing_errors(parameter):
-        entries = _find_files(patterns, format, splits, commits, arriving=accepts is not None)
+    choice = Choice(splits, format, arriving=accepts is not None)
+    try:
+        entries = _find_files(patterns, choice, Commits() if commits is None else commits)
         if accepts is None:
             if not entries:
                 raise ParameterError("patterns", ",".join(patterns), "all files are empty.")
@@ -119,13 +117,6 @@ def list_inputs(
                 if accepts(url, _version(url, entry)):
                     accepted[url] = entry
         return [file for file in _input_files(accepted, format, source) if accepts(file.url, file.version)]
-
-
-@contextmanager
-def _listing_errors(parameter: str) -> Iterator[None]:
-    """Inside, what is wrong with a file or a pattern is an error of the parameter, unless a store does not answer."""
-    try:
-        yield
     except ParameterError as error:
         named = parameter if error.parameter == "patterns" else error.parameter
         raise ParameterError(named, error.value, error.problem) from None
@@ -137,43 +128,54 @@ def _listing_errors(parameter: str) -> Iterator[None]:
         raise ParameterError(parameter, error.filename or str(error), f"it cannot be read ({error}).") from None
 
 
-def _find_files(
-    patterns: Sequence[str], format: str, splits: Sequence[str] | None, commits: Commits, arriving: bool
-) -> Entries:
+def _find_files(patterns: Sequence[str], choice: Choice, commits: Commits) -> Entries:
     """What its store says of each file that patterns name, by its url; those that are empty do not count."""
-    found: dict[str, Mapping[str, Any]] = {}
+    entries: dict[str, Mapping[str, Any]] = {}
     for pattern in patterns:
         name = hub_name(expand_hub_name(pattern))
-        if name and not name.path:
-            entries = find_dataset(name, splits, commits)
-        else:
-            url = name._replace(revision=commits[name.repository, name.revision]).url if name else pattern
-            try:
-                entries = _entries(url, splits, format, arriving)
-            except FileNotFoundError:
-                if not arriving:
-                    raise ParameterError("patterns", pattern, "there is no such file or folder.") from None
-                entries = {}
-        if not entries and not arriving:
+        try:
+            if name and not name.path:
+                named = find_dataset(name, choice, commits)
+            else:
+                url = name._replace(revision=commits[name.repository, name.revision]).url if name else pattern
+                named = _entries(url, choice)
+        except FileNotFoundError:
+            if not choice.arriving:
+                raise ParameterError("patterns", pattern, "there is no such file or folder.") from None
+            named = {}
+        if not named and not choice.arriving:
             suffixes = ", ".join(suffix_format())
             raise ParameterError("patterns", pattern, f"it has no file of records ({suffixes}, compressed or not).")
-        found |= {url: entry for url, entry in entries.items() if url not in found and entry["size"]}
-    names = [strip_commit(url) for url in found]
-    if len({*names}) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+        entries |= {url: entry for url, entry in named.items() if url not in entries and entry["size"]}
+    names = Counter(map(strip_commit, entries))
+    if twice := next((name for name, count in names.items() if count > 1), None):
         raise ParameterError("patterns", twice, "it is an input in two revisions. Give each in a source of its own.")
-    return found
+    return entries
 
 
-def _entries(pattern: str, splits: Sequence[str] | None, format: str, arriving: bool) -> Entries:
+@with_retries("listed")
+def _entries(pattern: str, choice: Choice) -> Entries:
     """What its store says of each file that a pattern names, by its url. Raises FileNotFoundError."""
-    entries, (system, _) = {}, file_system(pattern)
-    for path, entry in sorted(_found(pattern, splits, format, arriving).items()):
+    system, path = file_system(pattern)
+    is_here = "://" not in pattern and os.path.exists(path)
+    wildcards = WILDCARDS.replace("?", "") if "http" in system.protocol else WILDCARDS  # a url may have a query
+    by_path: Entries
+    if not is_here and any(wildcard in path for wildcard in wildcards):
+        by_path, has_splits = _matching(system, path), False
+    else:
+        by_path = {path: system.info(path)}
+        if has_splits := by_path[path]["type"] == "directory":
+            by_path = records_below(system, path, choice)
+    if choice.splits and not has_splits:
+        problem = f"{pattern} is not a dataset, and has no splits. Give it without, such as in another source."
+        raise ParameterError("split", ",".join(choice.splits), problem)
+    entries = {}
+    for path, entry in sorted(by_path.items()):
         if entry["type"] != "file":
             problem = "it is not a regular file (a broken link, a pipe or a device)."
             if entry["type"] == "directory":
                 problem = "it is a link to a folder, which is not followed. Name the folder that it leads to instead."
-            if not arriving:
+            if not choice.arriving:
                 raise ParameterError("patterns", path, problem)
             _LOGGER.warning("%s: %s It is not read.", path, problem)
             continue
@@ -186,43 +188,20 @@ def _entries(pattern: str, splits: Sequence[str] | None, format: str, arriving: 
     return entries
 
 
-@with_retries("listed")
-def _found(pattern: str, splits: Sequence[str] | None, format: str, arriving: bool) -> Entries:
-    """Find the files that a pattern names: what the store says of each, by its path."""
-    system, path = file_system(pattern)
-    is_here = "://" not in pattern and os.path.exists(path)
-    wildcards = WILDCARDS.replace("?", "") if "http" in system.protocol else WILDCARDS  # a url may have a query
-    is_glob = not is_here and any(wildcard in path for wildcard in wildcards)
-    entry = {} if is_glob else system.info(path)
-    if not is_glob and entry["type"] == "directory":
-        return records_below(system, path, splits, format, arriving)
-    if splits:
-        problem = f"{pattern} is not a dataset, and has no splits. Give it without, such as in another source."
-        raise ParameterError("split", ",".join(splits), problem)
-    return _matching(system, path) if is_glob else {path: entry}
-
-
 def _matching(system: Any, pattern: str) -> Entries:
     """Find the files that match a glob, but for those of an earlier dataset that nobody chose."""
     entries, base = with_targets(system, find_matching(system, pattern)), glob_folder(pattern)
-    found = {path: entry for path, entry in entries.items() if entry["type"] != "directory"}
+    files = {path: entry for path, entry in entries.items() if entry["type"] != "directory"}
     # Of folders that only the wildcards match, nobody chose that they are read.
-    folders = {folder for path in found for folder in _folders_above(path, base)}
+    slashes = ((path, at) for path in files for at, character in enumerate(path) if character == "/")
+    folders = {path[:at] for path, at in slashes if at > len(base)}
     if isinstance(system, LocalFileSystem):
-        found |= {folder: system.info(folder) for folder in folders if os.path.islink(folder)}
+        files |= {folder: system.info(folder) for folder in folders if os.path.islink(folder)}
     states = [full_url(system.unstrip_protocol(posixpath.join(folder, STATE))) for folder in folders]
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
         datasets = [folder for folder, is_there in zip(folders, threads.map(exists, states), strict=True) if is_there]
     log_skipped(base, sorted(folder.removeprefix(base).strip("/") for folder in datasets))
-    return {path: entry for path, entry in found.items() if not path.startswith(tuple(f"{each}/" for each in datasets))}
-
-
-def _folders_above(path: str, base: str) -> Iterator[str]:
-    """Yield the folders that a file is in, up to a folder, which is not yielded."""
-    folder = posixpath.dirname(path)
-    while len(folder) > len(base):
-        yield folder
-        folder = posixpath.dirname(folder)
+    return {path: entry for path, entry in files.items() if not path.startswith(tuple(f"{each}/" for each in datasets))}
 
 
 def _check_ranges(url: str) -> None:
@@ -251,11 +230,11 @@ def _input_files(entries: Entries, format: str, source: int) -> list[InputFile]:
             return [*threads.map(lambda url: _look_at(url, entries[url], format, source), urls)]
 
         for urls in kinds.values():
-            some = urls[: _FIRST if len(urls) > _MANY else None]
-            looked_at, rest = look_at(some), urls[len(some) :]
-            are_alike = len({file.format for file in looked_at}) == 1
-            others = [_like(looked_at, url, entries[url]) for url in rest] if are_alike else look_at(rest)
-            files |= {file.url: file for file in [*looked_at, *others]}
+            first = look_at(urls[: _FIRST if len(urls) > _MANY else None])
+            rest = urls[len(first) :]
+            is_alike = len({file.format for file in first}) == 1
+            others = [_like(first, url, entries[url]) for url in rest] if is_alike else look_at(rest)
+            files |= {file.url: file for file in [*first, *others]}
     return [files[url] for url in entries]
 
 
@@ -297,8 +276,8 @@ def _version(url: str, entry: Mapping[str, Any]) -> str:
 
 def shared_files(files: Iterable[InputFile]) -> Iterator[tuple[InputFile, InputFile]]:
     """Find the files that an earlier source lists, too: yields each as that source has it, and as it is."""
-    listed: dict[str, InputFile] = {}
+    by_url: dict[str, InputFile] = {}
     for file in files:
-        first = listed.setdefault(file.url, file)
+        first = by_url.setdefault(file.url, file)
         if first.source != file.source:
             yield first, file

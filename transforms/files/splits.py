@@ -1,33 +1,49 @@
-"""Splits: which files of a dataset, on the Hub or in a folder, are a split, and those that are chosen.
+"""Splits: which files of a folder, or of a dataset on the Hub, are read, if they are divided into splits.
 
-What a card says is read by `datasets`. What names show is found here, by the same rules, so that a folder of plain
-files needs no `datasets`.
+Those of a folder are, in this order, those of a dataset of this project, of what `datasets` saved (`save_to_disk`), of
+the card in README.md, and those that the names of the files of records show. What a card says is read by `datasets`.
+What names show is found here, by the same rules, so that a folder of plain files needs no `datasets`.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import posixpath
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.filesize import decimal
 
 from transforms.base.errors import ParameterError, Unavailable
-from transforms.base.phrases import did_you_mean
+from transforms.base.phrases import counted, did_you_mean
 from transforms.files.formats import suffix_format
+from transforms.storage.compression import COMPRESSION_OF_SUFFIX
+from transforms.storage.files import full_url
 from transforms.storage.hub import hub
 from transforms.storage.retries import RETRYING, is_transient, store_reason
+from transforms.storage.walking import find
+from transforms.traces import TRACES
 
 Splits = Mapping[str, Collection[str]]  # the files of each split
 Entries = Mapping[str, Mapping[str, Any]]  # what a store says of each file, by its path or url
-
-PARTIAL = "partial-"  # how the name begins of a split of which the Hub converted a part
+_Read = Callable[[str], bytes]  # the content of a file of a folder; empty if there is none
+STATE = "_chatmill"  # the folder by which a dataset of this project is known, finished or not
+_SAVED, _SAVED_INFO, _SAVED_SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
+# Files that `datasets` writes next to files of records, and Claude Code next to sessions.
+_NOT_RECORDS = {_SAVED, _SAVED_INFO, _SAVED_SPLITS, "dataset_infos.json", "sessions-index.json"}
+_ABOUT_SESSIONS = ".meta.json"
+# Where the metadata of a card are.
+_CARDS = ("README.md", ".huggingface.yaml")
+_HEADER = re.compile(rb"(\xef\xbb\xbf)?\s*---[\r\n].*?[\r\n]---", re.DOTALL)
+_DAMAGE = (ValueError, LookupError, TypeError, AttributeError, RecursionError)  # of JSON, or of what is in it
+_PARTIAL = "partial-"  # how the name begins of a split of which the Hub converted a part
 _SHOWN = 40
 _WORDS = {
     "train": "train|training",
@@ -48,39 +64,46 @@ _FORMATS = {
 _LOGGER = logging.getLogger(__name__)
 
 
+class Choice(NamedTuple):
+    """What is to be read of an input, as of list_inputs. arriving: whether files and splits may be still to come."""
+
+    splits: Sequence[str] | None
+    format: str
+    arriving: bool
+
+
 class Dataset(NamedTuple):
     """A dataset on the Hub, or a folder, by its name for people; and what its store says of each file, by its path."""
 
     name: str
     files: Entries
+    choice: Choice
 
     def error(self, problem: str) -> ParameterError:
         """Return the error that it cannot be read."""
         return ParameterError("patterns", self.name, problem)
 
-    def choose(self, by_split: Splits, splits: Sequence[str] | None, arriving: bool = False) -> list[str]:
+    def choose(self, by_split: Splits) -> list[str]:
         """Return the files of the splits that are chosen, each once.
-
-        splits: as of list_inputs. arriving: whether those that are not there may be still to come.
 
         Raises ParameterError if there is a choice and none is made, or of something that does not exist; or if a file
         is missing, or has no format that is read.
         """
-        described, several = self.describe(by_split), len(by_split) > 1
-        if arriving and by_split and (missing := [split for split in splits or () if split not in by_split]):
-            _LOGGER.warning("%s: it has no split %s yet; it has %s", self.name, ",".join(missing), described)
-            splits = [split for split in splits or () if split in by_split]
-            by_split = by_split if splits else {}
         if not by_split:
             return []
-        first = next(iter(by_split))
-        if not splits and (several or first.startswith(PARTIAL)):
-            problem = "it has several splits" if several else "the Hub converted a part of it only"
-            choice = "Name the files of one." if splits is None else f"Choose with split, such as {first}."
-            raise self.error(f"{problem}: {described}. {choice}")
-        if unknown := next((split for split in splits or () if split not in by_split), None):
-            problem = f"{self.name} has no split {unknown}; it has {described}.{did_you_mean(unknown, by_split)}"
-            raise ParameterError("split", ",".join(splits or ()), problem)
+        asked, described, first = self.choice.splits or (), self.describe(by_split), next(iter(by_split))
+        splits = [split for split in asked if split in by_split]
+        if missing := [split for split in asked if split not in by_split]:
+            if not self.choice.arriving:
+                help = did_you_mean(missing[0], by_split)
+                problem = f"{self.name} has no split {missing[0]}; it has {described}.{help}"
+                raise ParameterError("split", ",".join(asked), problem)
+            _LOGGER.warning("%s: it has no split %s yet; it has %s", self.name, ",".join(missing), described)
+            by_split = by_split if splits else {}
+        elif not splits and (len(by_split) > 1 or first.startswith(_PARTIAL)):
+            problem = "it has several splits" if len(by_split) > 1 else "the Hub converted a part of it only"
+            help = "Name the files of one." if self.choice.splits is None else f"Choose with split, such as {first}."
+            raise self.error(f"{problem}: {described}. {help}")
         known = suffix_format().keys()
         chosen = [*dict.fromkeys(path for split in splits or by_split for path in by_split[split])]
         for path in chosen:
@@ -91,6 +114,18 @@ class Dataset(NamedTuple):
                 raise self.error(f"its files end in {suffix}, which is not a format that is read.")
         return chosen
 
+    def sort_files(self) -> tuple[list[str], list[str], list[str]]:
+        """Return the files of records, as their names show; links to folders, which are not followed; and others."""
+        suffixes, records, links, others = suffix_format(), list[str](), list[str](), list[str]()
+        for path, entry in sorted(self.files.items()):
+            name = posixpath.basename(path)
+            is_hidden = any(part.startswith((".", "_")) for part in path.split("/"))
+            if name in _NOT_RECORDS or name.endswith(_ABOUT_SESSIONS) or is_hidden or path in _CARDS:
+                continue
+            is_record = split_suffixes(path)[0] in suffixes
+            (links if entry["type"] == "directory" else records if is_record else others).append(path)
+        return records, links, others
+
     def describe(self, by_split: Splits) -> str:
         """Return the names of splits, with the size of their files."""
         sizes = {
@@ -99,17 +134,159 @@ class Dataset(NamedTuple):
         }
         return listed([f"{split} ({decimal(size)})" for split, size in sizes.items()])
 
-    def log_unread(self, paths: Sequence[str], which: str = "in no split") -> None:
-        """Log some files that are not read, if there are any, and which they are."""
-        if paths:
-            count, examples = f"{len(paths):,}", ", ".join(paths[:3]) + (", ..." if len(paths) > 3 else "")
+    def log_unread(self, paths: Sequence[str], by_split: Splits, which: str = "in no split") -> None:
+        """Log the files that no split has, if there are any, which are not read. which: what these are."""
+        if rest := in_no_split(paths, by_split):
             message = "%s: files %s are not read (%s): %s. To read such a file, name it."
-            _LOGGER.warning(message, self.name, which, count, examples)
+            _LOGGER.warning(message, self.name, which, f"{len(rest):,}", listed(rest, 3))
+
+
+def records_below(system: Any, folder: str, choice: Choice) -> Entries:
+    """Find the files of records in a folder of an fsspec file system and those below it, and log what else is there.
+
+    Raises:
+        ParameterError: if the folder has several splits and none is chosen, or not those that are; or if it is a
+            dataset of this project whose rows cannot be read.
+        StoreError: if a folder cannot be listed.
+    """
+    entries = with_targets(system, find(system, folder))
+    paths = {path.removeprefix(folder).strip("/"): path for path in entries}
+    partitions = (f"/{below}".partition(f"/{STATE}/") for below in paths)
+    datasets = sorted({before[1:] for before, state, _ in partitions if state})
+    log_skipped(folder, [below for below in datasets if below])
+    skipped = tuple(f"{below}/" for below in datasets if below)
+    files = {below: entries[path] for below, path in paths.items() if not below.startswith(skipped)}
+    dataset = Dataset(full_url(system.unstrip_protocol(folder)), files, choice)
+
+    def read(below: str) -> bytes:
+        return system.cat_file(paths[below]) if below in files else b""
+
+    if "" in datasets:
+        chosen = _rows(dataset, read)
+    else:
+        records, links, others = dataset.sort_files()
+        by_split, is_only = (
+            _saved_splits(dataset, read) or _card_splits(dataset, read) or (_splits_by_name(dataset, records), True)
+        )
+        chosen = [*dataset.choose(by_split), *links]
+        dataset.log_unread(others, {}, "with other suffixes than those of records")
+        if is_only:
+            dataset.log_unread(records, by_split)
+    return {paths[below]: files[below] for below in chosen}
+
+
+def _rows(dataset: Dataset, read: _Read) -> list[str]:
+    """The shards of the newest version of a dataset of this project, whose folder has those of others, too."""
+    by_split: dict[str, list[str]] = {}
+    sizes: dict[str, int] = {}
+    try:
+        manifest = json.loads(read("manifest.json"))
+        records, layout = manifest["records"], manifest.get("layout") or {}
+        lost = records.get("truncated", 0) + records.get("dropped", {}).get("too_long", 0)
+        for shard in manifest["shards"]:
+            if shard.get("format", "parquet") == "parquet":
+                by_split.setdefault(shard["split"], []).append(shard["path"])
+                sizes[shard["path"]] = shard["bytes"]
+    except _DAMAGE:
+        problem = "it is a dataset that is not finished, or its manifest.json is damaged"
+        raise dataset.error(f"{problem}. Finish it with the command that began it, or append to it.") from None
+    if layout.get("packing", "none") != "none" or layout.get("shift_labels"):
+        problem = "its rows are packed, so that one has several examples, or their labels are shifted"
+        raise dataset.error(f"{problem}. Build from its inputs again, without packing and shift_labels.")
+    if manifest["shards"] and not sizes:
+        raise dataset.error("its rows are not in parquet, which is read. Build it again with parquet in output_format.")
+    chosen = dataset.choose(by_split)
+    for path in chosen:
+        if (size := dataset.files[path]["size"]) != sizes[path]:
+            raise dataset.error(f"{path} has {size:,} bytes; expected {sizes[path]:,}. Copy it again.")
+    if lost:
+        loss = f"{counted(lost, 'record')} cut or dropped at its max_length of {layout.get('max_length') or 0:,} tokens"
+        _LOGGER.warning("%s: what is read are its rows: %s.", dataset.name, loss)
+    return chosen
+
+
+def _saved_splits(dataset: Dataset, read: _Read) -> tuple[Splits, bool] | None:
+    """The files of each split of what `save_to_disk` wrote, and that there is one configuration; None if it did not.
+
+    `datasets` reads the files that are named there, and no others.
+    """
+    by_split: dict[str, list[str]] = {}
+    is_one = {_SAVED, _SAVED_INFO} <= dataset.files.keys()
+    if not is_one and _SAVED_SPLITS not in dataset.files:
+        return None
+    try:
+        for folder in [""] if is_one else json.loads(read(_SAVED_SPLITS))["splits"]:
+            state = json.loads(read(posixpath.join(folder, _SAVED)))
+            paths = [posixpath.join(folder, file["filename"]) for file in state["_data_files"]]
+            by_split[folder or state.get("_split") or "train"] = paths
+    except _DAMAGE as error:
+        problem = f"what save_to_disk wrote is incomplete or damaged ({error!r}). Name its files."
+        raise dataset.error(f"its splits cannot be found: {problem}") from None
+    return by_split, True
+
+
+def _card_splits(dataset: Dataset, read: _Read) -> tuple[Splits, bool] | None:
+    """What `datasets` finds in a folder of empty files with these names and cards; None if no card has configurations.
+
+    So it is the same on a disk and in a store, and no file of an earlier dataset is found.
+    """
+    cards = {name: read(name) for name in _CARDS}
+    readme, standalone = cards.values()
+    header = _HEADER.match(readme)
+    if b"configs" not in (header[0] if header else b"") + standalone:
+        return None
+    with tempfile.TemporaryDirectory() as place:
+        for name in dataset.files.keys() - {"dataset_infos.json"}:
+            if not {*name.split("/")} & {"", "..", "."}:  # keys of a store may have such parts
+                path = Path(place, name)
+                try:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(cards.get(name, b""))
+                except OSError as error:  # as a key may be, too: too long, or below another key
+                    problem = f"its splits cannot be found, since {name} cannot be a file ({store_reason(error)})."
+                    raise dataset.error(f"{problem} Name its files.") from None
+        return load_configuration(place, dataset.name)
+
+
+def _splits_by_name(dataset: Dataset, records: Sequence[str]) -> Splits:
+    """The files of each split that names show; one split of all records if they show none, and none is chosen."""
+    by_split, choice = splits_by_name(records), dataset.choice
+    rest = in_no_split(records, by_split)
+    is_whole = by_split.keys() <= {"train"} or choice.format in TRACES
+    is_whole |= choice.splits is None and "train" not in by_split
+    if choice.splits or (len(by_split) > 1 and not is_whole):
+        return by_split
+    if rest and not is_whole:
+        problem = f"it has a split {dataset.describe(by_split)}, and {counted(len(rest), 'file')} in none"
+        help = f"Choose with split, such as {next(iter(by_split))}, or name the files."
+        raise dataset.error(f"{problem}: {listed(rest, 3)}. {help}")
+    return {"train": records} if records else {}
+
+
+def with_targets(system: Any, entries: Entries) -> Entries:
+    """What a disk says of files, with that of their targets for links; a broken link is as it was."""
+    return {
+        path: system.info(path) if entry.get("islink") and os.path.exists(path) else entry
+        for path, entry in entries.items()
+    }
+
+
+def log_skipped(folder: str, datasets: Sequence[str]) -> None:
+    """Log the datasets of this project in a folder, which are not read."""
+    for below in datasets:
+        problem = "is a dataset of an earlier build and is not read. To read its rows, name its folder."
+        _LOGGER.warning("%s: %s %s", folder, below, problem)
+
+
+def split_suffixes(path: str) -> tuple[str, str]:
+    """Return the suffix that shows the format, and that which shows the compression."""
+    stem, last = posixpath.splitext(path.lower())
+    return (posixpath.splitext(stem)[1], last) if last in COMPRESSION_OF_SUFFIX else (last, "")
 
 
 def in_no_split(paths: Sequence[str], by_split: Splits) -> list[str]:
     """Return those of some files that no split has."""
-    in_splits = {path for found in by_split.values() for path in found}
+    in_splits = {path for paths in by_split.values() for path in paths}
     return [path for path in paths if path not in in_splits]
 
 
@@ -125,6 +302,7 @@ def load_configuration(
         Unavailable: if the Hub does not answer.
     """
     datasets = _import_datasets(name)
+    base = f"{path}@{commit}/" if commit else f"{os.path.realpath(path)}/"
     try:
         # If the Hub fails, `datasets` takes what was loaded before, which another cache does not have.
         with tempfile.TemporaryDirectory() as cache:
@@ -139,14 +317,14 @@ def load_configuration(
             names = datasets.get_dataset_config_names(path, revision=commit)
         if names:
             check_configuration(config, names, name)
-        where = f"{path}@{commit}/" if commit else f"{os.path.realpath(path)}/"
-        problem = " ".join(str(error).rpartition(" Hub either: ")[2].replace(where, "").split())[:200].rstrip(".")
+        problem = " ".join(str(error).rpartition(" Hub either: ")[2].replace(base, "").split())[:200].rstrip(".")
         raise ParameterError("patterns", name, f"its splits cannot be found: {problem}. Name its files.") from None
     names = [*builder.builder_configs]
     if config is None and len(names) > 1:
         others = listed([each for each in names if each != builder.config.name], 3)
         _LOGGER.warning("%s: its configuration %s is read, not %s", name, builder.config.name, others)
-    return {str(split): files for split, files in builder.config.data_files.items() if files}, len(names) == 1
+    files = {str(split): paths for split, paths in builder.config.data_files.items() if paths}
+    return {split: [path.removeprefix(base) for path in paths] for split, paths in files.items()}, len(names) == 1
 
 
 def _import_datasets(name: str) -> Any:
@@ -177,24 +355,24 @@ def check_configuration(config: str | None, names: Sequence[str], name: str) -> 
 
 def splits_by_name(names: Collection[str]) -> Splits:
     """Return the files of each split that the names of files of records show, by the rules of `datasets`."""
-    found: dict[str, list[str]] = {}
-    if shards := [shard for name in sorted(names) if (shard := _SHARD.fullmatch(name))]:
-        for split in [*_WORDS, *sorted({shard[1] for shard in shards} - {*_WORDS})]:
-            found[split] = [shard[0] for shard in shards if shard[1] == split]
+    names = sorted(names)
+    shards = [shard for name in names if (shard := _SHARD.fullmatch(name))]
+    order = [*_WORDS, *sorted({shard[1] for shard in shards} - {*_WORDS})]
+    by_split = {split: [shard[0] for shard in shards if shard[1] == split] for split in order}
     for place in _PLACES:
-        if not any(found.values()):
+        if not any(by_split.values()):
             for split, words in _WORDS.items():
                 matches = re.compile(place.format(words=words), re.DOTALL).fullmatch
-                found[split] = [name for name in sorted(names) if matches(name)]
-    if not any(found.values()):
-        found = {"train": sorted(names)}
-    return {split: _keep_most_frequent_format(files) for split, files in found.items() if files}
+                by_split[split] = [name for name in names if matches(name)]
+    if not any(by_split.values()):
+        by_split = {"train": names}
+    return {split: _keep_most_frequent_format(files) for split, files in by_split.items() if files}
 
 
 def _keep_most_frequent_format(names: Sequence[str]) -> list[str]:
     """The files of the format that most of some files have, as `datasets` loads them."""
     suffixes = {name: [suffix for suffix in _suffixes_in(name) if suffix in _FORMATS] for name in names}
-    counts = Counter(suffix for found in suffixes.values() for suffix in found)
+    counts = Counter(suffix for each in suffixes.values() for suffix in each)
     most = _FORMATS[max(_FORMATS, key=lambda suffix: counts[suffix])]
     return [name for name in names if any(_FORMATS[suffix] == most for suffix in suffixes[name])]
 
