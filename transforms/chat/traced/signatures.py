@@ -16,10 +16,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 from transforms.chat.traced.guards import Guards
 from transforms.chat.traced.tracer import MOST_TEXTS, SENTINEL, NotTraceable, sentinel, traced_text
-from transforms.model.examples import Conversation, are_text_parts
+from transforms.model.examples import Conversation, are_text_parts, in_parts, plain
 
 # The most messages of a conversation that is traced.
 MOST_MESSAGES = 512
+_PLAIN_KEYS = frozenset({("role", "content"), ("content", "role")})
 # The markers at which texts are cut, and the white space next to them and at both ends; None if each content is a text.
 Cut: TypeAlias = frozenset[str] | None
 
@@ -64,45 +65,40 @@ def make_signature(conversation: Conversation, cut: Cut = None) -> Signature | N
             arguments = marshal.dumps(conversation.template_kwargs, 2)
         except ValueError:
             return None  # a value that JSON does not have
-    plain = conversation.plain
-    if cut is None and (found := plain or conversation.in_parts):
-        texts = found[-1]
+    is_lazy = isinstance(conversation.lazy_messages, tuple) and conversation.made_messages is None
+    parts: Any = (conversation.plain or conversation.in_parts) if is_lazy else _separate(conversation.messages)
+    if parts is None:
+        return None
+    texts, literals = parts[-1], None
+    trimmed = [*map(str.strip, texts)]
+    if cut is not None or "" in trimmed:
+        pieces = [*map(_splitter(cut), texts)]
+        literals = tuple(tuple(each[::2]) for each in pieces)
+        texts = [text for each in pieces for text in each[1::2]]
         trimmed = [*map(str.strip, texts)]
-        if "" not in trimmed:
-            roles = found[0] if plain else found[:-1]
-            return Signature((roles, arguments) if arguments else roles, texts, trimmed)
-    key: list[Any] = [cut, arguments]
-    texts, split = [], _splitter(cut)
+    return Signature((parts[:-1], arguments, cut, literals), texts, trimmed, cut)
 
-    def add(name: str, text: str) -> None:
-        key.append(name)
-        if cut is None and text and not text.isspace():
-            texts.append(text)
-        else:
-            pieces = split(text)
-            key.append((*pieces[::2],))
-            texts.extend(pieces[1::2])
 
-    if plain:  # its messages need not be decoded
-        key += "plain", plain[0]
-        for text in plain[1]:
-            add("content", text)
-    for message in () if plain else conversation.messages:
-        for name, value in message.items():
-            if value is None:
-                continue
-            if name == "role" or name == "weight":
-                key.append((name, value if type(value) is str else (repr(value),)))
+def _separate(messages: list[dict[str, Any]]) -> tuple[Any, ...] | None:
+    """What messages have besides their texts, and these; None if a value is neither. As of lazy ones if they are so."""
+    keys, others, texts = [], list[Any](), list[str]()
+    for message in messages:
+        keys.append((*message,))
+        for key, value in message.items():
+            if key == "role":
+                others.append(value if type(value) is str else (repr(value),))
             elif type(value) is str:
-                add(name, value)
-            elif name == "content" and are_text_parts(value):
-                key.append((name, len(value)))
-                for part in value:
-                    add(next(iter(part)), part["text"])
+                texts.append(value)
+            elif key == "weight" or value is None:
+                others.append((repr(value),))
+            elif key == "content" and are_text_parts(value):
+                others.append((*map(tuple, value),))
+                texts += [part["text"] for part in value]
             else:
                 return None
-        key.append(None)
-    return Signature(tuple(key), texts, [*map(str.strip, texts)] if cut is None else texts, cut)
+    if _PLAIN_KEYS.issuperset(keys) and (found := plain(messages) or in_parts(messages)):
+        return found
+    return (*keys,), (*others,), texts
 
 
 @functools.lru_cache(64)
