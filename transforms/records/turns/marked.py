@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import re
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from transforms.base.errors import RecordError
@@ -48,8 +48,8 @@ def marks_in(text: str) -> Marks | None:
 
 def find_speaker(text: str) -> str | None:
     """Return the mark of a speaker that a text begins with, None if there is none."""
-    found = _SPEAKER.match(text)
-    return found and found[0].strip()
+    mark = _SPEAKER.match(text)
+    return mark and mark[0].strip()
 
 
 def messages_in(text: str, marks: Marks, where: str) -> list[dict[str, Any]]:
@@ -61,26 +61,25 @@ def messages_in(text: str, marks: Marks, where: str) -> list[dict[str, Any]]:
     Raises:
         RecordError: if it is not certain which turns there are: two of one speaker in a row, or an empty one.
     """
-    found = [*marks.pattern.finditer(text)]
-    if not found or found[0].start():
+    before, *pieces = marks.pattern.split(text)
+    if before or not pieces:
         raise RecordError("bad_message", f"{where} does not begin with a mark of {marks.name}")
     messages: list[dict[str, Any]] = []
-    for mark, next_one in itertools.zip_longest(found, found[1:]):
-        said = text[mark.end() : next_one.start() if next_one else None]
+    for speaker, content in zip(pieces[::2], pieces[1::2], strict=True):
         if marks.end:
-            said, end, rest = said.partition(marks.end)
+            content, end, rest = content.partition(marks.end)
             if rest.strip():
                 raise RecordError("bad_message", f"{where} has text after {marks.end}")
-            said = said if end else said.rstrip("\n")
-        role = {"Human": "user", "Assistant": "assistant"}.get(mark[1], mark[1])
-        messages.append({"role": role, "content": said if marks.end else said.strip()})
+            content = content if end else content.rstrip("\n")
+        role = {"Human": "user", "Assistant": "assistant"}.get(speaker, speaker)
+        messages.append({"role": role, "content": content if marks.end else content.strip()})
     if messages[-1] == {"role": "assistant", "content": ""}:
         messages.pop()
-    turns = [message for message in messages if message["role"] != "system"]
-    for i, (one, next_turn) in enumerate(itertools.pairwise(turns)):
-        if one["role"] == next_turn["role"] != "tool":
-            found_twice = f"two turns of the {one['role']} in a row (turn {i + 2} of {marks.name})"
-            raise RecordError("bad_message", f"{where} has {found_twice}")
-    if not messages or not all(turn["content"] for turn in turns):
+    roles = [message["role"] for message in messages if message["role"] != "system"]
+    for number, (role, next_role) in enumerate(pairwise(roles), 2):
+        if role == next_role != "tool":
+            found = f"two turns of the {role} in a row (turn {number} of {marks.name})"
+            raise RecordError("bad_message", f"{where} has {found}")
+    if not messages or not all(message["content"] for message in messages if message["role"] != "system"):
         raise RecordError("bad_message", f"{where} has an empty turn of {marks.name}")
     return messages

@@ -17,31 +17,31 @@ _CONSTANTS = {"true": True, "false": False, "null": None}
 
 def recognizes(turns: list[Any]) -> bool:
     """Return whether messages have such keys."""
-    have_keys = any(turn.get(key) for turn in turns for key in (*_keys(turn), _CALLS))
+    have_keys = any(turn.get(key) for turn in turns for key in (*_tool_keys(turn), _CALLS))
     return have_keys and all("role" in turn for turn in turns)
 
 
 def add(made: TurnBuilder, turn: dict[str, Any]) -> None:
     """Add such a message, with calls in the OpenAI form, and its tools. Raises RecordError."""
-    keys = _keys(turn)
+    keys = _tool_keys(turn)
     message = {key: value for key, value in turn.items() if key not in (*keys, _CALLS)}
-    for name in keys:
+    for key in keys:
         known = made.tools or []
-        given = _json_list(turn.get(name), "bad_tools", f"the {name} of {made.where}")
-        made.tools = known + [tool for tool in given if tool not in known]
-    if calls := _calls(turn.get(_CALLS), f"the {_CALLS} of {made.where}"):
+        tools = _decode_list(turn.get(key), "bad_tools", f"the {key} of {made.where}")
+        made.tools = known + [tool for tool in tools if tool not in known]
+    if calls := _read_calls(turn.get(_CALLS), f"the {_CALLS} of {made.where}"):
         if message.get("tool_calls"):
             raise RecordError("bad_tool_calls", f"{made.where} has tool_calls and {_CALLS}; expected one of them")
         message["tool_calls"] = calls
     made.say(message)
 
 
-def _keys(turn: dict[str, Any]) -> tuple[str, ...]:
+def _tool_keys(turn: dict[str, Any]) -> tuple[str, ...]:
     """The keys of a message that may have tools."""
     return (*_TOOLS, "tools") if turn.get("role") in ("system", "developer") else _TOOLS
 
 
-def _json_list(value: Any, reason: str, where: str) -> list[Any]:
+def _decode_list(value: Any, reason: str, where: str) -> list[Any]:
     """A list, or its JSON; nothing if it is empty."""
     if isinstance(value, str) and value.strip():
         value = decode_json(value, reason, where)
@@ -52,38 +52,32 @@ def _json_list(value: Any, reason: str, where: str) -> list[Any]:
     return value or []
 
 
-def _calls(value: Any, where: str) -> list[Any]:
+def _read_calls(value: Any, where: str) -> list[Any]:
     """Calls in Python's notation, one on each line or in a list; or as JSON."""
     if not isinstance(value, str) or value.lstrip().startswith(("[{", "{")):
-        return _json_list(value, "bad_tool_calls", where)
+        return _decode_list(value, "bad_tool_calls", where)
     try:
         body = ast.parse(value.strip()).body
-        expressions = [statement.value for statement in body if isinstance(statement, ast.Expr)]
-        found = [one for each in expressions for one in (each.elts if isinstance(each, ast.List) else [each])]
-        if len(expressions) != len(body):
-            raise ValueError("it has other statements than calls")
-        return [_call(call) for call in found]
+        lines = [statement.value if isinstance(statement, ast.Expr) else statement for statement in body]
+        return [_read_call(call) for line in lines for call in (line.elts if isinstance(line, ast.List) else [line])]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         problem = f"{where} are not calls in Python's notation, with values for named arguments: {error}"
         raise RecordError("bad_tool_calls", problem) from None
 
 
-def _call(call: ast.expr) -> dict[str, Any]:
-    if not isinstance(call, ast.Call) or call.args or any(keyword.arg is None for keyword in call.keywords):
-        raise ValueError(f"found {ast.unparse(call)[:60]!r}")
-    arguments = {str(keyword.arg): _value(keyword.value) for keyword in call.keywords}
-    return function_call(None, ast.unparse(call.func), json.loads(json.dumps(arguments)))  # keys become strings
-
-
-def _value(node: ast.expr) -> Any:
-    """The value of an argument, also with the constants of JSON; tuples become lists, as in JSON."""
-    if isinstance(node, ast.Name) and node.id in _CONSTANTS:
-        return _CONSTANTS[node.id]
-    if isinstance(node, (ast.List, ast.Tuple)):
-        return [_value(item) for item in node.elts]
-    if isinstance(node, ast.Dict):
-        return {_value(key): _value(value) for key, value in zip(node.keys, node.values, strict=True) if key}
+def _read_call(call: ast.AST) -> dict[str, Any]:
+    """A call, also with the constants of JSON. Raises ValueError."""
     try:
-        return ast.literal_eval(node)
-    except ValueError:  # which has an address in memory
-        raise ValueError(f"found {ast.unparse(node)[:60]!r} in place of a value") from None
+        if isinstance(call, ast.Call) and not call.args:
+            arguments = {keyword.arg: ast.literal_eval(_Constants().visit(keyword.value)) for keyword in call.keywords}
+            if None not in arguments:
+                # Tuples become lists, and keys strings.
+                return function_call(None, ast.unparse(call.func), json.loads(json.dumps(arguments, allow_nan=False)))
+    except (TypeError, ValueError):  # whose words may have an address in memory
+        pass
+    raise ValueError(f"found {ast.unparse(call)[:60]!r}")
+
+
+class _Constants(ast.NodeTransformer):
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(_CONSTANTS[node.id]) if node.id in _CONSTANTS else node
