@@ -26,7 +26,7 @@ from transforms.records.messages import read_messages
 from transforms.records.preference import split_chosen
 from transforms.records.reading import ROLE_NAMES, Reading
 from transforms.records.token_rows import sampled_row
-from transforms.records.tool_calls import read_tools, without_padding
+from transforms.records.tool_calls import leave_out_padding, read_tools
 from transforms.records.turns import read_turns
 from transforms.records.turns.marked import CHATML, LINES, find_speaker, marks_in, messages_in
 
@@ -56,7 +56,7 @@ def _conversation(reading: Reading, messages: _Messages, answers: int | None = N
             raise RecordError("bad_tools", "the record has tools, and its turns have others; expected one of them")
         known = in_turns
     if known:
-        messages = _beside_tools(messages, known, reading)
+        _fit_to_tools(messages, known, reading)
     if "template_kwargs" in further:
         arguments |= _template_kwargs(further["template_kwargs"], reading)
     start = None if answers is None else len(messages[0] if isinstance(messages, tuple) else messages) - answers
@@ -76,21 +76,19 @@ def _with_system(messages: _Messages, system: Any) -> _Messages:
     return messages if found else [_message("system", system), *messages]
 
 
-def _beside_tools(messages: _Messages, tools: list[dict[str, Any]], reading: Reading) -> _Messages:
-    """Return messages without arguments that the tools of their calls do not have. Raises RecordError."""
-    said: Any
+def _fit_to_tools(messages: _Messages, tools: list[dict[str, Any]], reading: Reading) -> None:
+    """Leave arguments out that the tools of their calls do not have. Raises RecordError if a text has tools, too."""
+    content: Any
     if isinstance(messages, tuple):
         roles, texts, _, lengths = messages
-        role, said = roles[0], texts[: lengths[0] if lengths else 1]
+        role, content = roles[0], texts[: lengths[0] if lengths else 1]
     else:
-        role, said = messages[0]["role"], messages[0].get("content")
-        messages, null = without_padding(messages, tools)
-        if null:
+        role, content = messages[0]["role"], messages[0].get("content")
+        if null := leave_out_padding(messages, tools):
             reading.notes["null_arguments_left_out"] = f"{null} of a call, which its tool does not have"
-    if role == "system" and any("<tools>" in text for text in strings_in(said)):
+    if role == "system" and any("<tools>" in text for text in strings_in(content)):
         found = "the system message has tools in its text, which a template would print again"
         raise RecordError("bad_tools", f"{found}; {formatter_hint('hermes')}")
-    return messages
 
 
 def _plain_turns(turns: list[Any], reading: Reading) -> _Lazy | None:

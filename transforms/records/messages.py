@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
 from transforms.base.errors import RecordError
-from transforms.model.examples import REASONING_KEYS, are_text_parts, plain
+from transforms.model.examples import REASONING_KEYS, are_text_parts
 from transforms.records.json_text import json_type
 from transforms.records.media import MEDIA, check_no_media_fields
-from transforms.records.reading import ROLES, Reading
+from transforms.records.reading import ROLES, Reading, ReadOptions
 from transforms.records.tool_calls import read_function_call, read_tool_calls, with_paired_ids, with_tool_calls
 from transforms.records.train_flags import take_weight
 from transforms.records.turns import read_turns
@@ -43,57 +42,56 @@ def read_messages(turns: Any, column: str, reading: Reading) -> list[dict[str, A
     """
     if not isinstance(turns, list):
         raise RecordError("bad_message", f"{column} is {json_type(turns)}; expected a list of messages")
-    with suppress(RecordError):  # another message may have an error that is reported before it
-        if not reading.options.message_fields and (usual := _usual(turns, column, reading)):
-            return usual
-    turns = _renamed(turns, column, reading)
-    if roles_and_texts := plain(turns):
-        with suppress(KeyError):
-            roles = reading.options.roles_named(roles_and_texts[0])
-            return [{"role": role, "content": text} for role, text in zip(roles, roles_and_texts[1], strict=True)]
-    turns = read_turns(turns, column, reading)
+    options = reading.options
+    if options.message_fields or not all(_is_usual(turn, options) for turn in turns):
+        return with_paired_ids(_read_unusual(turns, column, reading))
+    messages = turns
+    for i, turn in enumerate(turns):
+        if calls := turn.get("tool_calls"):
+            messages = messages[:] if messages is turns else messages
+            messages[i] = {**turn, "tool_calls": read_tool_calls(calls, f"the tool_calls of {column}[{i}]", reading)}
+    return messages if messages is turns else with_paired_ids(messages)
+
+
+def _is_usual(turn: Any, options: ReadOptions) -> bool:
+    """Whether of a message only the calls may have to be changed. To see that is much faster than the rest."""
+    if type(turn) is not dict:
+        return False
+    role, content, calls = turn.get("role"), turn.get("content"), turn.get("tool_calls")
+    if type(role) is not str or role not in options.unchanged_roles:
+        return False
+    if type(content) is str and len(turn) == 2:
+        return True
+    if not turn.keys() <= _USUAL or options.train_field in turn or (role == "assistant" and _odd_reasoning(turn)):
+        return False
+    if calls is not None and (type(calls) is not list or not calls):
+        return False
+    return type(content) is str or are_text_parts(content) or bool(content is None and calls and role == "assistant")
+
+
+def _read_unusual(turns: list[Any], column: str, reading: Reading) -> list[dict[str, Any]]:
+    """Read messages of other names, forms, roles, contents or keys. Calls that need ids have none yet."""
+    turns = read_turns(_renamed(turns, column, reading), column, reading)
     messages: list[dict[str, Any]] = []
-    calls: list[tuple[Any, list[dict[str, Any]]]] = []  # the id of each turn that is a call, and its calls
+    call_turns: list[dict[str, Any]] = []
     for i, turn in enumerate(turns):
         message, is_call = _message(turn, f"{column}[{i}]", reading)
         if is_call:
-            calls.append((message.get("id"), message["tool_calls"]))
+            call_turns.append(message)
             # The text of a turn that is a call would stand before the calls of the answer before it.
             is_first = message["content"] and messages and messages[-1].get("tool_calls")
             if messages and messages[-1]["role"] == "assistant" and not is_first:
                 message = _joined(messages.pop(), message, f"{column}[{i}]")
         messages.append(message)
-    _check_who_answers(turns, messages, column)
-    _use_turn_ids(messages, calls)
-    return with_paired_ids(messages)
-
-
-def _usual(turns: list[Any], column: str, reading: Reading) -> list[dict[str, Any]] | None:
-    """The messages if they are usual ones, in which only calls may have to be changed, in one fast loop; or None."""
-    roles, train_field = reading.options.unchanged_roles, reading.options.train_field
-    messages: list[dict[str, Any]] = []
-    have_calls = False
-    for turn in turns:
-        if type(turn) is not dict:
-            return None
-        role, content = turn.get("role"), turn.get("content")
-        if type(role) is not str or role not in roles:
-            return None
-        if type(content) is not str or len(turn) != 2:
-            calls = turn.get("tool_calls")
-            is_text = type(content) is str or are_text_parts(content)
-            if not is_text and (content is not None or not calls or role != "assistant"):
-                return None
-            if not turn.keys() <= _USUAL or train_field in turn or calls == []:
-                return None
-            if role == "assistant" and _find_odd_reasoning(turn):
-                return None
-            if calls is not None:
-                have_calls = True
-                calls = read_tool_calls(calls, f"the tool_calls of {column}[{len(messages)}]", reading)
-                turn = {**turn, "tool_calls": calls}
-        messages.append(turn)
-    return with_paired_ids(messages) if have_calls else messages
+    roles = [message["role"] for message in messages]
+    for i, pair in enumerate(pairwise(roles), 1):
+        # It is the system who answers, as in dialogs of tasks.
+        if "assistant" not in roles and pair == ("user", "system") and turns[i]["role"] != "system":
+            found = f'{column}[{i}] has role "{turns[i]["role"]}", and answers the user'
+            raise RecordError("unknown_role", f"{found}; expected an assistant. Map it to one of the roles with roles")
+    if call_turns:
+        _use_turn_ids(messages, call_turns)
+    return messages
 
 
 def _message(turn: Any, where: str, reading: Reading) -> tuple[dict[str, Any], bool]:
@@ -109,7 +107,7 @@ def _message(turn: Any, where: str, reading: Reading) -> tuple[dict[str, Any], b
     is_call = role in _CALL_ROLES
     if role in ROLES and len(turn) == 2 and isinstance(turn.get("content"), str):
         return {"role": role, "content": turn["content"]}, False
-    if (role == "assistant" or is_call) and (key := _find_odd_reasoning(turn)):
+    if (role == "assistant" or is_call) and (key := _odd_reasoning(turn)):
         raise RecordError("bad_content", f"the {key} of {where} is {json_type(turn[key])}; expected a string")
     check_no_media_fields(turn, where)
     if role == "assistant" and turn.get("channel") in _CHANNELS:
@@ -130,7 +128,7 @@ def _message(turn: Any, where: str, reading: Reading) -> tuple[dict[str, Any], b
     return _with_weight(_with_text_parts(message, where, reading), where, reading), is_call
 
 
-def _find_odd_reasoning(turn: dict[str, Any]) -> str | None:
+def _odd_reasoning(turn: dict[str, Any]) -> str | None:
     """The key of reasoning that is not a string, which a template would print in Python's notation; None if none is."""
     return next((key for key in REASONING_KEYS if key in turn and turn[key] and not isinstance(turn[key], str)), None)
 
@@ -229,25 +227,17 @@ def _joined(answer: dict[str, Any], call: dict[str, Any], where: str) -> dict[st
     return {**call, **answer, "content": content, "tool_calls": calls}
 
 
-def _use_turn_ids(messages: list[dict[str, Any]], calls: list[tuple[Any, list[dict[str, Any]]]]) -> None:
+def _use_turn_ids(messages: list[dict[str, Any]], call_turns: list[dict[str, Any]]) -> None:
     """Give calls without an id, and the answers of tools to them, the id that the turns of both have."""
     answers = {
         message["id"]: message
         for message in messages
         if message["role"] == "tool" and isinstance(message.get("id"), str) and "tool_call_id" not in message
     }
-    for id, of_turn in calls:
-        if isinstance(id, str) and id in answers and len(of_turn) == 1 and "id" not in of_turn[0]:
-            of_turn[0]["id"] = answers[id]["tool_call_id"] = id
-
-
-def _check_who_answers(turns: list[Any], messages: list[dict[str, Any]], column: str) -> None:
-    """Check that it is not the system who answers, as in dialogs of tasks. Raises RecordError."""
-    roles = [message["role"] for message in messages]
-    for i, pair in enumerate(pairwise(roles), start=1):
-        if "assistant" not in roles and pair == ("user", "system") and turns[i]["role"] != "system":
-            found = f'{column}[{i}] has role "{turns[i]["role"]}", and answers the user'
-            raise RecordError("unknown_role", f"{found}; expected an assistant. Map it to one of the roles with roles")
+    for turn in call_turns:
+        id, calls = turn.get("id"), turn["tool_calls"]
+        if isinstance(id, str) and id in answers and len(calls) == 1 and "id" not in calls[0]:
+            calls[0]["id"] = answers[id]["tool_call_id"] = id
 
 
 def _renamed(turns: list[Any], column: str, reading: Reading) -> list[Any]:

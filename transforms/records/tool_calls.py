@@ -105,30 +105,26 @@ def _without_nulls(schema: Any, is_by_name: bool = False) -> Any:
     }
 
 
-def without_padding(
-    messages: list[dict[str, Any]], tools: list[dict[str, Any]]
-) -> tuple[list[dict[str, Any]], str | None]:
+def leave_out_padding(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> str | None:
     """Leave out arguments of calls that are null and that their tool does not have: Arrow gives them to all calls.
 
+    Args:
+        messages: as read_messages returns them, whose calls are changed.
+        tools: as read_tools returns them.
+
     Returns:
-        The messages, the same list if nothing is left out; the name of the first argument that is.
+        The name of the first argument that is left out; None if none is.
     """
-    if not any(_has_null(call["function"]["arguments"]) for message in messages for call in _calls(message)):
-        return messages, None
-    functions = [tool["function"] for tool in tools if tool.get("type") == "function"]
+    calls = [call for message in messages for call in _calls(message) if _has_null(call["function"]["arguments"])]
+    functions = [tool["function"] for tool in tools if tool.get("type") == "function"] if calls else ()
     schemas = {function["name"]: function.get("parameters") for function in functions}
     left_out: list[str] = []
-
-    def without(call: dict[str, Any]) -> dict[str, Any]:
-        function = call["function"]
+    for call in calls:
+        function, already = call["function"], len(left_out)
         arguments = _without_unknown(function["arguments"], schemas.get(function["name"]), left_out)
-        return {**call, "function": {**function, "arguments": arguments}}
-
-    found = [
-        {**message, "tool_calls": [without(call) for call in calls]} if (calls := _calls(message)) else message
-        for message in messages
-    ]
-    return (found, left_out[0]) if left_out else (messages, None)
+        if len(left_out) > already:
+            call["function"] = {**function, "arguments": arguments}
+    return left_out[0] if left_out else None
 
 
 def _has_null(value: Any) -> bool:
@@ -150,11 +146,8 @@ def _without_unknown(value: Any, schema: Any, left_out: list[str]) -> Any:
         return value
     unknown = [key for key, inner in value.items() if inner is None and key not in properties]
     left_out += unknown
-    return {
-        key: _without_unknown(inner, properties.get(key), left_out)
-        for key, inner in value.items()
-        if key not in unknown
-    }
+    given = {key: inner for key, inner in value.items() if key not in unknown}
+    return {key: _without_unknown(inner, properties.get(key), left_out) for key, inner in given.items()}
 
 
 def function_call(id: Any, name: Any, arguments: Any) -> dict[str, Any]:
@@ -173,20 +166,20 @@ def with_tool_calls(message: dict[str, Any], where: str, reading: Reading) -> di
         RecordError: if a call is malformed.
     """
     calls, call = message.get("tool_calls"), message.get("function_call")
+    if calls is None and call is None:
+        return message
     if isinstance(calls, str):
-        calls = decode_json(calls.strip() or "[]", "bad_tool_calls", f"the tool_calls of {where}", reading) or []
+        calls = decode_json(calls.strip() or "[]", "bad_tool_calls", f"the tool_calls of {where}", reading)
     if call is not None:
         if calls:
             raise RecordError("bad_tool_calls", f"{where} has both tool_calls and function_call; expected one of them")
         calls = [_object(call, "bad_tool_calls", f"the function_call of {where}", reading)]
-    if calls is None:
-        return message
     # A server leaves an empty list out, since a template may only look whether there is one.
     left_out = ("function_call",) if calls else ("function_call", "tool_calls")
     message = {key: value for key, value in message.items() if key not in left_out}
-    return (
-        {**message, "tool_calls": read_tool_calls(calls, f"the tool_calls of {where}", reading)} if calls else message
-    )
+    if calls:
+        message["tool_calls"] = read_tool_calls(calls, f"the tool_calls of {where}", reading)
+    return message
 
 
 def read_tool_calls(calls: Any, where: str, reading: Reading) -> list[dict[str, Any]]:
@@ -296,24 +289,25 @@ def with_paired_ids(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ids have 9 letters and digits, since Mistral's templates accept no others. A turn stays as it is if its calls are
     not as many as the answers that follow, or if the names of the answers are not those of the calls, in order.
     """
-    for message in messages:
-        if "tool_call_id" in message or any("id" in call for call in _calls(message)):
-            return messages
+    have_calls = [at for at, message in enumerate(messages) if message.get("tool_calls")]
+    if any("tool_call_id" in message for message in messages):
+        return messages
+    if any("id" in call for at in have_calls for call in messages[at]["tool_calls"]):
+        return messages
     paired, number = list(messages), 0
-    for i, message in enumerate(messages):
-        calls = _calls(message)
-        names = [call["function"]["name"] for call in calls]
+    for at in have_calls:
+        calls = messages[at]["tool_calls"]
         if len(calls) < 2:
             continue
-        answers = [*takewhile(lambda message: message["role"] == "tool", messages[i + 1 :])]
-        of_answers = [answer.get("name", name) for answer, name in zip(answers, names, strict=False)]
-        if len(answers) != len(calls) or of_answers != names:
+        answers = [*takewhile(lambda message: message["role"] == "tool", messages[at + 1 :])]
+        names = [call["function"]["name"] for call in calls]
+        answered = [answer.get("name", name) for answer, name in zip(answers, names, strict=False)]
+        if len(answers) != len(calls) or answered != names:
             continue
-        ids = [f"call{number + k:05}" for k in range(len(calls))]
-        number += len(calls)
-        paired[i] = {**message, "tool_calls": [{**call, "id": id} for call, id in zip(calls, ids, strict=True)]}
-        answered = [{**answer, "tool_call_id": id} for answer, id in zip(answers, ids, strict=True)]
-        paired[i + 1 : i + 1 + len(calls)] = answered
+        for place, (call, answer) in enumerate(zip(calls, answers, strict=True), at + 1):
+            call["id"] = f"call{number:05}"
+            paired[place] = {**answer, "tool_call_id": call["id"]}
+            number += 1
     return paired
 
 
