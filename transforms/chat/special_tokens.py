@@ -18,12 +18,11 @@ import numpy as np
 
 from transforms.base.errors import RecordError, UserError
 from transforms.chat.rendering.template import ChatTemplate
-from transforms.chat.spans.stop_tokens import TurnRules
+from transforms.chat.spans.stop_tokens import TurnRules, longest_match_regex
 from transforms.chat.spans.turns import TurnFinder
 from transforms.model.examples import Conversation, PlainText, PromptCompletion, Text
 from transforms.records.json_text import strings_in
 from transforms.tokens.plain import STAND_INS, make_placeholders
-from transforms.tokens.strings import longest_match_regex
 
 _ADVICE = "with special_tokens_in_content plain it would be encoded as plain text"
 # The most lists of tools for which the tokens that were found in them are kept.

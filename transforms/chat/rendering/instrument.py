@@ -29,8 +29,7 @@ from transforms.chat.rendering.environment import (
     method_owner,
     new_environment,
 )
-from transforms.chat.rendering.renderings import Piece, PrintedText
-from transforms.chat.rendering.texts import KEY, Key, KnownTools
+from transforms.chat.rendering.renderings import KEY, Key, KnownTools, Piece, PrintedText
 from transforms.chat.rendering.tracked_text import (
     Mark,
     SourcedText,

@@ -1,16 +1,23 @@
-"""Omissions: what a record says and the chat template does not print."""
+"""Omissions: what a record says and the chat template does not print, as it does on purpose of reasoning in tags."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from transforms.chat.rendering.renderings import Rendering
-from transforms.chat.rendering.tags import tags_in
-from transforms.chat.rendering.texts import KEY, Key, called_names, get_function, message_texts, name_field
+from transforms.chat.rendering.renderings import (
+    KEY,
+    Key,
+    Rendering,
+    called_names,
+    get_function,
+    message_texts,
+    name_field,
+)
 from transforms.model.examples import REASONING_KEYS
 
 # For each text that is printed, also in part, the (start, stop) of its characters.
@@ -19,6 +26,17 @@ _NAME = "messages[].name"
 # The most names in a sentence.
 _NAMED = 3
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+
+# What opens and closes reasoning in a content of the assistant.
+_TAG_NAME = "(?:(?:seed:|longcat_)?think|thinking|thought|reasoning)"
+OPENS = rf"<{_TAG_NAME}>|\[THINK\]|◁think▷|<\|channel>thought|<\|(?:START_THINKING|inner_prefix|begin_of_thought)\|>"
+CLOSES = rf"</{_TAG_NAME}>|\[/THINK\]|◁/think▷|<channel\|>|<\|(?:END_THINKING|inner_suffix|end_of_thought)\|>"
+# What some models write around the answer after the reasoning.
+_AROUND_ANSWER = r"</?answer>|<\|(?:begin|end)_of_solution\|>"
+# Without named groups, so that `re` looks for the first characters of tags, which is five times faster.
+_TAG = re.compile(f"{OPENS}|{CLOSES}|{_AROUND_ANSWER}")
+_OPENING, _CLOSING = re.compile(OPENS), re.compile(CLOSES)
+_LONGEST_TAG = len("<|begin_of_solution|>")
 
 
 @dataclass(frozen=True)
@@ -248,3 +266,37 @@ def _ordinal(number: int) -> str:
 def _sentence(names: Sequence[str]) -> str:
     shown = [*names[:_NAMED], f"{len(names) - _NAMED} more"] if len(names) > _NAMED else names
     return f"the chat template does not print {' and '.join(filter(None, (', '.join(shown[:-1]), shown[-1])))}"
+
+
+class Tag(NamedTuple):
+    """A tag in a content, and the range of its characters there."""
+
+    start: int
+    stop: int
+    kind: Literal["opens", "closes", "answer"]
+
+
+def tags_in(text: str, start: int = 0, stop: int | None = None) -> list[Tag]:
+    """Return the tags between two places in a content, in their order."""
+    found = _TAG.finditer(text, start, len(text) if stop is None else stop)
+    return [Tag(*tag.span(), _kind(tag[0])) for tag in found]
+
+
+def may_complete_tag(text: str) -> bool:
+    """Return whether a text has a tag of reasoning, or may end with the beginning of one."""
+    if not _has_tag_beginning(text):  # as most, which is found in no time
+        return False
+    return _TAG.search(text) is not None or _has_tag_beginning(text[-_LONGEST_TAG:])
+
+
+def is_whole_tag(literal: str) -> bool:
+    """Return whether what may begin a tag of reasoning in a literal is one, whatever follows the literal."""
+    return not _has_tag_beginning(_TAG.sub("", literal))
+
+
+def _kind(tag: str) -> Literal["opens", "closes", "answer"]:
+    return "opens" if _OPENING.match(tag) else "closes" if _CLOSING.match(tag) else "answer"
+
+
+def _has_tag_beginning(text: str) -> bool:
+    return "<" in text or "[" in text or "◁" in text

@@ -36,8 +36,7 @@ from transforms.chat.rendering.probes import (
     find_content_forms,
     with_text,
 )
-from transforms.chat.rendering.renderings import Rendering
-from transforms.chat.rendering.texts import Key, KnownTools, know_tools, with_all_texts, with_sources
+from transforms.chat.rendering.renderings import Key, KnownTools, Rendering, know_tools, with_all_texts, with_sources
 from transforms.chat.rendering.tracked_text import sourced
 from transforms.model.examples import Conversation, Span
 from transforms.tokens.tokenizer import load_tokenizer

@@ -7,8 +7,7 @@ from typing import Any
 
 from transforms.base.errors import RecordError
 from transforms.chat.rendering.omissions import has_text
-from transforms.chat.rendering.renderings import Rendering
-from transforms.chat.rendering.texts import Key
+from transforms.chat.rendering.renderings import Key, Rendering
 from transforms.model.examples import Conversation, PromptCompletion, Span, Text
 
 

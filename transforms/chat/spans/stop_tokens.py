@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from transforms.base.errors import ParameterError
 from transforms.chat.config import APPENDED, RenderConfig
 from transforms.storage.files import exists, join, read_bytes
-from transforms.tokens.strings import longest_match_regex
 from transforms.tokens.tokenizer import load_tokenizer
 from transforms.tokens.tokenizer_files import GENERATION_CONFIG, stop_token_ids
 
@@ -103,3 +103,25 @@ def token_text(tokenizer: Any, number: int) -> str:
         return ""
     text: str = tokenizer.decode([number], skip_special_tokens=False)
     return text if text.strip() else ""
+
+
+def longest_match_regex(strings: Iterable[str]) -> str:
+    """Return a regular expression that matches the longest of some strings that a place begins with.
+
+    The strings share their beginnings, as in a tree: an alternative for each would be tried one after the other.
+
+    Args:
+        strings: any number of them; with none, the expression matches nowhere.
+    """
+    given = sorted(set(strings))
+    return _tree(given) if given else "(?!)"
+
+
+def _tree(strings: Iterable[str]) -> str:
+    rests: dict[str, list[str]] = {}
+    for string in strings:
+        rests.setdefault(string[:1], []).append(string[1:])
+    branches = [re.escape(first) + _tree(rest) for first, rest in rests.items() if first]
+    if "" in rests:
+        return f"(?:{'|'.join(branches)})?" if branches else ""
+    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"

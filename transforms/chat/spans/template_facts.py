@@ -261,7 +261,7 @@ class TemplateFacts:
         for on in (False, True):
             if (rendering := self._rendering(messages, on)) is None:
                 return None
-            tails.append(rendering.text[rendering.find_messages_end :])
+            tails.append(rendering.text[rendering.messages_end :])
         return tails[1][common_prefix(tails[1], tails[0]) :]
 
     def _rendered(self, messages: list[Message], add_generation_prompt: bool = False) -> str | None:

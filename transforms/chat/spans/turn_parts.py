@@ -15,9 +15,8 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from transforms.base.errors import RecordError
-from transforms.chat.rendering.renderings import Rendering
-from transforms.chat.rendering.tags import CLOSES, OPENS, tags_in
-from transforms.chat.rendering.texts import Key
+from transforms.chat.rendering.omissions import CLOSES, OPENS, tags_in
+from transforms.chat.rendering.renderings import Key, Rendering
 from transforms.chat.spans.turn_search import Turn
 from transforms.model.examples import Span
 from transforms.rows.parts import PARTS, part_code

@@ -13,8 +13,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from transforms.base.errors import RecordError
-from transforms.chat.rendering.renderings import Piece, PrintedText, Rendering
-from transforms.chat.rendering.texts import Key
+from transforms.chat.rendering.renderings import Key, Piece, PrintedText, Rendering
 from transforms.chat.spans.loss import not_established
 from transforms.chat.spans.stop_tokens import TurnRules
 from transforms.chat.spans.template_facts import Template, TemplateFacts, after, common_prefix, find_ending, rendered
@@ -215,7 +214,7 @@ class TurnSearch:
 
     def _end(self, turn: int, start: int, stop: int) -> int:
         """Where a span of a turn ends. start: where it begins. stop: where the piece that was printed for it ends."""
-        if stop == self._rendering.find_messages_end:
+        if stop == self._rendering.messages_end:
             return len(self._text)
         separator = self._facts.separator
         if not separator:

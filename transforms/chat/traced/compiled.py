@@ -16,9 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from transforms.chat.rendering.omissions import Omissions
-from transforms.chat.rendering.renderings import Rendering
+from transforms.chat.rendering.renderings import Rendering, with_all_texts
 from transforms.chat.rendering.template import ChatTemplate
-from transforms.chat.rendering.texts import with_all_texts
 from transforms.chat.spans.template_facts import up_to_marker
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.traced.guards import Guards

@@ -14,10 +14,11 @@ from transforms.chat.rendering.omissions import (
     Printed,
     find_message_omissions,
     gaps_between,
+    is_whole_tag,
     joined_omissions,
+    may_complete_tag,
 )
-from transforms.chat.rendering.tags import is_whole_tag, may_complete_tag
-from transforms.chat.rendering.texts import Key, message_texts, message_with_sources
+from transforms.chat.rendering.renderings import Key, message_texts, message_with_sources
 from transforms.chat.traced.skeleton import Skeleton
 from transforms.chat.traced.tracer import SENTINEL, sentinel_number
 from transforms.model.examples import REASONING_KEYS
