@@ -233,6 +233,7 @@ def is_whole(found: str, content: str) -> bool:
 )
 @example("<", ["({}) | safe", WHOLE[4]], "{{ E }}")
 @example("<", ["({}) | e", "({}) | pprint"], "{{ E }}")
+@example("a\n<", ["({}) | e", "({}) | indent(2)"], "{{ E }}")
 # As long as the content, by chance.
 @example("<<<<  <", ["({}) | wordwrap(3)"], STATEMENTS[2])
 @example("\n< ", ["'%s!' % ({})", "({}).splitlines(true) | join('| ')"], STATEMENTS[2])

@@ -351,6 +351,8 @@ def _tracking(name: str, filter: Callable[..., Any]) -> Callable[..., Any]:
             return _joined_by_filter(*arguments, **keywords)
         if name == "indent" and isinstance(arguments[0], SourcedText):
             return _indented(*arguments, **keywords)
+        if name == "indent" and isinstance(result, Markup):
+            result = Markup(str.__str__(result))  # whose lines are joined by markup without sources
         if name in ("safe", "title") and isinstance(arguments[0], SourcedText) and len(result) == len(arguments[0]):
             return tracked(result, arguments[0].runs)
         result = derived(result, (arguments, keywords)) if type(result) in (str, Markup) else result
