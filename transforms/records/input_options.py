@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,32 +26,30 @@ from transforms.base.options import (
 )
 from transforms.files.formats import INPUT_FORMATS, MAX_RECORD_BYTES
 from transforms.records.layouts import INPUT_COLUMNS, SCHEMAS
-from transforms.records.reading import ROLE_NAMES, ROLES, TOOL_ARGUMENTS, ReadOptions
+from transforms.records.reading import ROLES, TOOL_ARGUMENTS
 from transforms.traces import TRACE_BRANCHES
 from transforms.traces.tool_definitions import ToolDefinitions
 
-_IS_FUNCTION = that(re.compile(".+:.+").fullmatch)
+# Each source may have a value of its own for these.
+_of_source = functools.partial(option, "Input", of_source=True)
+_FUNCTION = Values("module:function or file.py:function", check=that(re.compile(".+:.+").fullmatch))
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputOptions(Configuration):
     """How inputs are read."""
 
-    split: Names = option(
-        "Input",
+    split: Names = _of_source(
         "the split of a dataset, on the Hub, in a folder or of an earlier build, or several, separated by commas; not "
         "needed if it has only one",
         (),
         default_help="the only one",
         common=True,
-        of_source=True,
     )
-    input_format: Annotated[str, one_name(INPUT_FORMATS)] = option(
-        "Input",
+    input_format: Annotated[str, one_name(INPUT_FORMATS)] = _of_source(
         "format of the input files; auto: by the file's name, and by its first bytes if it is named .json or has "
         "no known ending; claude_code, codex, atif: sessions of agents, which auto does not look for",
         "auto",
-        of_source=True,
     )
     split_bytes: PositiveInt | None = option(
         "Input",
@@ -68,75 +67,54 @@ class ParseOptions(Configuration):
         ParameterError: if a value is not one that the option takes.
     """
 
-    schema: Annotated[str, one_name(SCHEMAS)] = option(
-        "Input",
+    schema: Annotated[str, one_name(SCHEMAS)] = _of_source(
         f"schema of the records: {', '.join(SCHEMAS)}; auto: detected for each record by its columns; chosen: "
         "trains on the chosen one of a chosen and a rejected answer",
         "auto",
         metavar="NAME",
         common=True,
-        of_source=True,
     )
-    as_chat: Flag = option(
-        "Input",
+    as_chat: Flag = _of_source(
         "render a prompt and a completion that are strings as messages of a user and of the assistant, with the chat "
         "template",
         False,
-        of_source=True,
     )
-    columns: Annotated[Mapping[Annotated[str, one_name(INPUT_COLUMNS)], Word], PAIRS] | None = option(
-        "Input",
-        "columns that have other names in your data, such as messages=dialog,tools=functions",
-        common=True,
-        of_source=True,
+    columns: Annotated[Mapping[Annotated[str, one_name(INPUT_COLUMNS)], Word], PAIRS] | None = _of_source(
+        "columns that have other names in your data, such as messages=dialog,tools=functions", common=True
     )
-    roles: Annotated[Mapping[Word, Annotated[str, one_name(ROLES)]], PAIRS] | None = option(
-        "Input",
+    roles: Annotated[Mapping[Word, Annotated[str, one_name(ROLES)]], PAIRS] | None = _of_source(
         "roles that have other names in your data, such as agent=assistant; human=user, gpt=assistant and "
         "observation=tool are known",
         metavar="YOURS=ROLE,..",
-        of_source=True,
     )
-    message_fields: Annotated[Mapping[Word, Word], PAIRS] | None = option(
-        "Input",
+    message_fields: Annotated[Mapping[Word, Word], PAIRS] | None = _of_source(
         "fields of messages that have other names in your data, such as role=speaker,content=utterance; from and value "
-        "are known",
-        of_source=True,
+        "are known"
     )
-    train_field: String | None = option(
-        "Input",
+    train_field: String | None = _of_source(
         "a field of messages that says whether they are trained on: true or false, or 1 or 0; train, training, loss, "
         "masked, weight and loss_weight are known",
         metavar="NAME",
-        of_source=True,
     )
-    tool_arguments: Annotated[str, one_name(TOOL_ARGUMENTS)] = option(
-        "Input",
+    tool_arguments: Annotated[str, one_name(TOOL_ARGUMENTS)] = _of_source(
         "what to do with arguments of tool calls that are strings of JSON; parse: parse them, as a server does before "
         "it renders; keep: give the strings to the template",
         "parse",
-        of_source=True,
     )
-    formatter: Annotated[str, Values("module:function or file.py:function", check=_IS_FUNCTION)] | None = option(
-        "Input",
+    formatter: Annotated[str, _FUNCTION] | None = _of_source(
         "a Python function that turns each record (a dict) into a record of a known schema or a text, into a list of "
         "them, or into None, which drops the record",
         metavar="MODULE:FUNCTION|FILE.py:FUNCTION",
         common=True,
-        of_source=True,
     )
-    trace_branches: Annotated[str, one_name(TRACE_BRANCHES)] = option(
-        "Input",
+    trace_branches: Annotated[str, one_name(TRACE_BRANCHES)] = _of_source(
         "what becomes of the branches of an agent's trace: messages that were edited, answers that were tried again, "
         "and subagents; examples: each is an example, and what several share is trained on once; main: only what the "
         "session came to is read; reject: a session that has some is rejected",
         "examples",
-        of_source=True,
     )
-    trace_tools: ToolDefinitions | None = option(
-        "Input",
-        "tool definitions for traces of agents that have calls and no tools: a JSON list, or the file that has it",
-        of_source=True,
+    trace_tools: ToolDefinitions | None = _of_source(
+        "tool definitions for traces of agents that have calls and no tools: a JSON list, or the file that has it"
     )
     validation_fraction: Fraction = option(
         "Rows",
@@ -145,11 +123,7 @@ class ParseOptions(Configuration):
         0.0,
         common=True,
     )
-    seed: Integer = option(
-        "Rows",
-        "seed of the validation split, and of the order of examples if they are shuffled",
-        0,
-    )
+    seed: Integer = option("Rows", "seed of the validation split, and of the order of examples if they are shuffled", 0)
     keep_columns: Names = option(
         "Output",
         "input columns to copy to the rows, as strings; of a packed row as lists, with a value for each example",
@@ -160,13 +134,3 @@ class ParseOptions(Configuration):
         super().__post_init__()
         if self.train_field in ("role", "content"):
             raise ParameterError("train_field", self.train_field, "expected the name of a field of messages.")
-
-    def read_options(self) -> ReadOptions:
-        """Return those of them by which the content of a record is read."""
-        return ReadOptions(
-            roles=ROLE_NAMES | dict(self.roles or {}),
-            as_chat=self.as_chat,
-            message_fields=dict(self.message_fields or {}),
-            train_field=self.train_field,
-            tool_arguments=self.tool_arguments,
-        )

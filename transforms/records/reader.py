@@ -7,6 +7,7 @@ its columns, and to see of what kind their values are.
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +19,7 @@ import msgspec
 from transforms.base.errors import RecordDropped, RecordError
 from transforms.model.examples import NOT_OF_A_RECORD, Content
 from transforms.records.hints import CERTAIN, hint_for_columns, hint_for_record
+from transforms.records.input_options import ParseOptions
 from transforms.records.json_text import json_type, strings_in
 from transforms.records.kinds import QUESTION, SWITCH, TOOLS, TURNS, UNFIT, Kind
 from transforms.records.layouts import CHOSEN, DIALOG, LAYOUTS, SCHEMA_COLUMNS, Field, Layout
@@ -25,7 +27,7 @@ from transforms.records.media import FILE_COLUMNS, MEDIA_COLUMNS, check_no_media
 from transforms.records.messages import read_messages
 from transforms.records.names import ANSWERS, QUESTIONS, plain_name
 from transforms.records.preference import LABELS, is_undesirable
-from transforms.records.reading import Reading, ReadOptions
+from transforms.records.reading import ROLE_NAMES, Reading, ReadOptions
 from transforms.records.tool_calls import read_tools
 from transforms.records.train_flags import note_flag
 
@@ -99,26 +101,19 @@ class _Unfit(NamedTuple):
 
 
 class RecordReader:
-    """Reads records.
+    """Reads records by the options of a build."""
 
-    Args:
-        options: by which their content is read.
-        schema: one of SCHEMAS; `auto` is the first layout whose columns a record has.
-        columns: the name of a column in the records, by our name for it.
-        keep_columns: columns that are carried along, so that they are not counted.
-    """
-
-    def __init__(
-        self,
-        options: ReadOptions,
-        schema: str = "auto",
-        columns: Mapping[str, str] | None = None,
-        keep_columns: Collection[str] = (),
-    ):
-        self._options, self._schema, self._kept = options, schema, frozenset(keep_columns)
-        self._renamed = dict(columns or {})
-        self._layout, self._chosen = SCHEMA_COLUMNS.get(schema, ("", ()))
+    def __init__(self, options: ParseOptions):
+        self._options, self._renamed, self._kept = options, dict(options.columns or {}), frozenset(options.keep_columns)
+        self._layout, self._chosen = SCHEMA_COLUMNS.get(options.schema, ("", ()))
         self._plans: dict[tuple[str, ...], _Plan] = {}
+        self._read_options = ReadOptions(
+            ROLE_NAMES | dict(options.roles or {}),
+            options.message_fields or {},
+            options.tool_arguments,
+            options.train_field,
+            options.as_chat,
+        )
 
     def read(
         self,
@@ -145,7 +140,7 @@ class RecordReader:
         plan = self._plans.get(key) or self._plan(key)
         if plan.notes:
             notes |= plan.notes
-        reading = Reading(self._options, notes, is_json and not beyond)
+        reading = Reading(self._read_options, notes, is_json and not beyond)
         layout, unused = self._bind(plan, record, reading)
         if plan.media or not is_json:
             named = {ours: record[theirs] for ours, theirs in plan.media.items()}
@@ -182,7 +177,7 @@ class RecordReader:
         ]
         # What --columns or --schema names is read, if there is a layout that reads it.
         candidates.sort(key=lambda one: -len(decided & {slot.columns[0][0] for slot in one.slots}))
-        if self._schema == "auto" and not renamed and hint_for_columns(key, CERTAIN):
+        if self._options.schema == "auto" and not renamed and hint_for_columns(key, CERTAIN):
             candidates = []
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
@@ -222,7 +217,7 @@ class RecordReader:
             layout, unused = candidate.layout, candidate.others
             if layout.fits and not layout.fits(reading, reading.values):
                 continue
-            if layout.name == CHOSEN and self._schema == "auto":
+            if layout.name == CHOSEN and self._options.schema == "auto":
                 raise RecordError("preference_data", _NO_PAIRS)
             if reading.columns is not candidate.columns:
                 unused = self._leave(candidate, record, reading)
@@ -287,7 +282,7 @@ class RecordReader:
     def _refused(self, record: Mapping[str, Any], unfit: Sequence[_Unfit], reading: Reading) -> RecordError:
         """Return why a record has no layout, and what to do."""
         record = {name: value for name, value in record.items() if value is not None}
-        reason = "unknown_schema" if self._schema == "auto" else "missing_column"
+        reason = "unknown_schema" if self._options.schema == "auto" else "missing_column"
         if hint := hint_for_record(record):
             return RecordError(reason, hint)
         if own := next((one for one in unfit if one.is_own), None):
@@ -298,10 +293,10 @@ class RecordReader:
                 return RecordError("unknown_schema", found)
         more = f" and {len(record) - _SHOWN_COLUMNS:,} more" if len(record) > _SHOWN_COLUMNS else ""
         found = f"the columns are {', '.join(map(str, islice(record, _SHOWN_COLUMNS))) or 'none'}{more}"
-        if self._schema == "auto":
+        if self._options.schema == "auto":
             found = f"{found}; expected {_EXPECTED}"
         else:
-            found = f"schema {self._schema} needs {' and '.join(self._chosen)}; {found}"
+            found = f"schema {self._options.schema} needs {' and '.join(self._chosen)}; {found}"
         wrong = f"{_another(unfit[0], record)}. " if unfit else ""
         return RecordError(reason, f"{found}. {wrong}{self._advice(record, reading)}")
 
@@ -328,13 +323,13 @@ class RecordReader:
         if can_be_named and self._is_read_with(columns, record, reading):
             words = " and ".join(f"{column} has the {ours}" for ours, column in columns.items())
             return f"If {words}, add {self._option(columns)}"
-        if self._schema != "auto":
+        if self._options.schema != "auto":
             return f"Name them with --columns, such as --columns {self._chosen[0]}=YOURS, or leave --schema out"
         return "Name its columns with --columns, such as --columns messages=dialog, or give a formatter"
 
     def _is_read_with(self, columns: Mapping[str, str], record: Mapping[str, Any], reading: Reading) -> bool:
         """Whether a layout reads a record if --columns has these, too."""
-        reader = RecordReader(self._options, self._schema, {**self._renamed, **columns}, self._kept)
+        reader = RecordReader(dataclasses.replace(self._options, columns={**self._renamed, **columns}))
         found = False
         for candidate in reader._plan(tuple(record)).candidates:
             if candidate.layout.name != "one_message" and not reader._take(candidate, record, reading):

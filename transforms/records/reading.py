@@ -28,17 +28,9 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """The options of a job by which the content of its records is read.
+    """Those of a job's ParseOptions by which the content of its records is read. roles: of all names that are known."""
 
-    Attributes:
-        roles: the role that each name stands for.
-        message_fields: the name that messages have for a field, by our name for it.
-        tool_arguments: one of TOOL_ARGUMENTS.
-        train_field: the field of a message that says whether it is trained on, besides those that are known.
-        as_chat: whether a prompt and completion that are strings are messages of a user and of the assistant.
-    """
-
-    roles: Mapping[str, str]
+    roles: Mapping[str, str] = field(default_factory=lambda: ROLE_NAMES)
     message_fields: Mapping[str, str] = field(default_factory=dict)
     tool_arguments: str = "parse"
     train_field: str | None = None

@@ -12,7 +12,7 @@ import msgspec
 from transforms.base.errors import RecordError
 from transforms.model.examples import ParsedArguments
 from transforms.records.json_text import decode_json, decode_several, json_type
-from transforms.records.reading import ROLE_NAMES, Reading, ReadOptions
+from transforms.records.reading import Reading, ReadOptions
 
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _TOOL_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
@@ -48,7 +48,7 @@ def read_tools(tools: Any, reading: Reading) -> list[dict[str, Any]] | None:
 @functools.lru_cache(256)
 def _known_tools(json: str | bytes) -> tuple[list[dict[str, Any]] | None, dict[str, str | None]]:
     """The tools in JSON, and what is to be noted of them."""
-    reading = Reading(ReadOptions(ROLE_NAMES), {})
+    reading = Reading(ReadOptions(), {})
     return _read_tools(json if isinstance(json, str) else msgspec.json.decode(json), reading), reading.notes
 
 

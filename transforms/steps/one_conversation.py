@@ -18,14 +18,14 @@ from transforms.chat.spans.turn_parts import Segment, segment_messages
 from transforms.model.batches import Task, Texts
 from transforms.model.examples import Conversation, Example, Record, attempt
 from transforms.model.outcomes import Outcomes, Reject
+from transforms.records.input_options import ParseOptions
 from transforms.records.reader import RecordReader
-from transforms.records.reading import ROLE_NAMES, ReadOptions
 from transforms.rows import IGNORED
 from transforms.steps.render import Rendered, Renderer
 from transforms.steps.tokenize import Encoder
 from transforms.tokens.tokenizer import load_tokenizer
 
-_READER = RecordReader(ReadOptions(ROLE_NAMES))
+_READER = RecordReader(ParseOptions())
 
 
 @dataclass(frozen=True)

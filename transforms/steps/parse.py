@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any
 
@@ -52,9 +53,8 @@ class Parser:
     """
 
     def __init__(self, options: ParseOptions):
-        self._options, reading = options, options.read_options()
-        self._reader = RecordReader(reading, options.schema, options.columns, options.keep_columns)
-        self._trace_reader = RecordReader(reading, "messages")
+        self._options, self._reader = options, RecordReader(options)
+        self._trace_reader = RecordReader(replace(options, schema="messages", columns=None, keep_columns=()))
         self._format = load_formatter(options.formatter) if options.formatter else None
         self._validation_below = validation_limit(options.validation_fraction)
 
