@@ -202,12 +202,14 @@ class Rendered:
         becomes: each row, with what is trained on between ⟦ and ⟧ and the tokenizer's own tokens as ‹ and ›; and, where
             a record has none, why it is rejected. In the order of the records.
         counts: the notes, and the special tokens in contents.
+        unread: of what the template does not print by name, the records and the characters.
         first: for each count the first record, by its number.
         said: all that is said of records, of rejects and of the first one of each count.
     """
 
     becomes: list[str | dict[str, str]]
     counts: dict[str, int]
+    unread: dict[str, list[int]]
     first: dict[str, int]
     said: str
 
@@ -232,8 +234,10 @@ def read_outcomes(
     rows += [(reject.position, {"rejected": reject.reason}) for reject in outcomes.rejects]
     said = [reject.detail for reject in outcomes.rejects] + [what for _, what in outcomes.first_examples.values()]
     counts = {**outcomes.notes, **outcomes.special_tokens_in_content}
+    unread = {name: [one.records, one.characters] for name, one in outcomes.statistics.unread.items()}
     first = {name: position for name, (position, _) in outcomes.first_examples.items()}
-    return Rendered([row for _, row in sorted(rows, key=lambda one: one[0])], counts, first, "\n".join(said))
+    becomes = [row for _, row in sorted(rows, key=lambda one: one[0])]
+    return Rendered(becomes, counts, unread, first, "\n".join(said))
 
 
 def _shown(text: Any) -> str:

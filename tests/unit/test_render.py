@@ -88,19 +88,6 @@ def test_messages_that_are_rendered_are_not_changed():
     assert given == messages
 
 
-def test_template_sees_no_weight_of_a_message_or_of_a_part():
-    says_what_it_sees = (
-        "{%- for m in messages -%}{{ '<|im_start|>' + m.role + '\n' + (m.weight is defined) | string }}"
-        "{%- for part in m.content -%}{{ part.text + (part.weight is defined) | string }}{%- endfor -%}"
-        "{{ '\n' }}{%- endfor -%}{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}{%- endif -%}"
-    )
-    parts = [{"type": "text", "text": "One.", "weight": 0}, {"type": "text", "text": "Two."}]
-    weighted = [user("Hi"), assistant("No", weight=0), user("So?"), assistant(parts)]
-    printed = "<|im_start|>user\nFalseHiFalse\n<|im_start|>assistant\nFalseNoFalse\n<|im_start|>user\nFalseSo?False\n"
-    printed += "<|im_start|>assistant\n⟦False⟧One.⟦FalseTwo.False\n⟧"
-    assert read_outcomes([{"messages": weighted}], says_what_it_sees).becomes == [printed]
-
-
 def save_with_templates(folder: Path, template: str | None = None, **named: str) -> Path:
     """Save the example tokenizer with these templates, in the format of transformers, and return its folder."""
     for name in ("tokenizer.json", "tokenizer_config.json"):

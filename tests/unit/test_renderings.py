@@ -2,7 +2,8 @@
 
 Each line is a case: the template (its name, or its source) and what it prints in the place of `message.content`; the
 options; the records (a list of messages, of which "user: Hi" is one); each row that they become, with what is trained
-on between ⟦ and ⟧, or why there is none; what is counted, the first record of a count, and words of what is said.
+on between ⟦ and ⟧, or why there is none; what is counted, the first record of a count, the
+records and characters of what is not printed by name, and words of what is said.
 """
 
 from __future__ import annotations
@@ -49,5 +50,6 @@ def test_records_become_what_is_written(case: dict[str, Any]):
     found = read_outcomes([*map(make_record, case["records"])], template, **options)
     assert found.becomes == case["becomes"]
     assert found.counts == case.get("counts", {})
+    assert found.unread == case.get("unread", found.unread)
     assert case.get("first", {}).items() <= found.first.items()
     assert [words for words in case.get("says", ()) if words not in found.said] == []

@@ -13,7 +13,6 @@ from transformers import AutoTokenizer
 from support.cases import framed
 from support.chats import assistant, make_examples, render_config, user
 from support.datasets import read_manifest, read_rows, write_jsonl
-from support.engines import read_outcomes
 from support.models import DEEPSEEK
 from support.paths import TOKENIZER
 from support.templates import CHATML, DROPS_REASONING, MARKED, model_templates, models_and_odd
@@ -190,11 +189,3 @@ def test_parity_compares_whole_turns_and_finds_the_parts_of_the_rows_that_it_mak
         [("reasoning", 3, "<think>3 * 3.</think>"), ("content", 3, "Nor is 9.")],
         [("content", 5, "!")],
     ]
-
-
-def test_what_is_not_known_rejects_the_record_only_if_parts_are_asked_for():
-    records = [{"messages": [user("Hi"), assistant("<think>It is even. No.")]}, {"text": "The wheel turns"}]
-    assert "rejected" not in str(read_outcomes(records, CHATML).becomes)
-    found = read_outcomes(records, CHATML, train_parts=("content",))
-    assert found.becomes == [{"rejected": "parts_not_established"}, {"rejected": "loss_not_applicable"}]
-    assert "messages[1]" in found.said
