@@ -61,12 +61,18 @@ def list_paths(folder: Path, *splits: str, **options: Any) -> list[str]:
     return [str(Path(url).relative_to(folder)) for url in list_urls(folder, *splits, **options)]
 
 
-def read(patterns: Any, before: Callable[[], object] = lambda: None, **options: Any) -> dict[str, File]:
+def read(
+    patterns: Any,
+    before: Callable[[], object] = lambda: None,
+    between: Callable[[], object] | None = None,
+    **options: Any,
+) -> dict[str, File]:
     """Read the files that patterns name: what was read of each, by its name.
 
-    before: what happens after the files are listed.
+    before: what happens after the files are listed. between: what happens after the first batch is read.
     """
     files: dict[str, File] = {}
+    _between[:] = [between] if between else []
     for task, batches, fault in _tasks(patterns, before, **options):
         for piece in task.slices:
             files.setdefault(_name(piece.url), File())
@@ -115,6 +121,7 @@ def make_batches(patterns: Any, *steps: Any, **options: Any) -> list[Any]:
 
 _Found = tuple[Task, list[Any], str]
 _found: list[_Found] = []
+_between: list[Callable[[], object]] = []
 
 
 def _tasks(patterns: Any, before: Callable[[], object], *steps: Any, **options: Any) -> Iterator[_Found]:
@@ -134,6 +141,8 @@ def _collect(chunks: Chunks[Any]) -> None:
     try:
         for batch in chunks:
             batches.append(batch)
+            while _between:
+                _between.pop()()
     except (UserError, InputError) as error:
         fault = str(error)
     _found.append((chunks.task, batches, fault))

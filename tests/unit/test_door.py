@@ -24,15 +24,12 @@ runners/test_kubernetes.py
 support/chats.py
 trainers/test_recipes.py
 unit/test_architecture.py
-unit/test_beam_contract.py
 unit/test_cores.py
 unit/test_decoding.py
 unit/test_fuzz.py
-unit/test_lock.py
 unit/test_progress.py
 unit/test_provenance.py
 unit/test_stopping.py
-unit/test_versions.py
 """
 _INSIDE = re.compile(r"\b(?:from|import) (?:transforms|pipeline)\.\w|^(?:transforms|pipeline)\.[\w.]+$", re.MULTILINE)
 _PROGRAMS = {"pipeline.__main__", "pipeline.runners.worker"}
