@@ -59,14 +59,6 @@ def test_a_template_under_which_the_first_conversation_is_rejected_is_a_warning(
     assert "were rejected" in rest[0] and (template != TWICE or "spans_not_established (" in rest[1])
 
 
-def test_prompt_and_completion_that_become_plain_text_are_noted_before_the_work(build, tmp_path):
-    corpus = write_jsonl(tmp_path / "pairs.jsonl", [{"prompt": "2 + 2 =", "completion": " 4"}] * 2)
-    ended = build(*with_options(tmp_path / "plain", input=corpus))
-    assert ended.code == 0, ended.err
-    assert ended.err.count("note: prompt and completion are strings, and are tokenized as plain text. --as_chat") == 1
-    assert "plain text" not in build(*with_options(tmp_path / "chat", input=corpus), "--as_chat=true").err
-
-
 def test_a_tokenizer_whose_regular_expression_transformers_warns_of_is_named(build, tmp_path):
     folder = Path(shutil.copytree(TOKENIZER, tmp_path / "tokenizer"))
     content = json.loads((folder / "tokenizer.json").read_text())
@@ -204,11 +196,6 @@ def test_an_unknown_command_is_a_user_error():
     assert named and sorted(named[1].split(", ")) == COMMANDS
     assert usage.startswith("usage: chatmill build [RECIPE] OPTIONS")
     assert build_in_process().returncode == 2 and "chatmill build [RECIPE] OPTIONS" in build_in_process().stderr
-
-
-def test_build_is_the_command_if_none_is_given():
-    for error in (["--packing=bdf"], ["--inptu=x"]):
-        assert build_in_process(*error).stderr == build_in_process("build", *error).stderr
 
 
 def test_the_console_command_is_the_same_program():

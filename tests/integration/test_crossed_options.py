@@ -28,12 +28,11 @@ from support.drawn import examples
 
 # Why a record that is in the mix has no row.
 _NO_ROWS = {"too_long", "no_trained_tokens_left"}
-UNHEALTHY = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much]
 
 
 @pytest.mark.slow
-@examples(8, at_length=400, suppress_health_check=UNHEALTHY)
-@given(case=cases().filter(lambda case: not case.refused()))
+@examples(8, at_length=400, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(case=cases())
 def test_laws_hold_whichever_options_are_crossed(build, tmp_path_factory, case):
     folder = tmp_path_factory.mktemp("crossed")
     read = Counter[int]()
@@ -60,18 +59,6 @@ def test_laws_hold_whichever_options_are_crossed(build, tmp_path_factory, case):
         if case.again and increment == 0:
             assert build(*case.command(folder, "again", *case.again)).code == 0
             assert digests(folder / "again") == digests(folder / "out")
-    shutil.rmtree(folder)
-
-
-@examples(40, at_length=2_000, suppress_health_check=UNHEALTHY)
-@given(case=cases().filter(Case.refused))
-def test_options_that_do_not_go_together_are_refused_in_one_line(build, tmp_path_factory, case):
-    folder = tmp_path_factory.mktemp("refused")
-    case.write(folder, 0)
-    ended = build(*case.command(folder, "out"))
-    [error] = [line for line in ended.err.splitlines() if not line.startswith("chatmill: warning: ")]
-    assert ended.code == 2 and any(name in error for name in case.refused()), ended
-    assert not (folder / "out").exists()
     shutil.rmtree(folder)
 
 

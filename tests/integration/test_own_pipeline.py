@@ -190,19 +190,6 @@ def test_a_task_that_a_step_has_dropped_is_named(tmp_path):
     assert not (tmp_path / "manifest.json").exists()
 
 
-@pytest.mark.slow
-def test_what_a_runner_does_again_has_the_same_bytes_and_so_has_another_output(tmp_path):
-    pipeline = write(tmp_path / "out")
-    with stopped_before_the_commit():
-        pipeline.run()
-    before = digests(tmp_path / "out" / "data") | digests(tmp_path / "out" / "records")
-    pipeline.run().wait_until_finish()
-    run(tmp_path / "other")
-    assert digests(tmp_path / "out" / "data") | digests(tmp_path / "out" / "records") == before
-    assert digests(tmp_path / "out") == digests(tmp_path / "other")
-    assert chatmill("verify", tmp_path / "out") == 0
-
-
 def test_a_run_that_failed_is_not_resumed_and_its_rejects_can_be_read(tmp_path, capsys):
     with pytest.raises(Exception, match=r"records were rejected, more than max_reject_fraction 0"):
         run(tmp_path, max_reject_fraction=0)

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pyarrow.parquet as pq
 import pytest
 
 from support.chats import assistant, user
@@ -31,7 +30,6 @@ from support.datasets import (
     build_in_process,
     digests,
     read_manifest,
-    read_rejects,
     read_rows,
     work_in,
     write_jsonl,
@@ -286,19 +284,6 @@ def options_for(corpus: Path, output: Path) -> list[str]:
     return [f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={output}"]
 
 
-def test_too_many_rejects_fail_the_run_which_resumes_if_more_are_allowed(build, corpus, tmp_path):
-    output = tmp_path / "out"
-    ended = build(*options_for(corpus, output))
-    assert ended.code == 1
-    assert "10 of 100 records were rejected, more than max_reject_fraction 0.01" in ended.err
-    assert f"bad_message (10): {corpus}, byte 0: messages is a string" in ended.err
-    assert not (output / "manifest.json").exists()
-    ended = build(*options_for(corpus, output), "--max_reject_fraction=0.2")
-    assert ended.code == 0, ended.err
-    outcomes = {"read": 100, "kept": 90, "truncated": 0, "dropped": {}, "rejected": {"bad_message": 10}}
-    assert read_manifest(output)["records"] == outcomes and len(read_rejects(output)) == 10
-
-
 def test_a_finished_dataset_is_left_alone_until_overwritten(build, corpus, tmp_path):
     output = tmp_path / "out"
     allowed = "--max_reject_fraction=0.2"
@@ -434,27 +419,6 @@ def test_a_corpus_of_rejects_alone_fails_with_the_first_record_of_each_reason(bu
     warning = f"chatmill: warning: a chosen and a rejected answer ({corpus}, byte 9) are"
     assert ended.err.count(warning) == 1 and ended.err.count(advice) == 2
     assert not (tmp_path / "out" / "manifest.json").exists()
-
-
-def test_layout_of_the_rows_is_in_the_card_the_manifest_and_each_parquet_file(build, tmp_path):
-    corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"text": "Once upon a time"}] * 3)
-    options = [*options_for(corpus, tmp_path / "out"), "--for=trl", "--packing=bfd", "--max_length=64"]
-    ended = build(*options)
-    assert ended.code == 0, ended.err
-    layout = {"packing": "bfd", "max_length": 64, "shift_labels": False}
-    layout["columns"] = ["input_ids", "labels", "seq_lengths"]
-    manifest = read_manifest(tmp_path / "out")
-    assert manifest["layout"] == layout
-    shard = tmp_path / "out" / manifest["shards"][0]["path"]
-    about = json.loads(pq.read_schema(shard).metadata[b"chatmill"])
-    assert about == layout | {"tokenizer": manifest["job"]["tokenizer"]}
-    card = (tmp_path / "out" / "README.md").read_text()
-    assert "packed with `bfd`, of at most 64 tokens" in card and "SFTConfig(packing=True" in card
-    assert str(tmp_path) not in card and str(TOKENIZER.parent) not in card
-
-    assert build(*options).code == 0
-    changed = build(*options[:-3], "--packing=bfd", "--max_length=64")
-    assert changed.code == 2 and "--for was trl and is none" in changed.err
 
 
 def stderr_in_a_terminal(*options: str) -> list[str]:

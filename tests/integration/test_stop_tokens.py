@@ -56,14 +56,6 @@ def test_stop_token_of_the_generation_config_is_trained(tmp_path, capsys):
     assert "\nend of turn\n1 turn that is trained on ends without one\n" in capsys.readouterr().out
 
 
-def test_white_space_after_the_stop_token_is_not_trained_if_that_is_chosen(tmp_path):
-    template = "--chat_template=" + CHATML.replace("<|im_end|>", "</s>")
-    for choice, expected in (("train", "4</s>\n6</s>\n"), ("mask", "4</s>6</s>")):
-        folder = tmp_path / choice
-        folder.mkdir()
-        assert built(folder, {"eos_token_id": 1}, template, f"--after_end={choice}")[0] == expected
-
-
 @pytest.mark.parametrize(
     ("options", "ends", "warns"),
     [
@@ -90,12 +82,6 @@ def test_stop_token_of_the_command_line_is_trained_instead(tmp_path):
     assert (trained, notes["turns_without_end"]) == ("4</s>user6", 1)
     assert "--eot_tokens </s>user" not in errors
     assert "does not learn to stop there (--eot_tokens, with + before one that a last turn lacks: docs" in errors
-
-
-def test_stop_token_of_the_command_line_is_appended_if_it_says_so(tmp_path):
-    trained, notes, errors = built(tmp_path, {"eos_token_id": 1}, "--eot_tokens=+</s>user")
-    assert (trained, notes.get("turns_without_end")) == ("4</s>user6</s>user", None)
-    assert "--eot_tokens" not in errors
 
 
 def test_stop_token_that_may_be_mistyped_is_a_warning(tmp_path):

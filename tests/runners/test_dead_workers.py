@@ -81,12 +81,3 @@ def test_output_that_is_removed_during_the_build_is_reported_in_one_line(tmp_pat
             done.stderr == f"chatmill: {tmp_path}/out: it was removed during the build. Run the same command again.\n"
         )
         shutil.rmtree(tmp_path / "out", ignore_errors=True)
-
-
-def test_rejects_of_several_workers_print_no_traceback(tmp_path):
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text('{"a": 1}\n' * 100)
-    options = [f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", "--split_bytes=200"]
-    done = build_in_process(*options, "--direct_num_workers=2", timeout=120)
-    assert done.returncode == 1
-    assert done.stderr.startswith("chatmill: 100 of 100 records were rejected") and "Traceback" not in done.stderr

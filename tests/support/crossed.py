@@ -130,30 +130,6 @@ class Case:
     def increments(self) -> int:
         return 1 + max(increment for files in self.files for _, increment, _ in files)
 
-    def refused(self) -> set[str]:
-        """The options for which the command line refuses the build; none if it does not."""
-        value, of_sources = self.value, {name for source in self.sources for name in source}
-        packing, truncation, max_length = value("packing"), value("truncation"), value("max_length")
-        overlap, given = value("window_overlap"), of_sources | {*self.options}
-        found = set[str]()
-        if packing and max_length is None:
-            found.add("packing")
-        if truncation in ("turns", "windows") and packing in ("bfd_split", "wrapped"):
-            found.add("truncation")
-        if overlap and (truncation != "windows" or (max_length is not None and overlap >= max_length)):
-            found.add("window_overlap")
-        if value("shuffle") is None:
-            found |= given & {"shards", *MIXES}
-        if value("mix_by") == "examples":
-            found |= given & {"mix_tokens", "max_tokens"}
-        if "weight" in of_sources and not all("weight" in source for source in self.sources):
-            found.add("weight")
-        if self.increments > 1:
-            found |= given & {*OF_ONE_BUILD}
-        if self.mixes and value("shards", 99) < max(source.get("epochs", 1) for source in self.sources):
-            found.add("shards")
-        return found
-
     def write(self, folder: Path, increment: int) -> list[Record]:
         """Write the files of an increment, whose names are in their order, and return their records."""
         records = list[Record]()
@@ -293,14 +269,13 @@ def draw_case(draw: st.DrawFn) -> Case:
         own: dict[str, Any] = {}
         if kind in ("epochs", "weight"):
             own["epochs"] = one_name(1, 2, 0.5, 2.5, 3)
-        if kind == "weight" and not is_so(3):
+        if kind == "weight":
             own["weight"] = one_name(1, 3, 0.5)
         if kind == "limits":
             own["epochs"] = one_name(1, 1.5)
             own |= {one_name("max_examples", "max_tokens"): one_name(4, 2, 60)}
         sources.append({name: value for name, value in own.items() if (name, value) != ("epochs", 1)})
-    if not is_so(20):  # leave out what the command line would refuse
-        _mend(options, sources, has_more)
+    _mend(options, sources, has_more)
     options = {name: value for name, value in options.items() if value is not None}
     again = one_name((), ("--direct_num_workers=2",))
     return Case(files, sources, options, again)
@@ -310,6 +285,7 @@ cases = st.composite(draw_case)
 
 
 def _mend(options: dict[str, Any], sources: list[dict[str, Any]], has_more: bool) -> None:
+    """Leave out what the command line would refuse (tests/data/user_errors.jsonl)."""
     if options["max_length"] is None:
         options["packing"] = None
     if options["packing"] in ("bfd_split", "wrapped") and options["truncation"] in ("turns", "windows"):
@@ -326,6 +302,3 @@ def _mend(options: dict[str, Any], sources: list[dict[str, Any]], has_more: bool
                 source.pop(name, None)
     if options["shuffle"] is None or (options["shards"] and options["shards"] < 3):
         options["shards"] = None
-    if any("weight" in source for source in sources):
-        for source in sources:
-            source.setdefault("weight", 2)

@@ -84,17 +84,12 @@ class Cluster:
     def _workers(self) -> list[psutil.Process]:
         return [process for process in self.processes() if "chatmill-worker" in " ".join(process.cmdline())]
 
-    def cancel(self) -> None:
-        """Cancel the last job."""
-        url = f"http://{self.address}/jobs/{self.last_job()['jid']}?mode=cancel"
-        urllib.request.urlopen(urllib.request.Request(url, method="PATCH"), timeout=30).close()
-
 
 @contextmanager
-def running_cluster(folder: Path, taskmanagers: int, *settings: str) -> Iterator[Cluster]:
+def running_cluster(folder: Path, taskmanagers: int) -> Iterator[Cluster]:
     """A cluster, which is stopped in the end."""
     started = subprocess.run(
-        [_SCRIPTS / "start.sh", folder, str(taskmanagers), *settings], capture_output=True, text=True, check=False
+        [_SCRIPTS / "start.sh", folder, str(taskmanagers)], capture_output=True, text=True, check=False
     )
     assert started.returncode == 0, started.stderr
     cluster = Cluster(folder, started.stdout.strip())

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from support.command_line import chatmill
 
 
@@ -25,15 +23,3 @@ def flip_a_bit(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 4
     path.write_bytes(content)
-
-
-def with_values(name: str, change: Callable[[Any], Any], row: int = 3) -> Callable[[pa.Table], Any]:
-    """Make a change of one row: of the values of a column, in place or by what is returned."""
-
-    def changed(table: pa.Table) -> pa.Table:
-        values = table[name].to_pylist()
-        values[row] = change(values[row]) or values[row]
-        field = table.schema.field(name)
-        return table.set_column(table.schema.get_field_index(name), field, pa.array(values, field.type))
-
-    return changed

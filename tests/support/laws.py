@@ -112,7 +112,7 @@ class _Rows:
         if self._names != self.layout["columns"]:
             yield f"{self.shard['path']}: its columns are {self._names}; expected {self.layout['columns']}"
             return
-        if any(about.get(name) != value for name, value in self.layout.items()):
+        if about != self.layout | {"tokenizer": self.manifest["job"]["tokenizer"]}:
             yield f"{self.shard['path']}: its metadata are of another dataset: {about}"
         for problem, rows in self._broken():
             if len(rows := np.asarray(rows)):

@@ -17,7 +17,6 @@ from support.paths import ROOT
 BELOW_THE_DOOR = """
 integration/test_docs.py
 integration/test_guide.py
-integration/test_laws.py
 integration/test_output_format.py
 runners/test_dataflow.py
 runners/test_kubernetes.py
