@@ -350,7 +350,9 @@ def test_names_change_no_markup_of_the_card_and_no_path_of_the_machine_is_in_it(
 
 PACKED = ("--packing=bfd", "--max_length=4096")
 NOT_TRL = "Axolotl, transformers' Trainer, SkyRL"
-GUIDE = "".join((ROOT / f"docs/guide/{name}.md").read_text() for name in ("trl", "trainers")).replace("sft", "mine")
+GUIDE = "".join((ROOT / f"docs/guide/{name}.md").read_text() for name in ("trl", "trainers")).replace(
+    "out/sft", "out/mine"
+)
 
 
 @pytest.mark.parametrize(
