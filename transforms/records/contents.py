@@ -27,7 +27,6 @@ from transforms.records.preference import split_chosen
 from transforms.records.reading import ROLE_NAMES, Reading
 from transforms.records.token_rows import sampled_row
 from transforms.records.tool_calls import leave_out_padding, read_tools
-from transforms.records.turns import read_turns
 from transforms.records.turns.marked import CHATML, LINES, find_speaker, marks_in, messages_in
 
 # Messages that are plain, or in parts: their roles and texts, the messages if they are made, and the lengths of parts.
@@ -176,15 +175,11 @@ def prompt_completion(
 
 def is_open(reading: Reading, values: Mapping[str, Any]) -> bool:
     """Return whether a prompt ends with a turn that is to be answered."""
-    roles = reading.options.roles
     try:
-        last = values["prompt"][-1]
-        role = last.get("role", last.get("from"))
-        if not isinstance(role, str):
-            role = read_turns(values["prompt"], "the prompt", Reading(reading.options, {}))[-1].get("role")
-        return roles.get(str(role), roles.get(str(role).lower())) in ("user", "tool", "system", "developer")
-    except (AttributeError, IndexError, RecordError):  # which is found again when it is read
-        return False
+        messages = read_messages(values["prompt"], "", Reading(reading.options, {}))
+    except RecordError:  # which is found again when it is read
+        return True
+    return bool(messages) and messages[-1]["role"] != "assistant"
 
 
 def _asked(

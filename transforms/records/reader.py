@@ -8,16 +8,16 @@ its columns, and to see of what kind their values are.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
 
 from transforms.base.errors import RecordDropped, RecordError
-from transforms.model.examples import NOT_OF_A_RECORD, Content
+from transforms.model.examples import Content
 from transforms.records.hints import CERTAIN, hint_for_columns, hint_for_record
 from transforms.records.input_options import ParseOptions
 from transforms.records.json_text import json_type, strings_in
@@ -106,7 +106,7 @@ class RecordReader:
     def __init__(self, options: ParseOptions):
         self._options, self._renamed, self._kept = options, dict(options.columns or {}), frozenset(options.keep_columns)
         self._layout, self._chosen = SCHEMA_COLUMNS.get(options.schema, ("", ()))
-        self._plans: dict[tuple[str, ...], _Plan] = {}
+        self._plan = functools.lru_cache(_MOST_PLANS)(self._make_plan)
         self._read_options = ReadOptions(
             ROLE_NAMES | dict(options.roles or {}),
             options.message_fields or {},
@@ -137,7 +137,7 @@ class RecordReader:
         key = tuple(record)
         if not is_json or None in record.values():  # an array of a formatter is not to be compared
             key = tuple([name for name in key if record[name] is not None])
-        plan = self._plans.get(key) or self._plan(key)
+        plan = self._plan(key)
         if plan.notes:
             notes |= plan.notes
         reading = Reading(self._read_options, notes, is_json and not beyond)
@@ -150,17 +150,12 @@ class RecordReader:
             raise RecordDropped("undesirable")
         if beyond and (read := [name for name in beyond if name not in unused and name not in self._kept]):
             raise not_json(read, "expected a number or null")
-        try:
-            made = layout.make(reading, **reading.values)
-        except (RecordError, RecordDropped, RecursionError, *NOT_OF_A_RECORD):
-            raise
-        except Exception as error:  # whatever a record does to its layout is that record's
-            raise RecordError("malformed", f"as {layout.name}: {type(error).__name__}: {error}") from error
+        made = layout.make(reading, **reading.values)
         schema = f"{layout.name} ({', '.join(dict.fromkeys(reading.forms))})" if reading.forms else layout.name
         unread = _count(record, unused, reading) if unused else _NONE
         return Read(schema, made if isinstance(made, list) else (made,), unread)
 
-    def _plan(self, key: tuple[str, ...]) -> _Plan:
+    def _make_plan(self, key: tuple[str, ...]) -> _Plan:
         """Make the plan of records with some columns."""
         renamed = {ours: theirs for ours, theirs in self._renamed.items() if theirs in key}
         by_name: dict[str, list[str]] = {}  # a column has the name that is exactly ours before another
@@ -179,15 +174,12 @@ class RecordReader:
         candidates.sort(key=lambda one: -len(decided & {slot.columns[0][0] for slot in one.slots}))
         if self._options.schema == "auto" and not renamed and hint_for_columns(key, CERTAIN):
             candidates = []
-        if len(self._plans) >= _MOST_PLANS:
-            self._plans.clear()
-        plan = self._plans[key] = _Plan(
+        return _Plan(
             candidates,
             {name: by_name[name][0] for name in LABELS if name in by_name},
             {name: by_name[name][0] for name in (*MEDIA_COLUMNS, *FILE_COLUMNS) if name in by_name},
             {f"records_without_{theirs}": None for theirs in self._renamed.values() if theirs not in key},
         )
-        return plan
 
     def _candidate(
         self, layout: Layout, by_name: Mapping[str, list[str]], decided: set[str], key: Sequence[str]
@@ -355,18 +347,20 @@ def not_json(columns: Collection[str], detail: str) -> RecordError:
 
 def _say_the_same(value: Any, other: Any, kind: Kind, reading: Reading) -> bool:
     """Whether two values of a field say the same: dialogs may do so in two forms."""
-
-    def said(turns: Any) -> Any:
-        its = Reading(reading.options, {})
-        messages = read_messages(turns, "", its)
-        # Arrow gives each message the keys of all.
-        return [{key: each for key, each in one.items() if each is not None} for one in messages], its.tools
-
     if value == other or kind is not TURNS:
         return bool(value == other)
-    with suppress(RecordError, msgspec.ValidationError):
-        return bool(said(value) == said(other))
-    return False
+    dialogs = []
+    for turns in (value, other):
+        apart = Reading(reading.options, {})
+        try:
+            messages = read_messages(turns, "", apart)
+        except RecordError:
+            return False
+        # Arrow gives each message the keys of all.
+        dialogs.append(
+            ([{key: each for key, each in one.items() if each is not None} for one in messages], apart.tools)
+        )
+    return bool(dialogs[0] == dialogs[1])
 
 
 def _is_empty(value: Any) -> bool:

@@ -137,16 +137,15 @@ class Parser:
                 reads.append(reader.read(fields, notes))
             except RecordDropped as drop:
                 dropped = drop
-            except NOT_OF_A_RECORD:
-                raise
-            except Exception as error:  # values that JSON does not have, such as numpy's, may raise anything
-                cause = error.__cause__ if isinstance(error, RecordError) else error
-                if cause and self._format:
-                    found = f"it returned a value that cannot be read: {type(cause).__name__}: {cause}"
-                    raise RecordError("formatter", found) from error
-                if not isinstance(error, RecordError) or len(records) == 1:
+            except RecordError as error:
+                if len(records) == 1:
                     raise
                 raise RecordError(error.reason, f"{each.format(number)}: {error.detail}") from None
+            except Exception as error:  # values that JSON does not have, such as numpy's, may raise anything
+                if not self._format or isinstance(error, NOT_OF_A_RECORD):
+                    raise
+                found = f"it returned a value that cannot be read: {type(error).__name__}: {error}"
+                raise RecordError("formatter", found) from error
         if not reads:
             raise dropped
         if len(reads) < len(records):
