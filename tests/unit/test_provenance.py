@@ -12,7 +12,7 @@ from support.drawn import examples
 from transforms import Conversation
 from transforms.chat.rendering.environment import compile_template, render
 from transforms.chat.rendering.instrument import instrumented, print_parts, read_parts
-from transforms.chat.rendering.omissions import find_lost_content
+from transforms.chat.rendering.omissions import find_content_omission
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.tracked_text import SourcedText, is_copy, joined, list_runs, sourced
 
@@ -222,7 +222,7 @@ def rendered_with_sources(template: str, values: dict[str, Any]) -> str:
 
 def is_whole(found: str, content: str) -> bool:
     printed = Rendering(Conversation([]), [], *read_parts([found])[:3]).printed
-    return find_lost_content(content, printed.get(KEY, ()), False) is None
+    return find_content_omission(content, printed.get(KEY, ()), False) is None
 
 
 @examples(300)

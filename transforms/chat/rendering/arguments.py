@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from jinja2 import nodes
+from msgspec.structs import replace
 
 from transforms.chat.rendering.environment import compile_template
 from transforms.model.examples import Conversation
@@ -37,7 +38,7 @@ def with_read_arguments(conversation: Conversation, source: str) -> Conversation
     given = conversation.template_kwargs
     names = names_read(source) if given else ()
     read = {name: value for name, value in given.items() if name in names}
-    return conversation if len(read) == len(given) else _with_arguments(conversation, read)
+    return conversation if len(read) == len(given) else replace(conversation, template_kwargs=read)
 
 
 def with_any_texts(conversation: Conversation, source: str, is_any: Callable[[str], bool] = bool) -> Conversation:
@@ -58,7 +59,7 @@ def with_any_texts(conversation: Conversation, source: str, is_any: Callable[[st
         else value
         for name, value in given.items()
     }
-    return conversation if values == given else _with_arguments(conversation, values)
+    return conversation if values == given else replace(conversation, template_kwargs=values)
 
 
 def unread_arguments(conversation: Conversation, source: str, of_job: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
@@ -73,11 +74,6 @@ def unread_arguments(conversation: Conversation, source: str, of_job: Mapping[st
     for name, value in {**of_job, **conversation.template_kwargs}.items():
         if name not in read and (characters := sum(map(len, strings_in(value)))):
             yield f"chat_template_kwargs.{name}", characters
-
-
-def _with_arguments(conversation: Conversation, arguments: dict[str, Any]) -> Conversation:
-    lazy, made = conversation.lazy_messages, conversation.made_messages
-    return Conversation(lazy, conversation.tools, arguments, conversation.completion_start, made)
 
 
 class _Read(NamedTuple):

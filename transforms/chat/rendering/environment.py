@@ -9,9 +9,9 @@ tests/unit/test_templates.py compares what they print with `apply_chat_template`
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 from jinja2 import nodes
@@ -41,13 +41,7 @@ _KEYWORDS_OF_JINJA = ("_loop_vars", "_block_vars")
 
 @once
 def compile_template(source: str) -> jinja2.Template:
-    """Compile a chat template as transformers' `apply_chat_template` does.
-
-    Args:
-        source: the text of the template.
-
-    Returns:
-        The compiled template; the same object for all callers in a process.
+    """Compile a chat template, once in a process, as transformers' `apply_chat_template` does. source: its text.
 
     Raises:
         jinja2.TemplateSyntaxError: if the source is not valid Jinja.
@@ -62,78 +56,61 @@ def compile_template(source: str) -> jinja2.Template:
 
 
 def new_environment(source: str) -> SandboxedEnvironment:
-    """Copy the environment of a compiled template, so that it can be changed.
-
-    Args:
-        source: the text of the template.
-    """
+    """Copy the environment in which a chat template is compiled, so that it can be changed. source: its text."""
     environment: Any = compile_template(source).environment
     with _RENDERING:  # or the copy could take over an active generation tracker
         return environment.overlay()
 
 
-def apply_chat_template(
-    tokenizer: Any,
-    source: str,
-    messages: Sequence[Mapping[str, Any]],
-    tools: Sequence[Any] | None,
-    add_generation_prompt: bool,
-    arguments: Mapping[str, Any],
-    clock: Clock | None,
-) -> str:
-    """Render a conversation by `apply_chat_template` of transformers.
+class Given(NamedTuple):
+    """What transformers renders.
 
-    Args:
-        tokenizer: a transformers tokenizer.
+    Attributes:
+        tokenizer: of transformers.
         source: the text of the template.
-        messages: the messages.
-        tools: the tool definitions.
-        add_generation_prompt: as in `apply_chat_template`.
+        messages, tools: of the conversation.
         arguments: what the template reads besides, and not the tokenizer's special tokens.
         clock: what `strftime_now` calls; None leaves that of transformers.
-
-    Raises whatever transformers and the template raise.
     """
+
+    tokenizer: Any
+    source: str
+    messages: list[dict[str, Any]]
+    tools: list[Any] | None
+    arguments: Mapping[str, Any]
+    clock: Clock | None
+
+
+def apply_chat_template(given: Given, add_generation_prompt: bool) -> str:
+    """Render a conversation by `apply_chat_template` of transformers. Raises whatever that and the template raise."""
+    tokenizer, source, messages, tools, arguments, clock = given
+    prompt = {"tools": tools, "add_generation_prompt": add_generation_prompt}
     compile_template(source)
     with _RENDERING, _fixed_clock(source, clock) as template:
         if not messages:  # transformers refuses these, and some templates print what they begin with
-            given = {**tokenizer.special_tokens_map, "documents": None, **arguments}
-            return template.render(messages=[], tools=tools, add_generation_prompt=add_generation_prompt, **given)
-        return tokenizer.apply_chat_template(
-            messages,
-            tools=tools,
-            chat_template=source,
-            add_generation_prompt=add_generation_prompt,
-            tokenize=False,
-            **arguments,
-        )
+            own = {**tokenizer.special_tokens_map, "documents": None, **arguments}
+            return template.render(messages=[], **prompt, **own)
+        return tokenizer.apply_chat_template(messages, chat_template=source, tokenize=False, **prompt, **arguments)
 
 
-def render_generation_blocks(
-    tokenizer: Any,
-    source: str,
-    messages: Sequence[Mapping[str, Any]],
-    tools: Sequence[Any] | None,
-    arguments: Mapping[str, Any],
-    clock: Clock | None,
-) -> tuple[str, list[Span]]:
+def render_generation_blocks(given: Given) -> tuple[str, list[Span]]:
     """Render a conversation and record its generation blocks, as `return_assistant_tokens_mask` of transformers does.
-
-    Args, Raises: as for `apply_chat_template`.
 
     Returns:
         The text, and the (start, stop) characters of each generation block, in the order in which the blocks close.
+
+    Raises whatever transformers and the template raise.
     """
     from transformers.utils.chat_template_utils import render_jinja_template
 
-    compile_template(source)
-    with _RENDERING, _fixed_clock(source, clock):
+    own: Any = {**given.tokenizer.special_tokens_map, **given.arguments, "return_assistant_tokens_mask": True}
+    compile_template(given.source)
+    with _RENDERING, _fixed_clock(given.source, given.clock):
         found: Any = render_jinja_template(
-            [[*messages]],  # type: ignore[list-item]
-            tools=tools,  # type: ignore[arg-type]
-            chat_template=source,
-            return_assistant_tokens_mask=True,
-            **{**tokenizer.special_tokens_map, **arguments},
+            [given.messages],  # type: ignore[list-item]
+            tools=given.tools,  # type: ignore[arg-type]
+            chat_template=given.source,
+            **own,
         )
     (text,), (spans,) = found
     return text, spans

@@ -68,8 +68,8 @@ class Omissions:
 NO_OMISSIONS = Omissions()
 
 
-class OfMessage(NamedTuple):
-    """What is not printed of a message: names of it, of what holds reasoning, and names and texts of further keys."""
+class MessageOmissions(NamedTuple):
+    """What is not printed of a message or of tools, see Omissions. Of `unread` the names and the texts."""
 
     not_printed: Sequence[str] = ()
     reasoning: Sequence[str] = ()
@@ -77,26 +77,20 @@ class OfMessage(NamedTuple):
 
 
 def find_omissions(rendering: Rendering) -> Omissions:
-    """Find what a chat template does not print of a conversation.
-
-    Args:
-        rendering: of the conversation.
-    """
+    """Find what a chat template does not print of the conversation of a rendering."""
+    messages, tools = rendering.messages, rendering.tools
     unread = [*_find_joined_part_keys(rendering)]
-    tools, messages = rendering.tools, rendering.messages
     if tools and not rendering.keys.issuperset(tools.others):
         unread += [(key[2], text) for key, text in tools.others.items() if key not in rendering.keys]
     if rendering.prints_all:
-        return joined_omissions(messages, (), (), unread) if unread else NO_OMISSIONS
-    printed = rendering.printed
-    found = [
-        find_message_omissions(number, message, printed, rendering.keys) for number, message in enumerate(messages)
-    ]
-    absent = [key[2] for key, _ in tools.names if key not in printed] if tools else []
-    names = (
-        ["the tools"] if tools and len(absent) == len(tools.given) else [f"the {_ordinal(at)} tool" for at in absent]
-    )
-    return joined_omissions(messages, found, names, unread)
+        return joined_omissions(messages, [MessageOmissions(unread=unread)]) if unread else NO_OMISSIONS
+    printed, keys = rendering.printed, rendering.keys
+    omissions = [find_message_omissions(number, message, printed, keys) for number, message in enumerate(messages)]
+    numbers = [key[2] for key, _ in tools.names if key not in printed] if tools else []
+    names = [f"the {_ordinal(number)} tool" for number in numbers]
+    if tools and len(names) == len(tools.given):
+        names = ["the tools"]
+    return joined_omissions(messages, [*omissions, MessageOmissions(names, unread=unread)])
 
 
 def _find_joined_part_keys(rendering: Rendering) -> Iterator[tuple[str, str]]:
@@ -109,9 +103,9 @@ def _find_joined_part_keys(rendering: Rendering) -> Iterator[tuple[str, str]]:
 
 def find_message_omissions(
     number: int, message: Mapping[str, Any], printed: Printed, keys: Collection[Key] = ()
-) -> OfMessage:
+) -> MessageOmissions:
     """Return what is not printed of a message. keys: those of further texts that are printed."""
-    missing: list[str] = []
+    names: list[str] = []
     reasoning: list[str] = []
     unread: list[tuple[str, str]] = []
     for (_, kind, key, part), text in message_texts(number, message):
@@ -127,49 +121,38 @@ def find_message_omissions(
             same = any((number, kind, other, None) in printed for other in REASONING_KEYS if message.get(other) == text)
             reasoning += [name] * (bool(text.strip()) and not ranges and not same)
             continue
-        lost = find_lost_content(text, ranges, message.get("role") == "assistant")
-        if lost == "text":
+        omission = find_content_omission(text, ranges, message.get("role") == "assistant")
+        if omission == "text":
             is_shown = any(text[start:stop].strip() for start, stop in ranges)
-            missing.append(f"a part of {name}" if is_shown else name)
-        elif lost:
+            names.append(f"a part of {name}" if is_shown else name)
+        elif omission:
             reasoning.append(f"the reasoning in {name}")
     calls = given if isinstance(given := message.get("tool_calls"), list) else []
     for at, call in enumerate(calls):
-        missing += _find_unprinted_in_call(call, number, at, len(calls), printed)
+        names += _find_call_omissions(call, number, at, len(calls), printed)
     if unread and not calls and not has_text(message):
-        names = [name for name in message if isinstance(message[name], (list, Mapping))]
-        said = [name for name in names if any(key == f"messages[].{name}" for key, _ in unread)]
-        missing += [f"the {name} of messages[{number}], which has nothing else" for name in said]
-    return OfMessage(missing, reasoning, unread)
+        unread_keys = {key for key, _ in unread}
+        for key, value in message.items():
+            if f"messages[].{key}" in unread_keys and isinstance(value, (list, Mapping)):
+                names.append(f"the {key} of messages[{number}], which has nothing else")
+    return MessageOmissions(names, reasoning, unread)
 
 
-def joined_omissions(
-    messages: Sequence[Mapping[str, Any]],
-    found: Sequence[OfMessage],
-    of_tools: Sequence[str] = (),
-    unread: Sequence[tuple[str, str]] = (),
-) -> Omissions:
-    """Return the omissions of all messages as those of a conversation.
-
-    Args:
-        messages: the messages.
-        found: what is not printed of each; nothing if all of it is.
-        of_tools: the names of tools that are not printed.
-        unread: names and texts of what else is not printed of tools.
-    """
-    if not of_tools and not unread and not any(map(any, found)):
+def joined_omissions(messages: Sequence[Mapping[str, Any]], omissions: Sequence[MessageOmissions]) -> Omissions:
+    """Return the omissions of all messages, and those of tools after them, as those of a conversation."""
+    if not any(map(any, omissions)):
         return NO_OMISSIONS
-    last = max((at for at, message in enumerate(messages) if message.get("role") != "tool"), default=None)
-    characters = Counter[str]()
-    texts = [*chain(*(each.unread for each in found), unread)]
+    last = max((at for at, message in enumerate(messages) if message.get("role") != "tool"), default=len(messages))
+    texts = [*chain.from_iterable(each.unread for each in omissions)]
     called = called_names(messages) if any(name == _NAME for name, _ in texts) else frozenset()
+    characters = Counter[str]()
     for name, text in texts:
         if name != _NAME or text not in called:
             characters[name] += len(text)
     return Omissions(
-        (*chain.from_iterable(each.not_printed for each in found), *of_tools),
-        tuple(chain.from_iterable(each.reasoning for each in found)),
-        bool(found) and last is not None and bool(found[last].reasoning),
+        tuple(chain.from_iterable(each.not_printed for each in omissions)),
+        tuple(chain.from_iterable(each.reasoning for each in omissions)),
+        any(each.reasoning for each in omissions[last : last + 1]),
         tuple(sorted(characters.items())),
     )
 
@@ -185,7 +168,7 @@ def gaps_between(text: str, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple
         yield at, len(text)
 
 
-def find_lost_content(text: str, ranges: Sequence[tuple[int, int]], is_answer: bool) -> str | None:
+def find_content_omission(text: str, ranges: Sequence[tuple[int, int]], is_answer: bool) -> str | None:
     """Return what of a content is not printed.
 
     Args:
@@ -194,17 +177,17 @@ def find_lost_content(text: str, ranges: Sequence[tuple[int, int]], is_answer: b
         is_answer: whether it is the assistant's. Templates drop nothing of others on purpose.
 
     Returns:
-        "text"; "reasoning" if only that is lost; None if nothing is but white space, and tags of reasoning.
+        "text"; "reasoning" if that is all; None if nothing is but white space, and tags of reasoning.
     """
     gaps = [gap for gap in gaps_between(text, ranges) if text[slice(*gap)].strip()]
     if not gaps:
         return None
     is_shown = any(text[start:stop].strip() for start, stop in ranges)
-    lost = {_lost_in(text, *gap, is_shown) if is_answer else "text" for gap in gaps}
-    return "text" if "text" in lost else "reasoning" if "reasoning" in lost else None
+    omissions = {_find_gap_omission(text, *gap, is_shown) if is_answer else "text" for gap in gaps}
+    return "text" if "text" in omissions else "reasoning" if "reasoning" in omissions else None
 
 
-def _lost_in(text: str, start: int, stop: int, is_shown: bool) -> str | None:
+def _find_gap_omission(text: str, start: int, stop: int, is_shown: bool) -> str | None:
     """What a gap in a content of the assistant holds: "text", "reasoning", or None if these are tags alone.
 
     Templates drop reasoning on purpose: what is between its tags; at the beginning of the content, where a generation
@@ -213,7 +196,7 @@ def _lost_in(text: str, start: int, stop: int, is_shown: bool) -> str | None:
     tags = tags_in(text, start, stop)
     if not tags or (not is_shown and tags[-1].kind != "closes"):
         return "text"
-    lost = None
+    omission = None
     for before, after in pairwise([None, *tags, None]):
         if not text[before.stop if before else start : after.start if after else stop].strip():
             continue
@@ -224,11 +207,11 @@ def _lost_in(text: str, start: int, stop: int, is_shown: bool) -> str | None:
             is_reasoning = is_closed_again and after is not None and after.kind == "closes"
         if not is_reasoning:
             return "text"
-        lost = "reasoning"
-    return lost if is_shown or lost is None else "reasoning"
+        omission = "reasoning"
+    return omission
 
 
-def _find_unprinted_in_call(call: Any, message: int, number: int, count: int, printed: Printed) -> list[str]:
+def _find_call_omissions(call: Any, message: int, number: int, count: int, printed: Printed) -> list[str]:
     function = get_function(call)
     if function is None:
         return []

@@ -79,15 +79,20 @@ class PrintedContent(NamedTuple):
     text: str | None
 
 
-def find_content_forms(role: str, printed: Callable[[list[dict[str, Any]], int], PrintedContent]) -> ContentForms:
+# Takes messages and the number of one of them; returns how the content of that one is printed.
+Probe: TypeAlias = Callable[[list[Message], int], PrintedContent]
+
+
+def prints_role(role: str, printed: Probe) -> bool:
+    """Find whether a template prints what messages of a role say; not if it refuses them."""
+    return printed([{**INSTRUCTION, "role": role}, QUESTION], 0).in_any_form
+
+
+def find_content_forms(role: str, printed: Probe) -> ContentForms:
     """Find the forms of content that a template reads in messages of a role.
 
     A string stays one if the template prints it in any form: it may write those of tools as JSON. So do parts, unless
     the template prints a list as such, with all keys of a part.
-
-    Args:
-        role: of the messages.
-        printed: takes messages and the number of one of them; returns how the content of that one is printed.
     """
     others = UP_TO_ROLE.get(role, [{**INSTRUCTION, "role": role}, QUESTION])
     messages = _TOOL if role == "tool" else others
@@ -122,12 +127,8 @@ class CallForms(NamedTuple):
     content: str | None
 
 
-def find_call_forms(printed: Callable[[list[dict[str, Any]], int], PrintedContent]) -> CallForms:
-    """Find how a template reads messages that call tools: the first way in which it prints the arguments best.
-
-    Args:
-        printed: as of `find_content_forms`.
-    """
+def find_call_forms(printed: Probe) -> CallForms:
+    """Find how a template reads messages that call tools: the first way in which it prints the arguments best."""
     called = _calls(FIRST)["tool_calls"]
 
     def goodness(forms: CallForms) -> int:
@@ -184,8 +185,7 @@ def adapted(conversation: Conversation, template: ChatTemplate) -> tuple[Convers
         if tools is not None:
             notes["xml_tools_as_tools"] = None
             rest = {name: value for name, value in arguments.items() if name != _TOOLS}
-            start = conversation.completion_start
-            conversation = Conversation(conversation.lazy_messages, tools, rest, start, conversation.made_messages)
+            conversation = msgspec.structs.replace(conversation, tools=tools, template_kwargs=rest)
     if has_developer and not template.prints(conversation, "developer"):
         if not template.prints(conversation, "system"):
             return conversation, notes

@@ -93,8 +93,8 @@ class Rendering:
     text: str
     pieces: Sequence[Piece] = ()
     texts: Sequence[PrintedText] = ()
-    prints_all: bool = False
     keys: frozenset[Key] = frozenset()
+    prints_all: bool = False
     tools: KnownTools | None = None
 
     @functools.cached_property

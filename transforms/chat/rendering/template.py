@@ -19,6 +19,7 @@ from transforms.chat.config import RenderConfig
 from transforms.chat.rendering.arguments import with_read_arguments
 from transforms.chat.rendering.environment import (
     CLOCK,
+    Given,
     apply_chat_template,
     compile_template,
     render,
@@ -27,13 +28,10 @@ from transforms.chat.rendering.environment import (
 )
 from transforms.chat.rendering.instrument import Printed, instrumented, print_parts, read_parts
 from transforms.chat.rendering.probes import (
-    INSTRUCTION,
-    QUESTION,
-    CallForms,
-    ContentForms,
     PrintedContent,
     find_call_forms,
     find_content_forms,
+    prints_role,
     with_text,
 )
 from transforms.chat.rendering.renderings import Key, KnownTools, Rendering, know_tools, with_all_texts, with_sources
@@ -49,12 +47,7 @@ _NO_MOMENT = "the chat template prints the date (strftime_now). Give the moment,
 
 def reads_clock(template: str | Mapping[str, str] | None) -> bool:
     """Return whether a chat template, or one of several named ones, prints the date."""
-    return any(map(_reads_clock, [template] if isinstance(template, str) else (template or {}).values()))
-
-
-@functools.lru_cache(16)
-def _reads_clock(source: str) -> bool:
-    return CLOCK in source
+    return any(CLOCK in source for source in ([template] if isinstance(template, str) else (template or {}).values()))
 
 
 @functools.cache
@@ -63,12 +56,6 @@ def _has_generation_block(source: str) -> bool:
     tokens = compile_template(source).environment.lex(source)
     words = [(kind, value) for _, kind, value in tokens if kind != "whitespace"]
     return any(a[0] == "block_begin" and b == ("name", "generation") for a, b in pairwise(words))
-
-
-@functools.cache
-def _compares_identity(source: str) -> bool:
-    """Whether the template asks whether two values are one object, as a text and its copy are not."""
-    return "sameas" in source
 
 
 class ChatTemplate:
@@ -99,9 +86,10 @@ class ChatTemplate:
         self._is_reference = is_reference
         self._tools: dict[int | bytes, KnownTools] = {}  # by the identity of the list, and by its content
         self._size_of_tools = 0
-        self._forms: dict[tuple[str, str], ContentForms] = {}
-        self._call_forms: dict[str, CallForms] = {}
-        self._printed: dict[tuple[str, str], bool] = {}
+        # What the template reads, and prints at all, found with messages of our own: by its text, and a role.
+        self._content_forms = self._once(find_content_forms)
+        self._call_forms = self._once(find_call_forms)
+        self._prints = self._once(prints_role)
 
     def source(self, conversation: Conversation) -> str:
         """Return the text of the template that renders a conversation.
@@ -116,7 +104,7 @@ class ChatTemplate:
                 source = self._tokenizer.get_chat_template(self._template, conversation.tools)
             except ValueError:
                 raise RecordError("no_chat_template", f"{NO_TEMPLATE}: give chat_template") from None
-            if self._clock is None and _reads_clock(source):
+            if self._clock is None and CLOCK in source:
                 raise ParameterError("now", None, _NO_MOMENT)
             self._sources[conversation.tools is None] = source
         return source
@@ -135,10 +123,7 @@ class ChatTemplate:
         Raises:
             RecordError: if the template refuses it.
         """
-        source, plain = self.source(conversation), self.plain_messages(conversation)
-        arguments = {**self._arguments, **with_read_arguments(conversation, source).template_kwargs}
-        given = source, plain, conversation.tools, add_generation_prompt, arguments, self._clock
-        return self._rendered(apply_chat_template, self._tokenizer, *given)
+        return self._rendered(apply_chat_template, self._given(conversation), add_generation_prompt)
 
     def render(self, conversation: Conversation, add_generation_prompt: bool = False) -> str:
         """Return the text that `apply` gives, in a third of the time. Args, Raises: as of `apply`."""
@@ -175,10 +160,12 @@ class ChatTemplate:
         Raises:
             RecordError: if the template refuses it.
         """
+        return self._rendered(render_generation_blocks, self._given(conversation))
+
+    def _given(self, conversation: Conversation) -> Given:
         source, plain = self.source(conversation), self.plain_messages(conversation)
         arguments = {**self._arguments, **with_read_arguments(conversation, source).template_kwargs}
-        given = source, plain, conversation.tools, arguments, self._clock
-        return self._rendered(render_generation_blocks, self._tokenizer, *given)
+        return Given(self._tokenizer, source, plain, conversation.tools, arguments, self._clock)
 
     def rendering(self, conversation: Conversation, add_generation_prompt: bool = False) -> Rendering:
         """Render a conversation, and find which characters were printed for which message, and from which text.
@@ -208,11 +195,10 @@ class ChatTemplate:
             for start, stop, key, first, last, is_copy in found.texts
             if is_copy or not found.text[start:stop].isspace()
         }
-        prints_all = all(one in shown or one[0] in found.keys for one in given)
         tools = self._known_tools(conversation.tools) if conversation.tools else None
-        if tools:
-            prints_all = prints_all and shown.issuperset(tools.names)
-        return Rendering(conversation, plain, *found[:3], prints_all=prints_all, keys=found.keys, tools=tools)
+        prints_all = all(one in shown or one[0] in found.keys for one in given)
+        prints_all = prints_all and (tools is None or shown.issuperset(tools.names))
+        return Rendering(conversation, plain, *found, prints_all, tools)
 
     def render_with_sources(self, conversation: Conversation) -> Rendering:
         """Find which characters of a text came from which text of its record, of any kind but roles.
@@ -239,12 +225,13 @@ class ChatTemplate:
         ]
         own = {name: with_keys(values[name], None, name) for name in ("tools", *conversation.template_kwargs)}
         found = self._followed(conversation, {**values, **own, "messages": messages})
-        return Rendering(conversation, plain, *found[:3])
+        return Rendering(conversation, plain, *found)
 
     def _followed(self, conversation: Conversation, values: dict[str, Any]) -> Printed:
         """What the template prints of values with sources."""
         found: Printed = self._print(read_parts, conversation, values)
-        is_compared = self._is_reference or _compares_identity(self.source(conversation))
+        # A text and its copy are not one object, which a template may ask for.
+        is_compared = self._is_reference or "sameas" in self.source(conversation)
         if is_compared and self.apply(conversation, values["add_generation_prompt"]) != found.text:
             why = "the template prints another text while it is followed where its texts are printed"
             raise RecordError("spans_not_established", f"{why}, so it is unknown what is trained on")
@@ -291,16 +278,16 @@ class ChatTemplate:
         ]
         for message in plain:
             if "tool_calls" in message:
-                forms = self._reads_calls(source)
+                forms = self._call_forms(source)
                 if forms.strings:
                     message["tool_calls"] = [*map(with_text, message["tool_calls"])]
                 if forms.content is not None:
                     message.setdefault("content", forms.content)
-            content = message.get("content")
+            content, role = message.get("content"), str(message.get("role"))
             if isinstance(content, str):
-                if content and not self._reads(source, message).strings:
+                if content and not self._content_forms(source, role).strings:
                     message["content"] = [{"type": "text", "text": content}]
-            elif isinstance(content, list) and not self._reads(source, message).parts:
+            elif isinstance(content, list) and not self._content_forms(source, role).parts:
                 # vLLM joins the parts in this way for such a template.
                 texts = [part["text"] for part in content] or [""]
                 message["content"] = functools.reduce(_joined, texts)
@@ -318,10 +305,11 @@ class ChatTemplate:
             messages: as `plain_messages` returns them.
             add_generation_prompt: as in `apply_chat_template`.
         """
-        clock = {} if self._clock is None else {CLOCK: self._clock}
-        own = {**self._special_tokens, "documents": None, **clock, **self._arguments}
         return {
-            **own,
+            **self._special_tokens,
+            "documents": None,
+            **({} if self._clock is None else {CLOCK: self._clock}),
+            **self._arguments,
             **conversation.template_kwargs,
             "messages": with_reasoning_aliases(messages),
             "tools": conversation.tools,
@@ -333,32 +321,11 @@ class ChatTemplate:
         return self._tokenizer.special_tokens_map  # which is made for each call
 
     def prints(self, conversation: Conversation, role: str) -> bool:
-        """Return whether the template prints what messages of a role say; not if it refuses them.
+        """Return whether the template of a conversation prints what messages of a role say; not if it refuses them."""
+        return self._prints(self.source(conversation), role)
 
-        Args:
-            conversation: which decides the template.
-            role: the role.
-        """
-        key = self.source(conversation), role
-        if key not in self._printed:
-            messages = [{**INSTRUCTION, "role": role}, QUESTION]
-            self._printed[key] = self._probe(key[0], messages, 0).in_any_form
-        return self._printed[key]
-
-    def _reads(self, source: str, message: Mapping[str, Any]) -> ContentForms:
-        """The forms of content that the template reads in messages of a role, found with messages of our own."""
-        key = source, str(message.get("role"))
-        found = self._forms.get(key)
-        if found is None:
-            found = self._forms[key] = find_content_forms(key[1], functools.partial(self._probe, source))
-        return found
-
-    def _reads_calls(self, source: str) -> CallForms:
-        """How the template reads messages that call tools, found with messages of our own."""
-        found = self._call_forms.get(source)
-        if found is None:
-            found = self._call_forms[source] = find_call_forms(functools.partial(self._probe, source))
-        return found
+    def _once(self, find: Callable[..., Any]) -> Callable[..., Any]:
+        return functools.cache(lambda source, *role: find(*role, functools.partial(self._probe, source)))
 
     def _probe(self, source: str, messages: list[dict[str, Any]], number: int) -> PrintedContent:
         """How the content of one of some messages of our own is printed."""
@@ -378,9 +345,8 @@ class ChatTemplate:
         except MemoryError:  # which depends on the machine, so that no record is rejected for it
             raise
         except RecursionError:  # its message depends on where
-            raise RecordError(
-                "nested_too_deeply", "it is nested too deeply for transformers or the chat template"
-            ) from None
+            how = "it is nested too deeply for transformers or the chat template"
+            raise RecordError("nested_too_deeply", how) from None
         except Exception as error:  # a template may raise any error, and a record may hold anything
             raise RecordError("template", f"the chat template refuses it: {type(error).__name__}: {error}") from None
 

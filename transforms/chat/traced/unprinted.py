@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from transforms.chat.rendering.omissions import (
-    OfMessage,
+    MessageOmissions,
     Omissions,
     Printed,
     find_message_omissions,
@@ -87,7 +87,7 @@ class Unprinted:
             characters[name] += literal + sum(len(texts[one]) for one in numbers)
         return replace(omissions, unread=tuple(sorted(characters.items())))
 
-    def _with_texts(self, number: int, texts: list[str]) -> OfMessage:
+    def _with_texts(self, number: int, texts: list[str]) -> MessageOmissions:
         """What is not printed of a message that has these texts."""
         printed: dict[Key, list[tuple[int, int]]] = {}
 
