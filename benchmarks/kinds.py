@@ -80,7 +80,6 @@ class Kind:
         template: the name of the chat template; None for the tokenizer's own.
         derive: what makes the records of those of the corpus.
         options: further options of the build.
-        goal: the least x raw that the project wants.
         megabytes: the size of the smaller input; it is chosen so that three times as much takes some seconds of CPU.
         max_length: of the rows.
         trl: whether TRL can prepare such records.
@@ -93,7 +92,6 @@ class Kind:
     template: str | None = None
     derive: Callable[[Iterable[Record]], Iterable[Record]] = as_they_are
     options: tuple[str, ...] = ()
-    goal: float = 5
     megabytes: float = 12
     max_length: int = 8192
     trl: bool = True
@@ -115,16 +113,16 @@ CHINESE, LONG = "Chinese, ShareGPT (kdconv)", "texts of 100,000 characters"
 
 # fmt: off
 KINDS = [
-    Kind("sgd-llama3", PLAIN, "sgd", "llama3", goal=10, megabytes=32),
-    Kind("sgd-qwen3", PLAIN, "sgd", "qwen", "qwen3", goal=10, megabytes=32),
-    Kind("sgd-mistral", PLAIN, "sgd", "mistral", goal=6, megabytes=24),
-    Kind("sgd-qwen2_5", PLAIN, "sgd", "qwen", "qwen2_5", goal=10, megabytes=32),
+    Kind("sgd-llama3", PLAIN, "sgd", "llama3", megabytes=32),
+    Kind("sgd-qwen3", PLAIN, "sgd", "qwen", "qwen3", megabytes=32),
+    Kind("sgd-mistral", PLAIN, "sgd", "mistral", megabytes=24),
+    Kind("sgd-qwen2_5", PLAIN, "sgd", "qwen", "qwen2_5", megabytes=32),
     Kind("tools-qwen3", TOOLS, "sgd_tools", "qwen", "qwen3"),
     Kind("tools-llama3_1", TOOLS, "sgd_tools", "llama3", "llama3_1"),
     Kind("tools-qwen2_5", TOOLS, "sgd_tools", "qwen", "qwen2_5"),
     Kind("think-qwen3", THINK, "gsm8k_think", "qwen", "qwen3"),
-    Kind("think-expand", f"{THINK}, expand", "gsm8k_think", "qwen", "qwen3", options=EXPAND, goal=2.5, trl=False),
-    Kind("think-reject", f"{THINK}, reject", "gsm8k_think", "qwen", "qwen3", mostly_rejected, REJECT, 2.5, trl=False),
+    Kind("think-expand", f"{THINK}, expand", "gsm8k_think", "qwen", "qwen3", options=EXPAND, trl=False),
+    Kind("think-reject", f"{THINK}, reject", "gsm8k_think", "qwen", "qwen3", mostly_rejected, REJECT, trl=False),
     Kind("think-deepseek", THINK, "gsm8k_think", "qwen", "deepseek_r1_distill"),
     Kind("think-gptoss", THINK, "gsm8k_think", "qwen", "gptoss"),
     Kind("parts", f"{PLAIN}, content as parts", "sgd", "qwen", "qwen3", with_parts, megabytes=24, trl=False),
@@ -132,11 +130,11 @@ KINDS = [
     Kind("kdconv-llama3", CHINESE, "kdconv", "llama3"),
     Kind("kdconv-mistral", CHINESE, "kdconv", "mistral"),
     Kind("kdconv-qwen3", CHINESE, "kdconv", "qwen", "qwen3"),
-    Kind("long", LONG, "sgd", "llama3", None, as_long_texts, goal=8, megabytes=32, max_length=32768),
-    Kind("sharegpt", "ShareGPT (sgd)", "sgd", "llama3", None, as_sharegpt, goal=6, megabytes=32),
-    Kind("alpaca", "Alpaca (gsm8k)", "gsm8k", "llama3", None, as_alpaca, goal=6, trl=False),
-    Kind("completion", "prompt and completion (gsm8k)", "gsm8k", "llama3", goal=6),
-    Kind("refused", f"{PLAIN}, gigatoken refuses it", "sgd", "llama3, falcon", goal=2, megabytes=8),
+    Kind("long", LONG, "sgd", "llama3", None, as_long_texts, megabytes=32, max_length=32768),
+    Kind("sharegpt", "ShareGPT (sgd)", "sgd", "llama3", None, as_sharegpt, megabytes=32),
+    Kind("alpaca", "Alpaca (gsm8k)", "gsm8k", "llama3", None, as_alpaca, trl=False),
+    Kind("completion", "prompt and completion (gsm8k)", "gsm8k", "llama3"),
+    Kind("refused", f"{PLAIN}, gigatoken refuses it", "sgd", "llama3, falcon", megabytes=8),
 ]
 # fmt: on
 
