@@ -28,14 +28,9 @@ _DECOMPRESSORS: dict[str, Callable[[], Any]] = {
 
 
 def decompressed(raw: Any, compression: str | None) -> BinaryIO:
-    """Return a file of the decompressed content of another.
+    """Return a file of the decompressed content of another, whose reads raise EOFError if this is corrupt or cut short.
 
-    Args:
-        raw: the compressed file, open for reading.
-        compression: gzip, bz2, xz, zstd or None, for which the file itself is returned.
-
-    Returns:
-        A file whose reads raise EOFError if the compressed one is corrupt or ends early.
+    raw: the compressed file, open for reading. compression: gzip, bz2, xz, zstd or None.
     """
     if compression is None:
         return raw
@@ -58,21 +53,15 @@ def skip_to(file: BinaryIO, position: int) -> None:
 
 
 def estimated_size(sample: bytes, size: int, compression: str) -> int:
-    """Estimate how many bytes a compressed file is when it is decompressed.
+    """Estimate how many bytes a compressed file of some size is when it is decompressed, from its start, the sample.
 
-    Args:
-        sample: the start of the file.
-        size: of the file.
-        compression: as for decompressed.
-
-    Returns:
-        The estimate; 0 if the sample cannot be decompressed.
+    It is 0 if that cannot be decompressed.
     """
     raw, unpacked = io.BytesIO(sample), 0
     file = decompressed(raw, compression)
     with suppress(EOFError):  # the sample ends inside a frame
-        while unpacked < _SAMPLED and (found := len(file.read(_PIECE))):
-            unpacked += found
+        while unpacked < _SAMPLED and (piece := file.read(_PIECE)):
+            unpacked += len(piece)
     return unpacked * size // raw.tell()
 
 

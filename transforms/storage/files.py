@@ -60,16 +60,14 @@ def file_system(url: str) -> tuple[Any, str]:
     except ValueError as error:
         raise UserError(f"{url}: it is not a url ({error}).") from None
     for parts in links:
-        if found := _credential_in(parts):
-            raise UserError(
-                f"{parts.scheme}://{parts.hostname}{parts.path}: the url has {found}, which would be stored with the "
-                "dataset. Give the url without it, and set credentials in the environment."
-            )
+        if credential := _credential_in(parts):
+            problem = f"the url has {credential}, which would be stored with the dataset"
+            help = "Give the url without it, and set credentials in the environment."
+            raise UserError(f"{parts.scheme}://{parts.hostname}{parts.path}: {problem}. {help}")
     protocol = url_protocol(url)
     if "::" in protocol or protocol in _NOT_OPENED:
-        raise UserError(
-            f"{url}: files on {protocol}:// are not opened. Unpack an archive, or copy the files to a disk or a bucket."
-        )
+        help = "Unpack an archive, or copy the files to a disk or a bucket."
+        raise UserError(f"{url}: files on {protocol}:// are not opened. {help}")
     try:
         kind = fsspec.get_filesystem_class(protocol)
         # Other processes write to the folders that this one lists: a cached listing would hide their files. None writes
@@ -133,14 +131,11 @@ def open_input(url: str, compression: str | None, version: str = "", reads: int 
         with open_file(url, version, reads) as raw, _held_to(version, url, raw) if version else nullcontext():
             yield decompressed(raw, compression)
     except FileNotFoundError:
-        raise UserError(
-            f"{url}: the file was deleted after the job was planned. Restore it, or run again with other inputs."
-        ) from None
+        problem = "the file was deleted after the job was planned. Restore it, or run again with other inputs."
+        raise UserError(f"{url}: {problem}") from None
     except EOFError as error:
-        raise InputError(
-            f"{url}: the {compression} stream is corrupt or cut short ({error}), so the rest of it cannot be read. "
-            "Restore the file, or remove it from the inputs."
-        ) from None
+        problem = f"the {compression} stream is corrupt or cut short ({error}), so the rest of it cannot be read"
+        raise InputError(f"{url}: {problem}. Restore the file, or remove it from the inputs.") from None
 
 
 @with_retries("read")
@@ -159,22 +154,21 @@ def open_file(url: str, version: str = "", reads: int = 0) -> io.BufferedReader:
 def _held_to(version: str, url: str, file: io.BufferedReader) -> Iterator[None]:
     """Check before the first byte of a file and after its last that it is of a version."""
     reader = file.raw if isinstance(file.raw, RangeReader) else None
-    check_version(url, version, reader.entry if reader else _entry(url, file))
+
+    def look() -> dict[str, Any]:
+        if reader:
+            return _info(url)
+        status = os.fstat(file.fileno())
+        return {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
+
+    check_version(url, version, reader.entry if reader else look())
     try:
         yield
     except Exception:
-        check_version(url, version, _entry(url, file))  # what was read makes no sense if it is of two versions
+        check_version(url, version, look())  # what was read makes no sense if it is of two versions
         raise
     if not (reader and reader.is_pinned):
-        check_version(url, version, _entry(url, file))
-
-
-def _entry(url: str, file: io.BufferedReader) -> dict[str, Any]:
-    """What the disk or the store says now of an open file."""
-    if isinstance(file.raw, RangeReader):
-        return _info(url)
-    status = os.fstat(file.fileno())
-    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
+        check_version(url, version, look())
 
 
 @with_retries("read")

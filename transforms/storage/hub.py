@@ -97,10 +97,8 @@ def _arguments(url: str) -> dict[str, str]:
 def ask_hub(request: Callable[[Any], _T], url: str, action: str) -> _T:
     """Ask the Hub, with retries.
 
-    Args:
-        request: does it, with the HfApi.
-        url: of what is asked for, for errors: it names the repository, and perhaps a revision.
-        action: what is to be done with it, as a past participle for the message: "read".
+    request: does it, with the HfApi. url: of what is asked for, which names the repository, and perhaps a revision.
+    action: what is to be done with it, as a past participle for the message: "read".
 
     Raises:
         FileNotFoundError: if the repository has no such file in this revision.

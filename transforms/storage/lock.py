@@ -26,9 +26,8 @@ _held: set[int] = set()
 
 
 def _close_in_fork() -> None:
-    for descriptor in _held:
-        os.close(descriptor)
-    _held.clear()
+    while _held:
+        os.close(_held.pop())
 
 
 os.register_at_fork(after_in_child=_close_in_fork)

@@ -21,11 +21,8 @@ class RangeReader(io.RawIOBase):
     """
 
     def __init__(self, url: str, entry: Mapping[str, Any], read_range: Callable[[int, int], bytes], is_pinned: bool):
-        self.entry = entry
-        self.is_pinned = is_pinned
-        self._url = url
-        self._read_range = read_range
-        self._position = 0
+        self.entry, self.is_pinned = entry, is_pinned
+        self._url, self._read_range, self._position = url, read_range, 0
 
     def readable(self) -> bool:
         return True
@@ -58,11 +55,6 @@ def range_reader(url: str, system: Any, path: str) -> RangeReader:
     """Return the reader of a file in a store that fsspec opens, which asks the store once for what it says of it.
 
     s3fs and gcsfs notice a connection that ends early, but not an answer that holds less than the requested range.
-
-    Args:
-        url: of the file, for errors.
-        system: the file system of the store.
-        path: of the file in it.
     """
     if "gs" in system.protocol:  # gcsfs's own file does not name the generation in its requests
         entry = system.info(path)

@@ -59,9 +59,7 @@ def with_retries(action: str) -> Callable[[_Operation], _Operation]:
 def store_errors(url: str, action: str) -> Iterator[None]:
     """Inside, what a store, which may be a disk, refuses, or what fails in it, is a StoreError.
 
-    Args:
-        url: of the file or folder.
-        action: what is done with it, as a past participle for the message: "read".
+    url: of the file or folder. action: what is done with it, as a past participle for the message: "read".
 
     Raises:
         FileNotFoundError: if it does not exist, unless it is written.

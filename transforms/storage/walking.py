@@ -33,14 +33,9 @@ _REQUESTS_AT_ONCE = 32
 
 
 def find(system: Any, folder: str) -> Entries:
-    """Find all files below a folder.
+    """Return what a store says of each file below a folder, by its path, in no order.
 
-    Args:
-        system: an fsspec file system.
-        folder: its path there.
-
-    Returns:
-        What the store says of each file, by its path, in no order.
+    system: an fsspec file system. folder: its path there.
     """
     if _has_no_folders(system):
         return dict(_listed(system, folder, lambda: system.find(folder, detail=True)))
@@ -48,16 +43,9 @@ def find(system: Any, folder: str) -> Entries:
 
 
 def find_matching(system: Any, pattern: str) -> Entries:
-    """Find the files that match a glob, and on a disk also those to which it leads through links to folders.
+    """Find the files that match a glob, as find does, and on a disk also those behind links to folders.
 
     As in a shell, a hidden file is one of them only if the pattern names hidden ones.
-
-    Args:
-        system: an fsspec file system.
-        pattern: a path there, with at least one of WILDCARDS.
-
-    Returns:
-        As find does.
     """
     names, matches = pattern.split("/"), re.compile(glob_translate(pattern)).match
     base, is_deep = glob_folder(pattern), "**" in names
@@ -122,17 +110,14 @@ def names_below(folder: str) -> list[str]:
 
 
 def versions_below(folder: str) -> list[tuple[str, str, int]]:
-    """Return a value that changes when a file below a folder is added, removed or written again, from one listing:
-    for each file its name, its version, and its inode, or 0.
-    """
+    """Return the name, the version and the inode, or 0, of each file below a folder: they change if it does."""
     return [(name, file_version(entry), entry.get("ino", 0)) for name, entry in entries_below(folder).items()]
 
 
 def _has_no_folders(system: Any) -> bool:
     """Whether a store lists all names below a prefix at once: its client does not leave `find` to fsspec."""
-    if isinstance(system, AsyncFileSystem):
-        return type(system)._find is not AsyncFileSystem._find
-    return type(system).find is not AbstractFileSystem.find
+    name, base = ("_find", AsyncFileSystem) if isinstance(system, AsyncFileSystem) else ("find", AbstractFileSystem)
+    return getattr(type(system), name) is not getattr(base, name)
 
 
 def _walk(system: Any, base: str, leads: Callable[[str], bool], follows_links: bool = False) -> Entries:

@@ -46,25 +46,24 @@ def write_atomically(url: str, content: bytes) -> None:
 
 @with_retries("written")
 def create(url: str, content: bytes) -> bool:
-    """Create a file, if there is none, so that no reader ever sees a part of it.
+    """Create a file, if there is none, so that no reader ever sees a part of it. Return whether it was created.
 
-    Returns:
-        Whether it was created. If the store's answer was lost and the client tried again, it may be False although
-        it was: the content says whose it is.
+    If a store's answer was lost and its client tried again, this may be False although it was: the content shows it.
     """
     system, path = file_system(url)
     if not isinstance(system, LocalFileSystem):
-        with suppress(FileExistsError):
+        try:
             system.pipe_file(path, content, mode="create")
-            return True
-        return False
+        except FileExistsError:
+            return False
+        return True
     # If it exists, or the folder was removed in between.
     with _attempt(path, content) as attempt, suppress(FileExistsError, FileNotFoundError):
         try:
             os.link(attempt, path)
-        except OSError as error:
-            if isinstance(error, (FileExistsError, FileNotFoundError)):
-                raise
+        except (FileExistsError, FileNotFoundError):
+            raise
+        except OSError:
             with open(path, "xb") as file:  # a disk without links, where a kill now leaves a part of the file
                 _write_synced(file, content)
         _sync_folder(posixpath.dirname(path))
@@ -87,11 +86,10 @@ def _attempt(path: str, content: bytes) -> Iterator[str]:
 
 def _open_attempt(path: str) -> Any:
     """Open a file next to a path, in a folder that is made, also if another process removes this while it is empty."""
-    attempt, folder = f"{path}.{uuid.uuid4().hex}", posixpath.dirname(path)  # remove_attempts knows these names
     for _ in range(3):
         with suppress(FileNotFoundError):
-            make_folder(folder)
-            return open(attempt, "wb")
+            make_folder(posixpath.dirname(path))
+            return open(f"{path}.{uuid.uuid4().hex}", "wb")  # remove_attempts knows these names
     raise StoreError(path, "written", "its folder cannot be made", is_transient=False)
 
 
@@ -121,9 +119,6 @@ class NewFile(io.RawIOBase):
 
     What a store gets is written to a temporary file on this machine first: so the upload can be repeated as a whole,
     and memory is bounded. On a disk a file is renamed when it is complete, and replaces one of the same name.
-
-    Args:
-        url: of the file.
 
     Attributes:
         bytes: how many were written.
@@ -206,9 +201,8 @@ def remove_attempts(folder: str) -> None:
     Those that are younger than a day stay: somebody may be writing them.
     """
     system, path = file_system(folder)
-    if isinstance(system, LocalFileSystem):
-        for parent, _, names in os.walk(path):
-            for attempt in (posixpath.join(parent, name) for name in names if _ATTEMPT.fullmatch(name)):
-                with suppress(FileNotFoundError):
-                    if os.stat(attempt).st_mtime < time.time() - SECONDS_ALIVE:
-                        os.remove(attempt)
+    for parent, _, names in os.walk(path) if isinstance(system, LocalFileSystem) else ():
+        for attempt in (posixpath.join(parent, name) for name in names if _ATTEMPT.fullmatch(name)):
+            with suppress(FileNotFoundError):
+                if os.stat(attempt).st_mtime < time.time() - SECONDS_ALIVE:
+                    os.remove(attempt)
