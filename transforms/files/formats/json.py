@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import msgspec
@@ -31,7 +31,6 @@ _decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _scan = json.JSONDecoder(strict=False, parse_int=str, parse_float=str).raw_decode
 _BETWEEN = re.compile(rb"[\s,]*")
 _NEXT = re.compile(r"[^ \t\n\r\f\v,]|\Z")
-_NEXT_TEXT = re.compile(r"\S|\Z")
 _CONTAINER = re.compile(r"[\[{]")
 _NEXT_OBJECT = re.compile(r"\n(?=\{)")
 _KEY = re.compile(r'\s*("(?:[^"\\]|\\.)*")\s*:\s*', re.DOTALL)
@@ -51,20 +50,16 @@ def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_rec
     first, limit = file.read(SNIFFED_BYTES), max(max_record_bytes, MAX_RECORD_BYTES)
     # Who reads the first records alone does not decode the others.
     elements = _elements(file, first) if start or stop is None else None
-    values = _stream(file, first, limit) if elements is None else elements
-    yield from in_chunks(_items(values, start, stop, max_record_bytes), chunk_bytes)
 
+    def items() -> Iterator[tuple[Record | Reject, int]]:
+        for number, (begin, value) in enumerate(_stream(file, first, limit) if elements is None else elements):
+            if stop is not None and begin >= stop:
+                return
+            if begin >= start:
+                is_long, content = len(value) > max_record_bytes, bytes(value)
+                yield too_long(number, content, max_record_bytes) if is_long else Record(number, content), len(content)
 
-def _items(
-    values: Iterable[tuple[int, Any]], start: int, stop: int | None, max_record_bytes: int
-) -> Iterator[tuple[Record | Reject, int]]:
-    for number, (begin, value) in enumerate(values):
-        if stop is not None and begin >= stop:
-            return
-        if begin >= start:
-            is_long = len(value) > max_record_bytes
-            content = bytes(value)
-            yield too_long(number, content, max_record_bytes) if is_long else Record(number, content), len(content)
+    yield from in_chunks(items(), chunk_bytes)
 
 
 def _elements(file: BinaryIO, start: bytes) -> Iterator[tuple[int, Any]] | None:
@@ -75,16 +70,16 @@ def _elements(file: BinaryIO, start: bytes) -> Iterator[tuple[int, Any]] | None:
     content = map_file(file) if _text(start).lstrip().startswith("[") else None
     if content is None:
         return None
+    at = content.find(b"[")
     try:
         elements = _decode_array(memoryview(content)[len(start) - len(_text(start)) :])
         if elements and is_message(msgspec.json.decode(elements[0])):
-            begin = content.find(b"[")
-            return iter([(begin, content[begin:].rstrip())])
+            return iter([(at, content[at:].rstrip())])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
     def with_positions() -> Iterator[tuple[int, Any]]:
-        end = content.find(b"[") + 1
+        end = at + 1
         for element in elements:
             begin = _BETWEEN.match(content, end).end()  # type: ignore[union-attr]
             yield begin, element
@@ -100,10 +95,7 @@ class _More(Exception):
 def _stream(file: BinaryIO, start: bytes, limit: int) -> Iterator[tuple[int, bytes]]:
     """Yield the values of a file, and for an array its elements, each after the byte at which it begins.
 
-    Args:
-        file: after its first bytes.
-        start: these.
-        limit: how many bytes of it are in memory to find the end of a value.
+    file: after its first bytes, the start. limit: how many bytes of it are in memory to find the end of a value.
     """
     text, closing, is_last = _text(start), "", False
     offset, at = len(start) - len(text), 0  # of the text in the file, and of what is next in the text
@@ -201,7 +193,7 @@ def _recognizes(start: bytes) -> bool:
         _, end = _first_value(text, at)
         if not end:
             return not at and bool(_PRETTY.match(text))
-        following = _NEXT_TEXT.search(text, end).start()  # type: ignore[union-attr]
+        following = len(text) - len(text[end:].lstrip())
         if "\n" in text[at:end]:
             return True
         if "\n" not in text[end:following]:
@@ -221,9 +213,7 @@ def _first_value(text: str, at: int) -> tuple[Any, int]:
 def _has_records_by_id(text: str) -> bool:
     """Return whether a file is one object whose values are records: `{"d1": {"messages": [...]}, "d2": ...}`.
 
-    Args:
-        text: the start of the file. All values that end there must look like records, and one must be followed by
-            another.
+    text: its start. All values that end there must look like records, and one must be followed by another.
     """
     at, records, rest = 1, 0, ","
     while text.startswith("{") and rest.startswith(",") and (key := _KEY.match(text, at)):
