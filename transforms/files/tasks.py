@@ -42,26 +42,19 @@ def make_tasks(files: Sequence[InputFile], task_bytes: int, increment: str = "")
     records of a file can only be found by reading it from its start, a few tasks do so, and each takes the records of
     its own slice; with some formats, one does.
     """
-    numbers = count()
-    total = sum(file.unpacked_bytes for file in files)
-    for source, of_source in groupby(files, key=lambda file: file.source):
-        for slices in _grouped(of_source, task_bytes):
-            yield Task(next(numbers), slices, source, total, increment)
-
-
-def _grouped(files: Iterable[InputFile], task_bytes: int) -> Iterator[tuple[Slice, ...]]:
-    """Yield the slices of each task."""
-    group: list[Slice] = []
-    free = 0
-    for piece in chain.from_iterable(_slices(file, task_bytes) for file in files):
-        size = piece.unpacked_bytes
-        if group and (size > free or len(group) == _MOST_SLICES):
-            yield tuple(group)
-            group = []
-        free = free - size if group else task_bytes - size
-        group.append(piece)
-    if group:
-        yield tuple(group)
+    numbers, total = count(), sum(file.unpacked_bytes for file in files)
+    for source, source_files in groupby(files, key=lambda file: file.source):
+        group: list[Slice] = []
+        free = task_bytes
+        for piece in chain.from_iterable(_slices(file, task_bytes) for file in source_files):
+            size = piece.unpacked_bytes
+            if group and (size > free or len(group) == _MOST_SLICES):
+                yield Task(next(numbers), tuple(group), source, total, increment)
+                group, free = [], task_bytes
+            group.append(piece)
+            free -= size
+        if group:
+            yield Task(next(numbers), tuple(group), source, total, increment)
 
 
 def _slices(file: InputFile, task_bytes: int) -> Iterator[Slice]:

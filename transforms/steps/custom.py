@@ -74,42 +74,40 @@ def _filter(keep: Callable[[Example], bool], reason: str) -> Callable[[Examples]
 
 def _map(function: MapFunction) -> Callable[[Examples], Examples]:
     def mapped(example: Example) -> list[Example]:
-        made = call_user_function(function, _with_own_tools(example), "map")
-        listed = made if isinstance(made, list) else [] if made is None else [made]
-        for one in listed:
-            _check_mapped(one, example)
-        return listed
+        returned = call_user_function(function, _with_own_tools(example), "map")
+        examples = returned if isinstance(returned, list) else [] if returned is None else [returned]
+        for each in examples:
+            _check_mapped(each, example)
+        return examples
 
     return functools.partial(_replace, mapped, "filtered")
 
 
 def _replace(function: Callable[[Example], list[Example]], reason: str, batch: Examples) -> Examples:
     """Replace each example by those that a function returns. A record of which none is left is dropped."""
-    replaced, rejects = attempt(batch.examples, lambda example: (example, function(example)))
+    pairs, rejects = attempt(batch.examples, lambda example: (example, function(example)))
     examples: list[Example] = []
     drops: list[Drop] = []
-    for _, of_record in groupby(replaced, key=lambda pair: pair[0].position):
-        before, after = zip(*of_record, strict=True)
-        made = [*chain.from_iterable(after)]
-        examples += [
-            one if one.number == number else msgspec.structs.replace(one, number=number)
-            for number, one in enumerate(made)
-        ]
-        if not made:
+    for _, record_pairs in groupby(pairs, key=lambda pair: pair[0].position):
+        before, after = zip(*record_pairs, strict=True)
+        for number, example in enumerate(chain.from_iterable(after)):
+            is_right = example.number == number
+            examples.append(example if is_right else msgspec.structs.replace(example, number=number))
+        if not any(after):
             drops.append(before[0].dropped(reason))
     return batch.succeeded_by(Examples, batch.outcomes.reject(rejects).drop(drops), examples=examples)
 
 
-def _check_mapped(made: Any, example: Example) -> None:
-    if not isinstance(made, Example):
-        problem = f"{type(made).__name__}; expected an Example"
-    elif made.position != example.position:
+def _check_mapped(mapped: Any, example: Example) -> None:
+    if not isinstance(mapped, Example):
+        problem = f"{type(mapped).__name__}; expected an Example"
+    elif mapped.position != example.position:
         problem = "an example with the position of another record"
-    elif not isinstance(made.content, (Conversation, PromptCompletion, PlainText, TokenRow)):
-        problem = f"the content {type(made.content).__name__}; expected a Conversation"
-    elif made.columns.keys() != example.columns.keys():
+    elif not isinstance(mapped.content, (Conversation, PromptCompletion, PlainText, TokenRow)):
+        problem = f"the content {type(mapped.content).__name__}; expected a Conversation"
+    elif mapped.columns.keys() != example.columns.keys():
         problem = "other columns than keep_columns names"
-    elif not all(value is None or isinstance(value, str) for value in made.columns.values()):
+    elif not all(value is None or isinstance(value, str) for value in mapped.columns.values()):
         problem = "a column that is not a string"
     else:
         return

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 
 import apache_beam as beam
 
@@ -30,16 +31,13 @@ from transforms.storage.files import open_input
 def read_task(
     task: Task, chunk_bytes: int, max_record_bytes: int = MAX_RECORD_BYTES, is_look: bool = False
 ) -> Iterator[Records]:
-    """Read the records of a task.
+    """Yield the records of a task in batches; one that is empty if the task has no record.
 
     Args:
         task: the task.
         chunk_bytes: about how much input is in one batch.
         max_record_bytes: a longer record is rejected as `too_long`.
         is_look: whether only the first of them are read, for which no file of the Hub is downloaded.
-
-    Yields:
-        The records in chunks; one empty chunk if the task has no record.
 
     Raises:
         InputError: if a file cannot be read to its end.
@@ -73,10 +71,8 @@ def _chunks(piece: Slice, chunk_bytes: int, max_record_bytes: int, is_look: bool
             raise
         except format.errors as error:
             reason = (str(error) or type(error).__name__).splitlines()[0]
-            raise InputError(
-                f"{piece.url}: it cannot be read as {piece.format} ({reason}). "
-                "Restore the file, or leave it out of the input."
-            ) from error
+            problem = f"it cannot be read as {piece.format} ({reason})"
+            raise InputError(f"{piece.url}: {problem}. Restore the file, or leave it out of the input.") from error
 
 
 def _batch(task: Task, chunk: int, found: Chunk, last: bool) -> Records:
@@ -155,11 +151,11 @@ class ReadConversations(beam.PTransform):
     ):
         super().__init__()
         sources = patterns if isinstance(patterns, Mapping) else {"input": patterns}
-        self._sources = {name: [listed] if isinstance(listed, str) else listed for name, listed in sources.items()}
+        self._sources = {name: [given] if isinstance(given, str) else given for name, given in sources.items()}
         lists = [*self._sources.values()]
-        if not lists or not all(listed and isinstance(listed, (list, tuple)) for listed in lists):
+        if not lists or not all(given and isinstance(given, (list, tuple)) for given in lists):
             raise ParameterError("patterns", patterns, "expected a string, or a list of strings, for each source.")
-        for pattern in (pattern for listed in lists for pattern in listed):
+        for pattern in chain.from_iterable(lists):
             checked("patterns", pattern, String)
         checked("split_bytes", split_bytes, PositiveInt | None)
         self._input_format = input_format

@@ -56,7 +56,7 @@ def _read(
                 # Which of the empty cells are in quotes, the standard library does not say.
                 in_file = find_cells(text) if "" in row and '""' in text else row
                 cells = zip(names, row, in_file, strict=False)
-                return Record(position, with_labels({name: cell for name, cell, found in cells if cell or found})), size
+                return Record(position, with_labels({name: cell for name, cell, raw in cells if cell or raw})), size
             raw = text.encode(errors="surrogateescape").rstrip(b"\r\n")  # never shorter than its cells
             if isinstance(row, RecordError) and len(raw) <= max_record_bytes:
                 return Reject(position, row.reason, row.detail, raw), len(raw)
@@ -107,9 +107,8 @@ def _rows(file: BinaryIO, delimiter: str) -> Generator[tuple[_Row, str], None, N
                 if (row := next(reader, None)) is None:
                     return
             except csv.Error as error:
-                row = RecordError(
-                    "bad_row", f"it is malformed ({error}); a quote inside of a cell in quotes is doubled"
-                )
+                problem = f"it is malformed ({error}); a quote inside of a cell in quotes is doubled"
+                row = RecordError("bad_row", problem)
             except RecordError as error:
                 row = error
             if row:
