@@ -57,7 +57,9 @@ def push(
     overwrite: bool,
     progress: Callable[[str], None],
 ) -> str:
-    """Push a version of a dataset. The same push can be run again at any time, and then does what is left.
+    """Push a version of a dataset, and return what was done, in a line for people.
+
+    The same push can be run again at any time, and then does what is left.
 
     Args:
         dataset: the version.
@@ -67,9 +69,6 @@ def push(
         with_rejects: whether to push its exceptions, too.
         overwrite: whether to replace what is there, whatever it is.
         progress: called with a line for people.
-
-    Returns:
-        What was done, in a line for people.
 
     Raises:
         UserError: if no token may write there, or the repository has something else, or something newer.
@@ -138,9 +137,9 @@ def _problem(repository: _Repository, dataset: Dataset) -> str | None:
     is_unfinished, manifest = repository.text == _UNFINISHED_TEXT, repository.read(_MANIFEST)
     if manifest is None or not _is_earlier(manifest, dataset):
         left = {".gitattributes", _CARD, *(filter(find_increment_id, repository.files) if is_unfinished else ())}
-        for path in sorted(repository.files.keys() - left):
-            found = f"it has files that are not those of an earlier version of this dataset, such as {path}"
-            return f"{found}. Push to a new or an empty repository, or to another branch."
+        if others := sorted(repository.files.keys() - left):
+            problem = f"it has files that are not those of an earlier version of this dataset, such as {others[0]}"
+            return f"{problem}. Push to a new or an empty repository, or to another branch."
     if is_unfinished or not repository.text or (manifest and repository.text == repository.pushed_text()):
         return None
     return (
@@ -152,8 +151,8 @@ def _problem(repository: _Repository, dataset: Dataset) -> str | None:
 def _is_earlier(manifest: bytes, dataset: Dataset) -> bool:
     """Whether a manifest is that of a version whose shards a dataset has, or of an earlier one that it knows."""
     with suppress(ValueError, LookupError, TypeError, RecursionError, UserError):  # no manifest, or it has expired
-        found = json.loads(manifest)
-        theirs, version = _identity(found["shards"]), found["version"]
+        content = json.loads(manifest)
+        theirs, version = _identity(content["shards"]), content["version"]
         return theirs <= _identity(dataset.manifest["shards"]) or (
             version < dataset.version and theirs == _identity(read_version(dataset.folder, version).shards())
         )
@@ -171,8 +170,8 @@ def _split_card(card: bytes) -> tuple[Mapping[str, Any], str]:
     """The header of a card, and the text after it. What is not a header of YAML belongs to the text."""
     text = card.decode("utf-8", "replace")
     with suppress(yaml.YAMLError, ValueError, TypeError):
-        found = RepoCard(text)
-        return found.data.to_dict(), found.text.strip()
+        parsed = RepoCard(text)
+        return parsed.data.to_dict(), parsed.text.strip()
     return {}, text.strip()
 
 
@@ -188,12 +187,7 @@ def _card(header: Mapping[str, Any], text: str) -> bytes:
 
 
 class _Repository:
-    """A branch of a dataset repository.
-
-    Attributes:
-        files: what it had when it was looked at, by path.
-        header, text: of its card.
-    """
+    """A branch of a dataset repository: its files when it was looked at, by path; the header and text of its card."""
 
     def __init__(self, name: str, branch: str, title: str):
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
@@ -230,8 +224,8 @@ class _Repository:
 
     def pushed_text(self) -> str:
         """The text of the card as the push wrote it that wrote the manifest: the two are in one commit."""
-        (found,) = self._call("get_paths_info", paths=[_MANIFEST], expand=True, revision=self._commit)
-        return _split_card(self.read(_CARD, found.last_commit.oid) or b"")[1]
+        (manifest,) = self._call("get_paths_info", paths=[_MANIFEST], expand=True, revision=self._commit)
+        return _split_card(self.read(_CARD, manifest.last_commit.oid) or b"")[1]
 
     def upload(self, folder: str, files: Sequence[ShardEntry]) -> None:
         """Commit files that no card names: links to those of a disk, and copies of others, some at once."""
@@ -239,9 +233,9 @@ class _Repository:
             self.commit({_CARD: _with_header(_card(_UNFINISHED, _UNFINISHED_TEXT), self.header)})
         is_local = isinstance(file_system(folder)[0], LocalFileSystem)
         ends = accumulate(0 if is_local else file["bytes"] for file in files)
-        for _, some in groupby(zip(files, ends, strict=True), lambda each: each[1] // _BYTES_AT_ONCE):
+        for _, group in groupby(zip(files, ends, strict=True), lambda each: each[1] // _BYTES_AT_ONCE):
             with tempfile.TemporaryDirectory() as temporary:
-                for file, _ in some:
+                for file, _ in group:
                     _place(join(folder, file["path"]), file["bytes"], Path(temporary, file["path"]), is_local)
                 self._add("upload_folder", f"{self._title}: files", folder_path=temporary)
 
@@ -272,5 +266,5 @@ def _place(url: str, size: int, path: Path, is_local: bool) -> None:
         else:
             with open_file(url) as content, path.open("wb") as copy:
                 shutil.copyfileobj(content, copy)
-        if (found := path.stat().st_size) != size:
-            raise ValueError(f"it has {found:,} bytes, and the dataset says {size:,}")
+        if (here := path.stat().st_size) != size:
+            raise ValueError(f"it has {here:,} bytes, and the dataset says {size:,}")

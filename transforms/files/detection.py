@@ -61,18 +61,18 @@ def detect_format(
     start = _decompressed_start(url, compression, size) if compression else read_range(url, 0, min(SNIFFED_BYTES, size))
     certain = named if named and input_format(named).suffix_is_certain else None
     is_table = certain is not None and not input_format(certain).recognizes
-    found = recognized_format(start, [certain] if certain else among)
-    if not found:
+    format = recognized_format(start, [certain] if certain else among)
+    if not format:
         other = None if is_table else recognized_format(start)
         problem = _find_mistake(start, is_table)
         if not problem and (other or (certain and not is_table)):
             problem = f"{other or DEFAULT_FORMAT}. Give it another suffix, or choose the format."
         if problem:
             raise ValueError(f"it looks like {problem}")
-        found = certain or DEFAULT_FORMAT
-    if not compression and (last := input_format(found).last_bytes) and not _ends_with(url, size, last):
-        raise ValueError(f"it begins like {found} and does not end like it: it is cut short. Restore it.")
-    return found
+        format = certain or DEFAULT_FORMAT
+    if not compression and (last := input_format(format).last_bytes) and not _ends_with(url, size, last):
+        raise ValueError(f"it begins like {format} and does not end like it: it is cut short. Restore it.")
+    return format
 
 
 def _ends_with(url: str, size: int, last: bytes) -> bool:

@@ -61,10 +61,10 @@ def hub_name(url: str) -> HubName | None:
     """Return what a url names on the Hub; None if it does not begin like one. Raises UserError if it is not one."""
     if not url.startswith(_PREFIX):
         return None
-    found = _LONG.fullmatch(url)
-    if not found or (found[2] and found[4]):
+    match = _LONG.fullmatch(url)
+    if not match or (match[2] and match[4]):
         raise UserError(f"{url}: {_EXPECTED}.")
-    return HubName(found[1], found[2], unquote(found[3]) if found[3] else None, (found[4] or "").strip("/"))
+    return HubName(match[1], match[2], unquote(match[3]) if match[3] else None, (match[4] or "").strip("/"))
 
 
 def expand_hub_name(
@@ -75,8 +75,8 @@ def expand_hub_name(
     A file or folder of this name wins, if is_here finds it. What ends like a file of records is a path, even if there
     is no such file.
     """
-    found = _SHORT.fullmatch(pattern)
-    if not found or pattern.lower().endswith((*suffix_format(), *COMPRESSION_OF_SUFFIX)) or is_here(pattern):
+    match = _SHORT.fullmatch(pattern)
+    if not match or pattern.lower().endswith((*suffix_format(), *COMPRESSION_OF_SUFFIX)) or is_here(pattern):
         return pattern
     return f"{_PREFIX}{pattern}"
 

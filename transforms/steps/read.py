@@ -46,8 +46,8 @@ def read_task(
     chunk, pending, size = 0, Chunk([], []), 0
     for number, piece in enumerate(task.slices):
         base = task.position(number, 0)
-        for records, rejects, found in _chunks(piece, chunk_bytes, max_record_bytes, is_look):
-            if size and size + found > chunk_bytes:
+        for records, rejects, chunk_size in _chunks(piece, chunk_bytes, max_record_bytes, is_look):
+            if size and size + chunk_size > chunk_bytes:
                 yield _batch(task, chunk, pending, last=False)
                 chunk, pending, size = chunk + 1, Chunk([], []), 0
             if base:
@@ -55,7 +55,7 @@ def read_task(
                 rejects = [replace(reject, position=base + reject.position) for reject in rejects]
             pending.records.extend(records)
             pending.rejects.extend(rejects)
-            size += found
+            size += chunk_size
     yield _batch(task, chunk, pending, last=True)
 
 
@@ -75,9 +75,9 @@ def _chunks(piece: Slice, chunk_bytes: int, max_record_bytes: int, is_look: bool
             raise InputError(f"{piece.url}: {problem}. Restore the file, or leave it out of the input.") from error
 
 
-def _batch(task: Task, chunk: int, found: Chunk, last: bool) -> Records:
-    outcomes = Outcomes(read=len(found.records) + len(found.rejects), rejects=tuple(found.rejects))
-    return Records(task=task, chunk=chunk, last=last, outcomes=outcomes, records=found.records)
+def _batch(task: Task, chunk: int, pending: Chunk, last: bool) -> Records:
+    outcomes = Outcomes(read=len(pending.records) + len(pending.rejects), rejects=tuple(pending.rejects))
+    return Records(task=task, chunk=chunk, last=last, outcomes=outcomes, records=pending.records)
 
 
 class ReadTasks(beam.PTransform):

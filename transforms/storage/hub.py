@@ -49,8 +49,8 @@ class HubFile(NamedTuple):
 
 def hub_file(url: str) -> HubFile | None:
     """Return the file of a url; None if the url is not that of a file on the Hub at a commit."""
-    found = _URL.fullmatch(url)
-    return HubFile(*found.groups()) if found else None
+    match = _URL.fullmatch(url)
+    return HubFile(*match.groups()) if match else None
 
 
 def strip_commit(url: str) -> str:
@@ -131,9 +131,9 @@ def _set_up() -> None:
     from huggingface_hub.utils._http import default_client_factory
 
     def client() -> Any:
-        made = default_client_factory()
-        made.timeout = type(made.timeout)(SECONDS_TO_ANSWER, connect=_SECONDS_TO_CONNECT)
-        return made
+        http_client = default_client_factory()
+        http_client.timeout = type(http_client.timeout)(SECONDS_TO_ANSWER, connect=_SECONDS_TO_CONNECT)
+        return http_client
 
     # The client, and the libraries that it sends requests with: each request, each retry.
     for name in ("httpx", "httpx2", "huggingface_hub", "filelock"):
@@ -169,8 +169,8 @@ def _reason(error: Any, url: str) -> str:
     """What is wrong, in one line and without urls that were signed."""
     from huggingface_hub import constants, errors, get_token
 
-    found = _ASKED.fullmatch(url)
-    repository, revision = found.groups() if found else (url, None)
+    match = _ASKED.fullmatch(url)
+    repository, revision = match.groups() if match else (url, None)
     hub, token, status = constants.ENDPOINT, get_token(), http_status(error)
     log_in = "log in with `hf auth login`, or set HF_TOKEN"
     if isinstance(error, errors.OfflineModeIsEnabled):

@@ -31,22 +31,22 @@ def file_version(entry: Mapping[str, Any]) -> str:
 
 def modification_time(entry: Mapping[str, Any]) -> float:
     """Return when a file was last written, in seconds since 1970; the end of time if its store does not say it."""
-    found = next((entry[field] for field in _TIMES if entry.get(field)), math.inf)
-    if isinstance(found, str):
-        found = datetime.fromisoformat(found.replace("Z", "+00:00"))
-    return found.timestamp() if isinstance(found, datetime) else float(found)
+    time = next((entry[field] for field in _TIMES if entry.get(field)), math.inf)
+    if isinstance(time, str):
+        time = datetime.fromisoformat(time.replace("Z", "+00:00"))
+    return time.timestamp() if isinstance(time, datetime) else float(time)
 
 
 def check_version(url: str, version: str, entry: Mapping[str, Any]) -> None:
     """Raise UserError if a file is not of a version. entry: what its store says of it now."""
     size, *rest = version.split(" ", 2)
     if size != str(entry["size"]):
-        found = f"it had {int(size):,} bytes and has {entry['size']:,}"
+        change = f"it had {int(size):,} bytes and has {entry['size']:,}"
     elif rest and rest[1] != str(entry.get(rest[0], rest[1])):
-        found = f"its {rest[0]} was {rest[1]} and is {entry[rest[0]]}"
+        change = f"its {rest[0]} was {rest[1]} and is {entry[rest[0]]}"
     else:
         return
     raise UserError(
-        f"{url}: the file has changed since the job was planned ({found}). Nothing was committed. Restore it "
+        f"{url}: the file has changed since the job was planned ({change}). Nothing was committed. Restore it "
         "to go on, or overwrite the output to build from the file as it is now."
     )

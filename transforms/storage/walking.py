@@ -91,10 +91,10 @@ def names_in(folder: str, prefix: str = "") -> list[str]:
     """Return the names of what is in a folder and begins with a prefix, sorted. Some stores list only those."""
     system, path = file_system(folder)
     if prefix and _has_no_folders(system):
-        found = _listed(system, path, lambda: system.find(path, prefix=prefix))
+        paths = _listed(system, path, lambda: system.find(path, prefix=prefix))
     else:
-        found = _listed(system, path, lambda: system.ls(path, detail=False))
-    names = (posixpath.basename(path.rstrip("/")) for path in found)
+        paths = _listed(system, path, lambda: system.ls(path, detail=False))
+    names = (posixpath.basename(path.rstrip("/")) for path in paths)
     return sorted(name for name in names if name.startswith(prefix))
 
 
@@ -126,7 +126,7 @@ def _walk(system: Any, base: str, leads: Callable[[str], bool], follows_links: b
     def list_entries(folder: str) -> list[dict[str, Any]]:
         return _listed(system, folder, lambda: system.ls(folder, detail=True))
 
-    found, level = {}, [base]
+    files, level = {}, [base]
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
         while level:
             below = []
@@ -141,9 +141,9 @@ def _walk(system: Any, base: str, leads: Callable[[str], bool], follows_links: b
                         if not any(os.path.samefile(path, above) for above in PurePosixPath(path).parents):
                             below.append(path)
                     else:
-                        found[entry["name"]] = entry
+                        files[entry["name"]] = entry
             level = below
-    return found
+    return files
 
 
 def _listed(system: Any, path: str, request: Callable[[], Any]) -> Any:

@@ -140,10 +140,10 @@ def _value(text: str, at: int, closing: str, is_last: bool) -> tuple[bytes, int]
         if closing:
             raise
         # Where the next value may begin. What is before it is not lost: it is a record, which is rejected.
-        found = (_NEXT_OBJECT if text[at] in "[{" else _CONTAINER).search(text, at)
-        if not found and not is_last:
+        next_one = (_NEXT_OBJECT if text[at] in "[{" else _CONTAINER).search(text, at)
+        if not next_one and not is_last:
             raise _More from None
-        end = found.start() if found else len(text)
+        end = next_one.start() if next_one else len(text)
         return text[at:end].strip().encode(_LATIN_1), end
     element = text[begin:end]
     if key and isinstance(value, dict) and "id" not in value:
