@@ -14,8 +14,6 @@ from support.shared import built_once
 from support.templates import DROPS_REASONING
 
 ALL_COLUMNS = "input_ids,labels,seq_lengths,attention_mask,position_ids,loss_mask,part_lengths,part_kinds,part_messages"
-_CHATS = {"input": CHATS, "split_bytes": 200_000}
-_PACKED = {"max_length": 512, "packing": "bfd"}
 _SEVERAL = """
 def several(record):
     if not "messages" in record:
@@ -23,49 +21,9 @@ def several(record):
     return [record, {"text": record["messages"][-1]["content"] or "nothing"}]
 """
 
-KINDS: dict[str, dict[str, Any]] = {
-    "packed": _CHATS | _PACKED | {
-        "output_format": "parquet,tfrecord", "write_columns": ALL_COLUMNS, "provenance": True,
-        "validation_fraction": 0.2
-    },
-    "shifted": _CHATS | {
-        "output_format": "parquet,tfrecord.gz", "shift_labels": True,
-        "keep_columns": "id,topic", "provenance": True, "max_length": 200, "write_columns": ALL_COLUMNS,
-
-    },
-    "shifted_and_packed": _CHATS | _PACKED | {"shift_labels": True, "validation_fraction": 0.1},
-    "wrapped": _CHATS | {
-        "max_length": 100, "packing": "wrapped", "write_columns": ALL_COLUMNS, "shift_labels": True
-    },
-    "split": _CHATS | {
-        "max_length": 64, "packing": "bfd_split", "provenance": True, "validation_fraction": 0.3
-    },
-    "ffd": _CHATS | {"max_length": 256, "packing": "ffd", "write_columns": "input_ids,position_ids,loss_mask"},
-    "tfrecord": _CHATS | {
-        "output_format": "tfrecord.gz", "provenance": True, "keep_columns": "id",
-    },
-    "packed_tfrecord": _CHATS | _PACKED | {"output_format": "tfrecord", "provenance": True},
-    "keep_end": _CHATS | {"max_length": 50, "truncation": "keep_end", "write_columns": "input_ids,labels,loss_mask"},
-    "without_labels": {"input": "completion.jsonl", "write_columns": "input_ids,loss_mask"},
-    "drop": _CHATS | {"max_length": 80, "truncation": "drop", "packing": "bfd", "validation_fraction": 0.5},
-    "windows": _CHATS | {"max_length": 48, "truncation": "windows", "provenance": True},
-    "windows_and_pack": _CHATS | {
-        "max_length": 64, "truncation": "windows", "window_overlap": 8, "packing": "bfd", "shift_labels": True,
-        "provenance": True, "validation_fraction": 0.3,
-    },
-    "turns": _CHATS | {"max_length": 60, "truncation": "turns", "packing": "ffd"},
-    "completion": {"input": "completion.jsonl", "loss_on": "all"},
-    "token_rows": {"input": "token_rows.jsonl", "max_length": 6},
-    "weights": {"input": "weights.jsonl", "write_columns": ALL_COLUMNS, "packing": "bfd", "max_length": 300},
-    "expand": {"input": "reasoning.jsonl", "chat_template": DROPS_REASONING, "parity": "expand", "provenance": True},
-    "expand_and_pack": {
-        "input": "reasoning.jsonl", "chat_template": DROPS_REASONING, "parity": "expand", "provenance": True,
-        "packing": "ffd", "max_length": 128,
-    },
-    "formatter": _CHATS | {"formatter": "several.py:several", "provenance": True, "shift_labels": True},
-    "sources": {"recipe": ROOT / "examples" / "sources.yaml", "max_length": 512, "provenance": True},
-    "one_file_twice": {"recipe": "twice.yaml", "provenance": True, "max_length": 300, "packing": "bfd"},
-}  # fmt: skip
+KINDS: dict[str, dict[str, Any]] = json.loads((ROOT / "tests" / "data" / "kinds.json").read_text())
+_NAMED: dict[str, Any] = {"CHATS": CHATS, "ALL_COLUMNS": ALL_COLUMNS, "DROPS_REASONING": DROPS_REASONING}
+_NAMED["EXAMPLE"] = ROOT / "examples" / "sources.yaml"
 
 
 def build_dataset(kind: str) -> Path:
@@ -77,7 +35,7 @@ def _build(kind: str, folder: Path) -> None:
     from support.command_line import chatmill
 
     options = {"tokenizer": TOKENIZER, "output": folder / "out", "max_reject_fraction": 0.9, "direct_num_workers": 1}
-    options |= KINDS[kind]
+    options |= {name: _NAMED.get(str(value), value) for name, value in KINDS[kind].items()}
     inputs = built_once("inputs-of-kinds", _write_inputs)
     for name in ("input", "formatter", "recipe"):
         if isinstance(options.get(name), str):

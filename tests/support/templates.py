@@ -1,4 +1,3 @@
-# ruff: noqa: E501
 """Chat templates for the tests: small ones, those of models, odd ones; and records with what becomes of them."""
 
 from __future__ import annotations
@@ -10,79 +9,20 @@ from typing import Any
 from support.models import TEMPLATES
 from support.paths import ROOT
 
-ORACLES = ROOT / "tests" / "data" / "oracles"
-
-
-# ChatML without generation markers. A token and a line break close a turn.
-CHATML = """
-{%- for message in messages -%}
-    {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
-"""
-
-# ChatML with generation markers.
-MARKED = """
-{%- for message in messages -%}
-    {{- '<|im_start|>' + message.role + '\\n' -}}
-    {%- if message.role == 'assistant' -%}
-        {%- generation -%}{{- message.content + '<|im_end|>\\n' -}}{%- endgeneration -%}
-    {%- else -%}
-        {{- message.content + '<|im_end|>\\n' -}}
-    {%- endif -%}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
-"""
-
-
-# The reasoning of a turn is printed only if it is the last turn, as in the templates of many models.
-DROPS_REASONING = """
-{%- for message in messages -%}
-    {{- '<|im_start|>' + message.role + '\\n' -}}
-    {%- if message.reasoning_content and loop.last -%}
-        {{- '<think>' + message.reasoning_content + '</think>' -}}
-    {%- endif -%}
-    {{- message.content + '<|im_end|>\\n' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
-"""
-
-
-# The generation prompt opens a reasoning block, but turns in history have none.
+DATA = ROOT / "tests" / "data"
+ORACLES = DATA / "oracles"
+# ChatML, of which a token and a line break close a turn; it with generation markers; one that prints the reasoning
+# of a turn only if it is the last one, as the templates of many models do; and one whose generation prompt opens a
+# reasoning block, which turns in history do not have.
+CHATML, MARKED, DROPS_REASONING = (
+    (DATA / "templates" / f"{name}.jinja").read_text() for name in ("chatml", "marked", "drops_reasoning")
+)
 OPENS_REASONING = CHATML.replace(
     "'<|im_start|>assistant\\n' -}}{%- endif", "'<|im_start|>assistant\\n<think>' -}}{%- endif"
 )
-
-
 # Ways to print that hide a text from a search for marks, or from a comparison with it.
-PRINTS = {
-    "chatml": CHATML,
-    "marked": MARKED,
-    "drops_reasoning": DROPS_REASONING,
-    "in_namespace": "{%- set ns = namespace(all='') -%}{%- for m in messages -%}"
-    "{%- set ns.all = ns.all + m.role + m.content -%}{%- endfor -%}{{- ns.all | trim -}}",
-    "in_a_block": "{%- set all -%}{%- for m in messages -%}{{ m.role }}{{ m.content }}\n{% endfor -%}{%- endset -%}"
-    "{{- all | upper | lower -}}",
-    "in_a_macro": "{%- macro said(m) -%}{{ '%s: %s' % (m.role, m.content) }}{%- endmacro -%}"
-    "{%- for m in messages -%}{{- said(m) | indent(2) -}}{%- endfor -%}",
-    "by_number": "{%- for i in range(messages | length) -%}{{- messages[i].content.split('~')[0] + '\\n' -}}{%- endfor -%}",
-    "as_json": "{{- messages | tojson(indent=2) -}}{{- tools | tojson | safe -}}",
-    "as_python": "{%- for m in messages -%}{{- m -}}{%- endfor -%}{{- tools -}}",
-    "joined": "{{- messages | map(attribute='content') | join('\\n') -}}",
-    "joined_by_a_method": "{%- set all = [] -%}{%- for m in messages -%}{%- set all = all + [m.content] -%}"
-    "{{- m.role -}}{%- endfor -%}{{- ', '.join(messages | map(attribute='content')) -}}",
-    "formatted": "{%- for m in messages -%}{{- '{}: {}'.format(m.role, m.content) -}}{%- endfor -%}",
-    "escaped": "{%- for m in messages -%}{{- (m.content | e) + '\\n' -}}{%- endfor -%}",
-    "only_users": "{%- for m in messages if m.role == 'user' -%}{{- m.content -}}{%- endfor -%}",
-    "only_once": "{%- for m in messages -%}{%- if loop.first or m.content != loop.previtem.content -%}{{- m.content + '\\n' -}}"
-    "{%- endif -%}{%- endfor -%}",
-    "values_of_calls": "{%- for m in messages -%}{{- m.content + '\\n' -}}{%- for c in m.tool_calls -%}{{- c.function.name -}}"
-    "{%- for k, v in c.function.arguments.items() -%}{{- v | string -}}{%- endfor -%}{%- endfor -%}{%- endfor -%}",
-    "looks_for_it": "{%- for m in messages -%}{%- if m.content in messages[-1].content -%}{{- m.content -}}"
-    "{%- endif -%}{%- endfor -%}",
-}
-
-
+PRINTS: dict[str, str] = {"chatml": CHATML, "marked": MARKED, "drops_reasoning": DROPS_REASONING}
+PRINTS |= json.loads((DATA / "prints.json").read_text())
 # A chat template of each of these: between them they print messages in the ways that the models of today have.
 MODELS = ("llama3", "qwen2_5", "qwen3", "qwen3_instruct_2507", "gemma3", "phi3", "gptoss", "cohere", "nemotron_3_nano")
 MODELS += ("qwen3_5_think", "qwen3_5_nothink", "llama3_1", "glm4moe", "deepseek_r1_distill", "smolvlm", "llava_next")

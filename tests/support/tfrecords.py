@@ -1,91 +1,55 @@
-"""Read TFRecord files of tf.train.Example with protobuf, by TensorFlow's own declaration of it."""
+"""Read TFRecord files of tf.train.Example with Beam and protobuf, by TensorFlow's own declaration of it."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
+import io
 from typing import Any
 
-import google_crc32c
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from apache_beam.io.tfrecordio import _TFRecordUtil
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
-
-def tf_example_class() -> Any:
-    """tf.train.Example, as tensorflow/core/example/{feature,example}.proto declare it."""
-    field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="chatmill/example.proto", package="tensorflow", syntax="proto3")
-
-    def message(name: str) -> Any:
-        return file.message_type.add(name=name)
-
-    for name, kind in (
-        ("BytesList", field.TYPE_BYTES),
-        ("FloatList", field.TYPE_FLOAT),
-        ("Int64List", field.TYPE_INT64),
-    ):
-        value = message(name).field.add(name="value", number=1, type=kind, label=field.LABEL_REPEATED)
-        if kind != field.TYPE_BYTES:
-            value.options.packed = True
-    feature = message("Feature")
-    feature.oneof_decl.add(name="kind")
-    for number, (name, kind) in enumerate(
-        (("bytes_list", "BytesList"), ("float_list", "FloatList"), ("int64_list", "Int64List")), start=1
-    ):
-        feature.field.add(
-            name=name,
-            number=number,
-            type=field.TYPE_MESSAGE,
-            type_name=f".tensorflow.{kind}",
-            label=field.LABEL_OPTIONAL,
-            oneof_index=0,
-        )
-    features = message("Features")
-    entry = features.nested_type.add(name="FeatureEntry")
-    entry.options.map_entry = True
-    entry.field.add(name="key", number=1, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
-    of_message = {"type": field.TYPE_MESSAGE, "label": field.LABEL_OPTIONAL}
-    entry.field.add(name="value", number=2, type_name=".tensorflow.Feature", **of_message)
-    features.field.add(
-        name="feature",
-        number=1,
-        type=field.TYPE_MESSAGE,
-        type_name=".tensorflow.Features.FeatureEntry",
-        label=field.LABEL_REPEATED,
-    )
-    message("Example").field.add(name="features", number=1, type_name=".tensorflow.Features", **of_message)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
-
-
-Example = tf_example_class()
-
-
-def masked_crc(content: bytes) -> int:
-    crc = google_crc32c.value(content)
-    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) % 2**32
-
-
-def read_records(content: bytes) -> Iterator[bytes]:
-    """uint64 length, uint32 masked crc of the length, the record, uint32 masked crc of the record; little-endian."""
-    at = 0
-    while at < len(content):
-        (length,) = struct.unpack_from("<Q", content, at)
-        (crc_of_length,) = struct.unpack_from("<I", content, at + 8)
-        record = content[at + 12 : at + 12 + length]
-        (crc_of_record,) = struct.unpack_from("<I", content, at + 12 + length)
-        assert len(record) == length
-        assert crc_of_length == masked_crc(content[at : at + 8])
-        assert crc_of_record == masked_crc(record)
-        yield record
-        at += 16 + length
-    assert at == len(content)
+# tensorflow/core/example/{feature,example}.proto, as a descriptor.
+_PROTO = """
+name: "chatmill/example.proto" package: "tensorflow" syntax: "proto3"
+message_type {
+  name: "BytesList" field { name: "value" number: 1 type: TYPE_BYTES label: LABEL_REPEATED }
+}
+message_type {
+  name: "FloatList"
+  field { name: "value" number: 1 type: TYPE_FLOAT label: LABEL_REPEATED options { packed: true } }
+}
+message_type {
+  name: "Int64List"
+  field { name: "value" number: 1 type: TYPE_INT64 label: LABEL_REPEATED options { packed: true } }
+}
+message_type {
+  name: "Feature"
+  oneof_decl { name: "kind" }
+  field { name: "bytes_list" number: 1 type_name: ".tensorflow.BytesList" oneof_index: 0 }
+  field { name: "float_list" number: 2 type_name: ".tensorflow.FloatList" oneof_index: 0 }
+  field { name: "int64_list" number: 3 type_name: ".tensorflow.Int64List" oneof_index: 0 }
+}
+message_type {
+  name: "Features"
+  nested_type {
+    name: "FeatureEntry"
+    options { map_entry: true }
+    field { name: "key" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL }
+    field { name: "value" number: 2 type_name: ".tensorflow.Feature" label: LABEL_OPTIONAL }
+  }
+  field { name: "feature" number: 1 type_name: ".tensorflow.Features.FeatureEntry" label: LABEL_REPEATED }
+}
+message_type { name: "Example" field { name: "features" number: 1 type_name: ".tensorflow.Features" } }
+"""
+_POOL = descriptor_pool.DescriptorPool()
+_POOL.Add(text_format.Parse(_PROTO, descriptor_pb2.FileDescriptorProto()))
+Example = message_factory.GetMessageClass(_POOL.FindMessageTypeByName("tensorflow.Example"))
 
 
 def rows_of_tfrecord(content: bytes) -> list[dict[str, list[Any]]]:
     """The features of each Example, by name. An Example must be as short as protobuf would write it."""
-    rows = []
-    for record in read_records(content):
+    file, rows = io.BytesIO(content), []
+    while record := _TFRecordUtil.read_record(file):  # it compares both checksums
         parsed = Example.FromString(record)
         parsed.DiscardUnknownFields()
         assert parsed.ByteSize() == len(record)  # packed, each name once, no unknown field
