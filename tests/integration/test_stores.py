@@ -10,7 +10,10 @@ import itertools
 import json
 import random
 import re
+import subprocess
+import sys
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from urllib.parse import unquote
 
@@ -19,11 +22,11 @@ import pytest
 
 from support.command_line import chatmill
 from support.datasets import digests, name_in_increment
-from support.faulty_proxy import FAULTS, FaultyProxy, each
-from support.paths import CHATS, TOKENIZER
+from support.faulty_proxy import FAULTS, FaultyProxy, each, seeded
+from support.paths import CHATS, ROOT, TOKENIZER
 from support.processes import running_command, wait_until
 from support.stores import Store, gs, running, s3
-from transforms import Dataset
+from transforms import Dataset, UserError, shards
 
 ONE = "--direct_running_mode=in_memory"
 OPTIONS = ("--max_reject_fraction=0.5", "--split_bytes=100000", "--packing=bfd", "--max_length=512", "--as_chat=true")
@@ -260,22 +263,87 @@ def test_objects_of_several_pages_are_listed_in_order_with_few_requests(build, s
     assert pq.read_table(shard)["id"].to_pylist() == sorted(names)
 
 
-CREDENTIALS = ["X-Amz-Signature", "sig", "api_key", "apikey", "password", "auth", "private_token", "jwt", "hdnts"]
-CREDENTIALS += ["x-oss-signature", "X-Amz-Security-Token", "key_of_a_service_that_nobody_knows"]
+# Datasets that grow in a bucket: appends that race, are refused or meet failed requests; expiry.
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://user:hidden@host/corpus.jsonl",
-        "https://hidden@host/corpus.jsonl",
-        "simplecache::https://user:hidden@host/corpus.jsonl",
-        "https://host/corpus.jsonl#access_token=hidden",
-        *(f"https://host/corpus.jsonl?download=1&{name}=hidden" for name in CREDENTIALS),
-    ],
-)
-def test_url_that_holds_a_credential_is_refused_without_showing_it(build, tmp_path, url):
-    ended = build(f"--input={url}", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out")
-    assert ended.code == 2
-    assert "https://host/corpus.jsonl: the url has " in ended.err
-    assert "hidden" not in ended.err and not (tmp_path / "out").exists()
+@pytest.fixture
+def folder() -> str:
+    """Has the folder `in`, in which files arrive, and the dataset `out`."""
+    return f"out/{uuid.uuid4().hex}"
+
+
+def make_growing(store: Store, folder: str) -> list[str]:
+    places = [f"--input={store.url(folder)}/in/*.jsonl", f"--output={store.url(folder)}/out"]
+    return [*places, f"--tokenizer={TOKENIZER}", "--packing=bfd", "--max_length=256"]
+
+
+def arrive(store: Store, folder: str, day: int) -> None:
+    """Let a file of forty records arrive."""
+    records = [{"prompt": f"What is {day} plus {i}?", "completion": f"{day + i}"} for i in range(40)]
+    content = "".join(f"{json.dumps(each)}\n" for each in records).encode()
+    store.files.pipe_file(f"{folder}/in/day-{day}.jsonl", content)
+
+
+def read_records(output: str) -> int:
+    """The number of records of the newest version, which must be sound."""
+    assert chatmill("verify", output) == 0
+    return Dataset(output).manifest["records"]["kept"]
+
+
+def read_examples(output: str) -> Counter[tuple[int, ...]]:
+    """The ids of the examples of a dataset, in whichever rows they are."""
+    found: Counter[tuple[int, ...]] = Counter()
+    for *_, batch in Dataset(output).rows():
+        for row in batch.to_pylist():
+            ends = [0, *itertools.accumulate(row["seq_lengths"])]
+            found.update(tuple(row["input_ids"][start:end]) for start, end in itertools.pairwise(ends))
+    return found
+
+
+@pytest.mark.slow
+def test_dataset_grows_in_a_bucket_next_to_another_append_and_after_a_failed_commit(build, store, folder):
+    options, output = make_growing(store, folder), store.url(f"{folder}/out")
+    arrive(store, folder, 0)
+    command = [sys.executable, "-m", "pipeline", "build", "--append", *options]
+    racers = [subprocess.Popen(command, cwd=ROOT, stdout=-1, stderr=-1, text=True) for _ in range(2)]
+    ended = [racer.communicate() for racer in racers]
+    assert [racer.returncode for racer in racers] == [0, 0], ended
+    assert read_records(output) == 40
+
+    arrive(store, folder, 1)
+    store.proxy.refused = {r"(PUT|POST) .*versions/00000002\.json": "AccessDenied"}
+    failed = build("--append", *options)
+    store.proxy.reset()
+    assert failed.code == 1 and "AccessDenied" in failed.err and read_records(output) == 40, failed.err
+    arrive(store, folder, 2)
+    resumed = build("--append", *options)
+    assert resumed.code == 0 and "resuming: 1 of 1 tasks" in resumed.err, resumed.err
+    assert read_records(output) == 120
+    assert not [name for name in store.names(f"{folder}/out/_chatmill") if "/building/" in name]
+
+
+@pytest.mark.slow
+def test_failed_requests_do_not_change_a_dataset_that_grows_is_built_again_and_expires(build, store, folder, hurried):
+    options, output = [*make_growing(store, folder), "--direct_num_workers=1"], store.url(f"{folder}/out")
+    for day in range(2):
+        arrive(store, folder, day)
+        store.proxy.faults = seeded(FAULTS, 0.05, seed=day)
+        ended = build("--append", *options)
+        store.proxy.reset()
+        assert ended.code == 0, ended.err
+        assert read_records(output) == 40 * (day + 1)
+    before = read_examples(output)
+
+    store.proxy.faults = seeded(FAULTS, 0.05, seed=2)
+    ended = build("--overwrite", *options)
+    store.proxy.reset()
+    assert ended.code == 0, ended.err
+
+    assert [len(shards(output, version)) for version in (1, 2, 3)] == [1, 2, 1]
+    assert read_records(output) == 80 and read_examples(output) == before
+    assert chatmill("expire", output, "--older_than=0s") == 0
+    for version in (1, 2):
+        with pytest.raises(UserError, match=f"there is no version {version}; it has version 3"):
+            shards(output, version)
+    assert len(store.digests_of_shards(f"{folder}/out")) == 1
+    assert read_records(output) == 80 and read_examples(output) == before
