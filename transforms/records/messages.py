@@ -89,8 +89,7 @@ def _read_unusual(turns: list[Any], column: str, reading: Reading) -> list[dict[
         if "assistant" not in roles and pair == ("user", "system") and turns[i]["role"] != "system":
             found = f'{column}[{i}] has role "{turns[i]["role"]}", and answers the user'
             raise RecordError("unknown_role", f"{found}; expected an assistant. Map it to one of the roles with roles")
-    if call_turns:
-        _use_turn_ids(messages, call_turns)
+    _use_turn_ids(messages, call_turns)
     return messages
 
 
@@ -229,11 +228,8 @@ def _joined(answer: dict[str, Any], call: dict[str, Any], where: str) -> dict[st
 
 def _use_turn_ids(messages: list[dict[str, Any]], call_turns: list[dict[str, Any]]) -> None:
     """Give calls without an id, and the answers of tools to them, the id that the turns of both have."""
-    answers = {
-        message["id"]: message
-        for message in messages
-        if message["role"] == "tool" and isinstance(message.get("id"), str) and "tool_call_id" not in message
-    }
+    tools = [message for message in messages if message["role"] == "tool" and "tool_call_id" not in message]
+    answers = {message["id"]: message for message in tools if isinstance(message.get("id"), str)}
     for turn in call_turns:
         id, calls = turn.get("id"), turn["tool_calls"]
         if isinstance(id, str) and id in answers and len(calls) == 1 and "id" not in calls[0]:
@@ -249,16 +245,14 @@ def _renamed(turns: list[Any], column: str, reading: Reading) -> list[Any]:
     for theirs in fields.values():
         if not any(theirs in turn for turn in objects):  # it may be mistyped
             reading.notes[f"records_without_{theirs}"] = None
-    return [
-        _with_our_names(turn, f"{column}[{i}]", reading) if isinstance(turn, dict) else turn
-        for i, turn in enumerate(turns)
-    ]
+    return [_with_our_names(turn, f"{column}[{i}]", reading) for i, turn in enumerate(turns)]
 
 
-def _with_our_names(turn: dict[str, Any], where: str, reading: Reading) -> dict[str, Any]:
+def _with_our_names(turn: Any, where: str, reading: Reading) -> Any:
     """Rename the fields of a turn. Raises RecordError if it has those of ShareGPT, and ours with other values."""
-    roles, fields = reading.options.roles, reading.options.message_fields
-    if fields:
+    if not isinstance(turn, dict):
+        return turn
+    if fields := reading.options.message_fields:
         named = {ours: turn[theirs] for ours, theirs in fields.items() if turn.get(theirs) is not None}
         turn = {key: value for key, value in turn.items() if key not in fields.values()}
         if twice := next((ours for ours in named if turn.get(ours) not in (None, named[ours])), None):
@@ -270,7 +264,7 @@ def _with_our_names(turn: dict[str, Any], where: str, reading: Reading) -> dict[
         if theirs in turn and ours in turn:
             values = [turn[name] for name in (theirs, ours) if turn[name] is not None]
             if theirs == "from":
-                values = [roles.get(name, name) if isinstance(name, str) else name for name in values]
+                values = [reading.options.roles.get(str(name), name) for name in values]
             if len(values) == 2 and values[0] != values[1]:
                 raise RecordError("bad_message", f"{where} has {theirs} and {ours}, with different values")
             unread.add(ours if turn[ours] is None else theirs)

@@ -10,18 +10,18 @@ from typing import Any
 from transforms.base.errors import RecordError
 from transforms.records.reading import Reading
 
-# Axolotl: train, training. verl: trainable. slime, verl: loss masks. XTuner: output_with_loss. torchtune: masked. Which
-# value of each means that the message is trained on.
-_WHETHER = {
+# Which value of each key means that the message is trained on. Axolotl: train, training. verl: trainable. slime, verl:
+# loss masks. XTuner: output_with_loss. torchtune: masked.
+_TRAINED_IF = {
     **dict.fromkeys(
         ("train", "training", "trainable", "loss", "loss_mask", "step_loss_mask", "output_with_loss"), True
     ),
     "masked": False,
 }
 # OpenAI, Mistral: weight. LLaMA-Factory: loss_weight.
-_FLAGS = {*_WHETHER, "weight", "loss_weight"}
+_FLAGS = {*_TRAINED_IF, "weight", "loss_weight"}
 # Keys that no project reads as a flag, so that the usual messages are not searched.
-_OTHERS = {"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "thinking", "type", "text"}
+_OTHER_KEYS = {"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "thinking", "type", "text"}
 _LIKE_A_FLAG = re.compile(r"(?:^|[^A-Za-z]|(?<=[a-z])(?=[A-Z]))(?i:un|no|non|not)?(?i:train|loss|mask|weight)")
 
 
@@ -46,25 +46,25 @@ def take_weight(
         RecordError: if a weight is not 0 or 1, or contradicts another flag.
     """
     ours = reading.options.train_field
-    if item.keys() <= _OTHERS and ours not in item:
+    if item.keys() <= _OTHER_KEYS and ours not in item:
         return item, 1
     rest, weights = dict[str, Any](), dict[str, Any]()
     for key, value in item.items():
         if key in _FLAGS or key == ours:
             if value is None:
                 continue
-            if (weight := _weight(key, value, key == ours, where)) is not None:
+            if (weight := _read_flag(key, value, key == ours, where)) is not None:
                 weights[key] = weight
                 continue
             _note(reading, "train_flags_not_understood", where, key, value, "; expected true or false")
-        elif key not in _OTHERS and value is not None and _is_like_a_flag(key):
+        elif key not in _OTHER_KEYS and value is not None and _is_like_a_flag(key):
             advice = f"; with train_field {key}, false and 0 are not trained on"
             _note(reading, "train_flags_not_understood", where, key, value, advice)
         rest[key] = value
     values = {weight for weight in weights.values() if weight is not True}  # which agrees with any that is not 0
     if len(values) > 1 or len({*map(bool, weights.values())}) > 1:
-        found = " and ".join(_shown(key, value) for key, value in weights.items())
-        raise RecordError("bad_weight", f"{where} contradicts itself: read as weights, it has {found}")
+        flags = " and ".join(_show(key, value) for key, value in weights.items())
+        raise RecordError("bad_weight", f"{where} contradicts itself: read as weights, it has {flags}")
     weight = next(iter(values), 1)
     if not trainable:
         if weights and weight:
@@ -85,18 +85,18 @@ def note_flag(name: str, value: Any, reading: Reading) -> None:
         _note(reading, "train_flags_not_understood", "the record", name, value, advice)
 
 
-def _weight(key: str, value: Any, is_ours: bool, where: str) -> Any:
+def _read_flag(key: str, value: Any, is_ours: bool, where: str) -> Any:
     """The weight that a flag gives, which may be True or False; None if its value is not understood."""
     flag = {"true": True, "false": False}.get(value.lower()) if isinstance(value, str) else value
     if not isinstance(flag, (bool, int, float)):
         flag = None
-    if key in _WHETHER and flag in (0, 1):
-        return flag == _WHETHER[key]
-    if key in _WHETHER and not is_ours:
+    if key in _TRAINED_IF and flag in (0, 1):
+        return flag == _TRAINED_IF[key]
+    if key in _TRAINED_IF and not is_ours:
         return None
     if flag is None or not flag >= 0:  # not NaN either
         expected = "true, false, 0 or 1" if is_ours else "a number, 0 or 1"
-        raise RecordError("bad_weight", f"{where} has {_shown(key, value)}; expected {expected}")
+        raise RecordError("bad_weight", f"{where} has {_show(key, value)}; expected {expected}")
     return flag
 
 
@@ -106,9 +106,9 @@ def _is_like_a_flag(key: str) -> bool:
 
 
 def _note(reading: Reading, name: str, where: str, key: str, value: Any, advice: str = "") -> None:
-    reading.notes.setdefault(name, f"{where} has {_shown(key, value)}{advice}")
+    reading.notes.setdefault(name, f"{where} has {_show(key, value)}{advice}")
 
 
-def _shown(key: str, value: Any) -> str:
+def _show(key: str, value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     return f'"{key}": {text if len(text) <= 60 else text[:60] + "…"}'

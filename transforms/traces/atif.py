@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from transforms.traces import Trace, TraceFormat
-from transforms.traces.conversation import MAIN, SUBAGENT, TraceConversation
+from transforms.traces import MAIN, SUBAGENT, Trace, TraceConversation, TraceFormat
 
 
 class _Call(msgspec.Struct):

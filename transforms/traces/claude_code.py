@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 
 from transforms.records.turns.apis import CALLS, RESULTS, add_answer, add_results
-from transforms.traces import Trace, TraceFormat
-from transforms.traces.conversation import BRANCH, MAIN, SUBAGENT, TraceConversation
+from transforms.traces import BRANCH, MAIN, SUBAGENT, Trace, TraceConversation, TraceFormat
 
 _SYNTHETIC = "<synthetic>"
 

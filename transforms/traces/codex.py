@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from transforms.records.turns.apis import add_item
-from transforms.traces import Trace, TraceFormat
-from transforms.traces.conversation import BRANCH, TraceConversation
+from transforms.traces import BRANCH, Trace, TraceConversation, TraceFormat
 
 
 class _Event(msgspec.Struct):
