@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
+
+from annotated_types import MinLen
 
 from transforms.base.errors import ParameterError
 from transforms.base.options import (
@@ -20,6 +23,7 @@ from transforms.base.options import (
     String,
     Values,
     Word,
+    Wrong,
     one_name,
     option,
     that,
@@ -28,11 +32,26 @@ from transforms.files.formats import INPUT_FORMATS, MAX_RECORD_BYTES
 from transforms.records.layouts import INPUT_COLUMNS, SCHEMAS
 from transforms.records.reading import ROLES, TOOL_ARGUMENTS
 from transforms.traces import TRACE_BRANCHES
-from transforms.traces.tool_definitions import ToolDefinitions
 
 # Each source may have a value of its own for these.
 _of_source = functools.partial(option, "Input", of_source=True)
 _FUNCTION = Values("module:function or file.py:function", check=that(re.compile(".+:.+").fullmatch))
+_DEFINITIONS = "a list of tool definitions, of at least one"
+
+
+def _read_definitions(text: str) -> Any:
+    """Read tool definitions: their JSON, or the file that has it."""
+    from transforms.storage.files import read_bytes  # it imports fsspec, which --help needs not
+
+    try:
+        return json.loads(text if str.lstrip(text).startswith("[") else read_bytes(text))
+    except (OSError, ValueError) as error:
+        raise Wrong(f"expected {_DEFINITIONS}, as JSON or as a file that has it ({error}).") from None
+
+
+ToolDefinitions = Annotated[
+    tuple[dict[str, Any], ...], Values(_DEFINITIONS, "URL|JSON", _read_definitions, (MinLen(1),))
+]
 
 
 @dataclass(frozen=True, kw_only=True)
