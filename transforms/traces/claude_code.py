@@ -17,11 +17,6 @@ import msgspec
 from transforms.records.turns.apis import CALLS, RESULTS, add_answer, add_results
 from transforms.traces import BRANCH, MAIN, SUBAGENT, Trace, TraceConversation, TraceFormat
 
-_SYNTHETIC = "<synthetic>"
-
-# The numbers of events.
-_ByUuid = dict[str | None, int]
-
 
 class _Event(msgspec.Struct, rename="camel"):
     type: str | None = None
@@ -63,57 +58,59 @@ def read(session: Any) -> Trace:
     """
     events = msgspec.convert(session.get("loglines") if isinstance(session, dict) else session, list[_Event])
     session_id = next((event.session_id for event in events if event.session_id), None)
-    trace = Trace([_kind(event) for event in events], session_id=session_id)
-    by_uuid: _ByUuid = {e.uuid: number for number, e in reversed([*enumerate(events)]) if e.uuid is not None}
-    messages = _messages(events, by_uuid)
-    nodes = _nodes(events, messages)
-    parents = _parents(events, nodes, by_uuid)
+    trace = Trace([_name_kind(event) for event in events], session_id=session_id)
+    by_uuid: dict[str | None, int] = {
+        event.uuid: i for i, event in reversed([*enumerate(events)]) if event.uuid is not None
+    }
+    # What is hidden from the user (`isMeta`) is sent to the model, too.
+    are_messages = [event.type in ("user", "assistant") and not event.is_api_error_message for event in events]
+    given = [(event.message or {}) if is_one else None for event, is_one in zip(events, are_messages, strict=True)]
+    converted = enumerate(msgspec.convert(given, list[_Message | None]))
+    # Resumed sessions repeat events.
+    messages = {i: message for i, message in converted if message and by_uuid.get(events[i].uuid, i) == i}
+    nodes = _join_lines(events, messages)
     has_main = any(not events[node].is_sidechain for node in nodes)
     seen: set[int] = set()
-    for root, (*branches, main) in _paths(parents).items():
+    for root, (*branches, main) in _paths(_parents(events, nodes, by_uuid)).items():
         kind = SUBAGENT if has_main and events[root].is_sidechain else MAIN
         for path in (main, *branches):
             conversation = TraceConversation(kind if path is main else BRANCH)
             trace.conversations.append(conversation)
             for node in path:
-                for number in nodes[node]:
-                    conversation.at = number
-                    if not _add(conversation, node, events[number], messages[number]):
-                        trace.kinds[number] = "user (answer without call)"
+                for conversation.at in nodes[node]:
+                    message = messages[conversation.at]
+                    if events[node].type == "assistant":
+                        # The program wrote it in the name of the model.
+                        conversation.begin(node, **({"weight": 0} if message.model == "<synthetic>" else {}))
+                        add_answer(conversation, message.blocks)
+                    elif not add_results(conversation, {"role": "user", "content": message.blocks}):
+                        trace.kinds[conversation.at] = "user (answer without call)"
                 if node in seen:
                     conversation.shared = len(conversation.messages)
             seen.update(path)
     return trace
 
 
-def _messages(events: Sequence[_Event], by_uuid: _ByUuid) -> dict[int, _Message]:
-    """The messages of a session, by the numbers of their events."""
-    # What is hidden from the user (`isMeta`) is sent to the model, too.
-    is_message = [event.type in ("user", "assistant") and not event.is_api_error_message for event in events]
-    given = [(event.message or {}) if is_one else None for event, is_one in zip(events, is_message, strict=True)]
-    found = enumerate(msgspec.convert(given, list[_Message | None]))
-    # Resumed sessions repeat events.
-    return {i: message for i, message in found if message and by_uuid.get(events[i].uuid, i) == i}
-
-
-def _nodes(events: Sequence[_Event], messages: Mapping[int, _Message]) -> dict[int, list[int]]:
+def _join_lines(events: Sequence[_Event], messages: Mapping[int, _Message]) -> dict[int, list[int]]:
     """Join the lines of a message of the model, and the answers to its calls. A node has the number of its first."""
     nodes: dict[int, list[int]] = {}
-    first: dict[Any, int] = {}  # the node of what messages have in common
+    firsts: dict[Any, int] = {}  # the node of what messages have in common
     callers: dict[str, int] = {}  # the node of the call of an id
     for number, message in messages.items():
         if events[number].type == "assistant":
-            node = first.setdefault(message.id or number, number)
+            node = firsts.setdefault(message.id or number, number)
             callers |= dict.fromkeys(message.ids("id", CALLS), node)
         else:
             ids = message.ids("tool_use_id", RESULTS)
             caller = callers.get(ids[0]) if ids else None
-            node = number if caller is None else first.setdefault(("answers", caller), number)
+            node = number if caller is None else firsts.setdefault(("answers", caller), number)
         nodes.setdefault(node, []).append(number)
     return nodes
 
 
-def _parents(events: Sequence[_Event], nodes: Mapping[int, Sequence[int]], by_uuid: _ByUuid) -> dict[int, int | None]:
+def _parents(
+    events: Sequence[_Event], nodes: Mapping[int, Sequence[int]], by_uuid: Mapping[str | None, int]
+) -> dict[int, int | None]:
     """The parent of each node, None for a root: the nearest ancestor of its first event that is of another node."""
     node_of = {number: node for node, members in nodes.items() for number in members}
     has_parents = any(events[number].parent_uuid for number in node_of)
@@ -149,16 +146,7 @@ def _paths(parents: Mapping[int, int | None]) -> dict[int, list[list[int]]]:
     return paths
 
 
-def _add(conversation: TraceConversation, node: int, event: _Event, message: _Message) -> bool:
-    """Add a message. Returns False if it has the answer to a call that there is not."""
-    if event.type != "assistant":
-        return add_results(conversation, {"role": "user", "content": message.blocks})
-    conversation.begin(node, **({"weight": 0} if message.model == _SYNTHETIC else {}))
-    add_answer(conversation, message.blocks)
-    return True
-
-
-def _kind(event: _Event) -> str:
+def _name_kind(event: _Event) -> str:
     """The type of an event, and what it is of this type."""
     details = [each.get("type") for each in (event.attachment, event.data) if isinstance(each, dict)]
     detail = event.subtype or next(iter(details), None)
@@ -168,14 +156,11 @@ def _kind(event: _Event) -> str:
 
 
 def _recognizes(value: Mapping[str, Any]) -> bool:
-    if "loglines" in value:
-        return True
     kind = value.get("type")
-    if kind == "summary":
-        return "leafUuid" in value
-    if kind == "file-history-snapshot":
-        return "messageId" in value
-    return isinstance(kind, str) and "sessionId" in value and "payload" not in value
+    named = {"summary": "leafUuid", "file-history-snapshot": "messageId"}
+    if not isinstance(kind, str) or "loglines" in value:
+        return "loglines" in value
+    return named[kind] in value if kind in named else "sessionId" in value and "payload" not in value
 
 
 FORMAT = TraceFormat("a session of Claude Code", _recognizes, read, is_session=lambda value: "loglines" in value)
