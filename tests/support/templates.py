@@ -23,6 +23,16 @@ OPENS_REASONING = CHATML.replace(
 # Ways to print that hide a text from a search for marks, or from a comparison with it.
 PRINTS: dict[str, str] = {"chatml": CHATML, "marked": MARKED, "drops_reasoning": DROPS_REASONING}
 PRINTS |= json.loads((DATA / "prints.json").read_text())
+
+
+def _read_ways() -> dict[str, list[str]]:
+    """Read the sections of tests/data/ways.jinja: what templates do to texts."""
+    _, *sections = (DATA / "ways.jinja").read_text(encoding="utf-8").split("\n\n## ")
+    return {section.partition(":")[0]: section.strip("\n").split("\n")[1:] for section in sections}
+
+
+WAYS = _read_ways()
+
 # A chat template of each of these: between them they print messages in the ways that the models of today have.
 MODELS = ("llama3", "qwen2_5", "qwen3", "qwen3_instruct_2507", "gemma3", "phi3", "gptoss", "cohere", "nemotron_3_nano")
 MODELS += ("qwen3_5_think", "qwen3_5_nothink", "llama3_1", "glm4moe", "deepseek_r1_distill", "smolvlm", "llava_next")

@@ -27,7 +27,6 @@ unit/test_cores.py
 unit/test_decoding.py
 unit/test_fuzz.py
 unit/test_progress.py
-unit/test_provenance.py
 unit/test_stopping.py
 """
 _INSIDE = re.compile(r"\b(?:from|import) (?:transforms|pipeline)\.\w|^(?:transforms|pipeline)\.[\w.]+$", re.MULTILINE)
