@@ -16,7 +16,7 @@ from transforms.records import contents, kinds, names
 from transforms.records.media import MEDIA_COLUMNS
 from transforms.records.preference import LABELS
 from transforms.records.reading import Reading
-from transforms.records.token_rows import MASKS, OF_PACKED_ROWS, token_row
+from transforms.records.token_rows import MASKS, PACKED_ROW_COLUMNS, token_row
 
 
 class Field(NamedTuple):
@@ -96,7 +96,7 @@ LAYOUTS: tuple[Layout, ...] = (
         "tokenized",
         {"input_ids": Field(("input_ids",), kinds.ANY, own=1)},
         token_row,
-        {name: Field((name,), kinds.ANY) for name in ("labels", "loss_weights", *MASKS, *OF_PACKED_ROWS)},
+        {name: Field((name,), kinds.ANY) for name in ("labels", "loss_weights", *MASKS, *PACKED_ROW_COLUMNS)},
     ),
     Layout(
         "tokenized",

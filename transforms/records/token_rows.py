@@ -18,40 +18,44 @@ MASKS = ("completion_mask", "assistant_masks", "loss_mask", "attention_mask")
 # of its tokens.
 _MOST = {"seq_lens": 1, "cu_seqlens": 2}
 _NUMBERS = ("segment_ids", "document_ids")
-OF_PACKED_ROWS = ("seq_lengths", "position_ids", "seq_start_id", *_MOST, *_NUMBERS)
+PACKED_ROW_COLUMNS = ("seq_lengths", "position_ids", "seq_start_id", *_MOST, *_NUMBERS)
 
 
-def token_row(reading: Reading, **record: Any) -> TokenRow:
+def token_row(reading: Reading, input_ids: Any, **columns: Any) -> TokenRow:
     """Read a row of token ids, and which of them are trained on.
 
     Args:
         reading: the reading of the record.
-        record: has `input_ids`, and may have `labels`, MASKS, `loss_weights` and OF_PACKED_ROWS, as lists. Tokens at
-            its ends with attention_mask 0 are padding, which is left out.
+        input_ids: the ids. Tokens at their ends with attention_mask 0 are padding, which is left out.
+        columns: `labels`, MASKS, `loss_weights` and PACKED_ROW_COLUMNS, as lists, if the record has them.
 
     Raises:
         RecordError: if they are not integers, or contradict each other, or a weight is not 0 or 1, or the row has
             several examples.
     """
-    ids = _integers(record["input_ids"], "input_ids")
+    ids = _integers(input_ids, "input_ids")
     tokens = len(ids)
     if not tokens:
         raise RecordError("empty", "input_ids is empty")
-    own = _unpadded(record, tokens, reading)
-    _check_not_packed(record, tokens, own)
+    own = _unpadded(columns["attention_mask"], tokens, reading) if "attention_mask" in columns else slice(None)
+    _check_not_packed(columns, tokens, own)
     ids = _token_ids(ids[own])
+    if isinstance(weights := columns.get("loss_weights"), list):
+        if others := [weight for weight in weights if weight not in (0, 1)]:
+            raise RecordError(
+                "bad_weight", f"loss_weights has {others[0]!r}; of a tokenized row, expected 0 and 1 alone"
+            )
+        columns["loss_weights"] = [*map(int, weights)]
     trained = np.ones(len(ids), bool)
-    if record.get("loss_weights") is not None:
-        trained = _weighted(record["loss_weights"], tokens)[own]
-    if "labels" in record:
-        labels = _integers(record["labels"], "labels", tokens)[own]
-        trained &= labels != -100
-        if len(wrong := np.flatnonzero((labels != -100) & (labels != ids))):
+    if "labels" in columns:
+        labels = _integers(columns["labels"], "labels", tokens)[own]
+        trained = labels != -100
+        if len(wrong := np.flatnonzero(trained & (labels != ids))):
             at = wrong[0]
             raise RecordError("bad_tokens", f"label {at} is {labels[at]}; expected the token's id {ids[at]}, or -100")
-    for name in MASKS:
-        if name in record:
-            trained &= _mask(record, name, tokens)[own]
+    for name in ("loss_weights", *MASKS):
+        if name in columns:
+            trained &= _mask(columns[name], name, tokens)[own]
     return TokenRow(ids, trained)
 
 
@@ -62,16 +66,14 @@ def sampled_row(prompt: list[int], completion: list[int], mask: list[int] | None
         RecordError: if they are not token ids, or the mask has another length.
     """
     ids = _token_ids(_integers([*prompt, *completion], "input_ids"))
-    trained = np.zeros(len(ids), bool)
-    if mask is None:
-        trained[len(prompt) :] = True
-    elif len(mask) in (len(completion), len(ids)):
-        trained[len(ids) - len(mask) :] = _mask({"completion_mask": mask}, "completion_mask", len(mask))
-    else:
+    mask = [1] * len(completion) if mask is None else mask
+    if len(mask) not in (len(completion), len(ids)):
         found = f"the mask has {len(mask):,} values for {len(prompt):,} tokens of the prompt and {len(completion):,} of"
         raise RecordError(
             "bad_tokens", f"{found} the completion; expected one for each token of the completion, or of both"
         )
+    trained = np.zeros(len(ids), bool)
+    trained[len(ids) - len(mask) :] = _mask(mask, "completion_mask", len(mask))
     return TokenRow(ids, trained)
 
 
@@ -83,36 +85,25 @@ def _token_ids(ids: np.ndarray) -> np.ndarray:
     return ids.astype(np.int32)
 
 
-def _check_not_packed(record: Mapping[str, Any], tokens: int, own: slice) -> None:
+def _check_not_packed(columns: Mapping[str, Any], tokens: int, own: slice) -> None:
     """Raise RecordError if a row has several examples: each would attend to those before it."""
-    if record.get("seq_start_id") is not None:
+    if "seq_start_id" in columns:
         found = "the row is packed for Megatron-Bridge (seq_start_id), and a loss_mask is that of the next token"
         raise RecordError("bad_tokens", f"{found}; expected rows of one example, each with a mask of its own tokens")
-    lengths, positions = record.get("seq_lengths"), record.get("position_ids")
-    several = lengths is not None and len(_integers(lengths, "seq_lengths")) > 1
-    several |= positions is not None and not _integers(positions, "position_ids", tokens)[own][1:].all()
-    several |= any(isinstance(lists := record.get(name), list) and len(lists) > most for name, most in _MOST.items())
-    for name in _NUMBERS:
-        numbers = record.get(name)
-        several |= isinstance(numbers, list) and len(numbers) == tokens and any(map(ne, numbers[own], numbers[own][1:]))
+    several = "seq_lengths" in columns and len(_integers(columns["seq_lengths"], "seq_lengths")) > 1
+    if "position_ids" in columns:
+        several |= not _integers(columns["position_ids"], "position_ids", tokens)[own][1:].all()
+    lists = {name: value for name, value in columns.items() if isinstance(value, list)}
+    several |= any(len(lists.get(name, ())) > most for name, most in _MOST.items())
+    for name in lists.keys() & _NUMBERS:
+        several |= len(lists[name]) == tokens and any(map(ne, lists[name][own], lists[name][own][1:]))
     if several:
         raise RecordError("bad_tokens", "the row is packed, with several examples; expected rows of one example")
 
 
-def _weighted(weights: Any, tokens: int) -> np.ndarray:
-    """Find which tokens have a weight in the loss: bool, shape (tokens,)."""
-    if not isinstance(weights, list) or len(weights) != tokens:
-        raise RecordError("bad_tokens", f"loss_weights is not a list of {tokens} numbers, one for each token")
-    if others := [weight for weight in weights if weight not in (0, 1)]:
-        raise RecordError("bad_weight", f"loss_weights has {others[0]!r}; of a tokenized row, expected 0 and 1 alone")
-    return np.array(weights, float) != 0
-
-
-def _unpadded(record: Mapping[str, Any], tokens: int, reading: Reading) -> slice:
+def _unpadded(attention_mask: Any, tokens: int, reading: Reading) -> slice:
     """Find the tokens between the padding of a row."""
-    if "attention_mask" not in record:
-        return slice(None)
-    attended = np.flatnonzero(_mask(record, "attention_mask", tokens))
+    attended = np.flatnonzero(_mask(attention_mask, "attention_mask", tokens))
     if not len(attended):
         raise RecordError("empty", "attention_mask is 0 for each token")
     if attended[-1] - attended[0] + 1 != len(attended):
@@ -122,8 +113,8 @@ def _unpadded(record: Mapping[str, Any], tokens: int, reading: Reading) -> slice
     return slice(attended[0], attended[-1] + 1)
 
 
-def _mask(record: Mapping[str, Any], name: str, tokens: int) -> np.ndarray:
-    mask = _integers(record[name], name, tokens)
+def _mask(values: Any, name: str, tokens: int) -> np.ndarray:
+    mask = _integers(values, name, tokens)
     if mask.min() < 0 or mask.max() > 1:
         raise RecordError("bad_tokens", f"{name} has other numbers than 0 and 1")
     return mask.astype(bool)
