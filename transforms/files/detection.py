@@ -37,17 +37,10 @@ _OBJECT = re.compile(rb"^(?:\xef\xbb\xbf)?\s*\[?\s*\{\s*[\"}]", re.MULTILINE)
 def detect_format(
     url: str, named: str | None, compression: str | None, size: int, among: Iterable[str] | None = None
 ) -> str:
-    """Find the format of a file, and whether it can be one.
+    """Return the name of the format of a file, if it can be one.
 
-    Args:
-        url: of the file.
-        named: the format that its suffix shows, or None.
-        compression: that its suffix shows.
-        size: its bytes.
-        among: the names of the formats that its first bytes may show; all by default.
-
-    Returns:
-        The name of the format.
+    named: the format that its suffix shows, or None. compression: that its suffix shows. size: its bytes. among: the
+    names of the formats that its first bytes may show; all by default.
 
     Raises:
         ValueError: if the file has none of the formats, or not that of its name: what it looks like, and what to do.

@@ -89,23 +89,17 @@ class ReadTasks(beam.PTransform):
 
     def __init__(self, max_record_bytes: int = MAX_RECORD_BYTES):
         super().__init__()
-        self._read = _ReadTask(max_record_bytes)
+        self._max_record_bytes = max_record_bytes
         self.with_input_types(Task)
 
     def expand(self, tasks: beam.PCollection) -> beam.PCollection:
-        return tasks | beam.ParDo(self._read).with_output_types(Chunks[Records])
+        read = beam.Map(_make_chunks, self._max_record_bytes, FailureWriter(), ReportWriter())
+        return tasks | read.with_output_types(Chunks[Records])
 
 
-class _ReadTask(beam.DoFn):
-    def __init__(self, max_record_bytes: int):
-        self._max_record_bytes = max_record_bytes
-        self._failures = FailureWriter()
-        self._reports = ReportWriter()
-
-    def process(self, task: Task) -> Iterator[Chunks[Records]]:
-        record_task_bytes(task.bytes)
-        read = functools.partial(_read, StepCall(self._failures), self._reports, self._max_record_bytes)
-        yield Chunks(task, read)
+def _make_chunks(task: Task, max_record_bytes: int, failures: FailureWriter, reports: ReportWriter) -> Chunks[Records]:
+    record_task_bytes(task.bytes)
+    return Chunks(task, functools.partial(_read, StepCall(failures), reports, max_record_bytes))
 
 
 def _read(call: StepCall, reports: ReportWriter, max_record_bytes: int, task: Task) -> Iterator[Records]:
