@@ -37,42 +37,35 @@ _USER_ASSISTANT = ("user", "assistant")
 
 def _conversation(reading: Reading, messages: _Messages, answers: int | None = None) -> Conversation:
     """Make the conversation of messages, of which some may be the completion, and of what the record has further."""
-    further, known = reading.further, None
-    arguments: dict[str, Any] = {}
+    further = reading.further
     if "system" in further:
         messages = _with_system(messages, further["system"])
     if not messages:
         raise RecordError("empty", "there are no messages")
-    if further:
-        arguments = {name: further[name] for name in ("enable_thinking", "reasoning_effort") if name in further}
-        if "switch" in further:
-            arguments = {"enable_thinking": further["switch"], **arguments}
-        if "tools" in further:
-            known = read_tools(further["tools"], reading)
+    tools = read_tools(further["tools"], reading) if "tools" in further else None
     if reading.tools:
         in_turns = read_tools(reading.tools, reading)
-        if known not in (None, in_turns):
+        if tools not in (None, in_turns):
             raise RecordError("bad_tools", "the record has tools, and its turns have others; expected one of them")
-        known = in_turns
-    if known:
-        _fit_to_tools(messages, known, reading)
-    if "template_kwargs" in further:
-        arguments |= _template_kwargs(further["template_kwargs"], reading)
+        tools = in_turns
+    if tools:
+        _fit_to_tools(messages, tools, reading)
+    arguments = _template_arguments(reading) if further else {}
     start = None if answers is None else len(messages[0] if isinstance(messages, tuple) else messages) - answers
-    return Conversation(messages, known, arguments, start)
+    return Conversation(messages, tools, arguments, start)
 
 
 def _with_system(messages: _Messages, system: Any) -> _Messages:
     """Put the system message before messages that have none. Raises RecordError if they have another."""
     if isinstance(messages, tuple):
-        roles, texts, made, lengths = messages
+        roles, texts, _, lengths = messages
         if type(system) is str and not lengths and "system" not in roles and "developer" not in roles:
             return _shared(("system", *roles)), [system, *texts], None, None
-        messages = made or [_message(role, text) for role, text in zip(roles, texts, strict=True)]
-    found = [message.get("content") for message in messages if message["role"] in ("system", "developer")]
-    if found and found[0] != system:
+        messages = Conversation(messages).messages
+    contents = [message.get("content") for message in messages if message["role"] in ("system", "developer")]
+    if contents and contents[0] != system:
         raise RecordError("bad_message", "the column system and the system message have different texts")
-    return messages if found else [_message("system", system), *messages]
+    return messages if contents else [_message("system", system), *messages]
 
 
 def _fit_to_tools(messages: _Messages, tools: list[dict[str, Any]], reading: Reading) -> None:
@@ -120,7 +113,12 @@ def _shared(roles: tuple[str, ...]) -> tuple[str, ...]:
     return roles
 
 
-def _template_kwargs(arguments: Any, reading: Reading) -> dict[str, Any]:
+def _template_arguments(reading: Reading) -> dict[str, Any]:
+    """Return the arguments of the template that a record has, as columns and as an object."""
+    further = reading.further
+    switch = {"enable_thinking": further["switch"]} if "switch" in further else {}
+    columns = {name: further[name] for name in ("enable_thinking", "reasoning_effort") if name in further}
+    arguments = further.get("template_kwargs")
     if isinstance(arguments, str):  # as tables have it if its type varies from row to row
         arguments = arguments.strip() and decode_json(arguments, "bad_template_kwargs", "chat_template_kwargs", reading)
     arguments = arguments or {}
@@ -129,7 +127,7 @@ def _template_kwargs(arguments: Any, reading: Reading) -> dict[str, Any]:
     arguments = {name: value for name, value in arguments.items() if value is not None}  # as Arrow gives to all
     if taken := sorted(RESERVED_TEMPLATE_KWARGS & arguments.keys()):
         raise RecordError("bad_template_kwargs", f"chat_template_kwargs has {', '.join(taken)}, which the job sets")
-    return arguments
+    return {**switch, **columns, **arguments}
 
 
 def _message(role: str, text: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from transforms.records.reading import ROLE_NAMES
@@ -25,8 +25,8 @@ _FORMATTERS = {
     "tasks simulations": "tau",
     "nodes task": "verifiers",
 }
-# Of these, the columns say it, also if others of them could be read.
-CERTAIN = ("s1k",)
+# Columns of records that nothing else reads, also if some of them are those of a layout.
+ONLY_BY_FORMATTER = ({"deepseek_thinking_trajectory", "deepseek_attempt"}, {"thinking_trajectories", "attempt"})
 
 
 def formatter_hint(name: str) -> str:
@@ -34,18 +34,11 @@ def formatter_hint(name: str) -> str:
     return f"it looks like {name}: --formatter examples/formatters.py:{name}"
 
 
-def hint_for_columns(columns: Collection[str], names: Collection[str] = (*_FORMATTERS.values(),)) -> str:
-    """Return which of some formatters reads the records with some columns; empty if that is not known."""
-    given = {*columns}
-    return next(
-        (formatter_hint(name) for of_it, name in _FORMATTERS.items() if name in names and given >= {*of_it.split()}), ""
-    )
-
-
 def hint_for_record(record: Mapping[str, Any]) -> str:
     """Return what a record looks like, by its columns, and the option that reads it; empty if that is not known."""
-    if hint := hint_for_columns(record):
-        return hint
+    for columns, name in _FORMATTERS.items():
+        if record.keys() >= {*columns.split()}:
+            return formatter_hint(name)
     for name in TRACES:
         if trace_format(name).recognizes(record):
             return f"it looks like {trace_format(name).title}: --input_format {name}"

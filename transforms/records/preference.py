@@ -22,19 +22,19 @@ def with_labels(record: dict[str, Any]) -> dict[str, Any]:
     return {**record, **decoded} if decoded else record
 
 
-def is_undesirable(record: Mapping[str, Any], reading: Reading) -> bool:
-    """Return whether a record's answer is labelled as bad: one of LABELS is false, or the text "false".
+def is_undesirable(record: Mapping[str, Any], labels: Mapping[str, str], reading: Reading) -> bool:
+    """Return whether a record's answer is labelled as bad: one of its labels is false, or the text "false".
 
     A number does not decide. If it is 0 or less it may mean the same, and so may any other value of `kto_tag`, which is
-    never a class: the record has a note.
+    never a class: the record has a note. labels: the columns that are LABELS, by these names.
     """
-    for name in LABELS:
-        label = record.get(name)
+    for name, column in labels.items():
+        label = record[column]
         label = _BOOLEANS.get(label.lower(), label) if isinstance(label, str) else label
         if label is False:
             return True
         is_low = isinstance(label, (int, float)) and label <= 0
-        if is_low or (name == "kto_tag" and label is not None and label is not True):
+        if is_low or (name == "kto_tag" and label is not True):
             reading.notes["label_not_understood"] = f"{name} is {label!r}; expected true or false"
     return False
 

@@ -18,7 +18,7 @@ import msgspec
 
 from transforms.base.errors import RecordDropped, RecordError
 from transforms.model.examples import Content
-from transforms.records.hints import CERTAIN, hint_for_columns, hint_for_record
+from transforms.records.hints import ONLY_BY_FORMATTER, hint_for_record
 from transforms.records.input_options import ParseOptions
 from transforms.records.json_text import json_type, strings_in
 from transforms.records.kinds import QUESTION, SWITCH, TOOLS, TURNS, UNFIT, Kind
@@ -138,15 +138,13 @@ class RecordReader:
         if not is_json or None in record.values():  # an array of a formatter is not to be compared
             key = tuple([name for name in key if record[name] is not None])
         plan = self._plan(key)
-        if plan.notes:
-            notes |= plan.notes
+        notes |= plan.notes
         reading = Reading(self._read_options, notes, is_json and not beyond)
         layout, unused = self._bind(plan, record, reading)
         if plan.media or not is_json:
             named = {ours: record[theirs] for ours, theirs in plan.media.items()}
             check_no_media({name: record[name] for name in key} | named)
-        labels = {ours: record[theirs] for ours, theirs in plan.labels.items()} if plan.labels else None
-        if labels and layout.name not in _WITHOUT_ANSWER and is_undesirable(labels, reading):
+        if plan.labels and layout.name not in _WITHOUT_ANSWER and is_undesirable(record, plan.labels, reading):
             raise RecordDropped("undesirable")
         if beyond and (read := [name for name in beyond if name not in unused and name not in self._kept]):
             raise not_json(read, "expected a number or null")
@@ -172,7 +170,7 @@ class RecordReader:
         ]
         # What --columns or --schema names is read, if there is a layout that reads it.
         candidates.sort(key=lambda one: -len(decided & {slot.columns[0][0] for slot in one.slots}))
-        if self._options.schema == "auto" and not renamed and hint_for_columns(key, CERTAIN):
+        if self._options.schema == "auto" and not renamed and any(columns <= {*key} for columns in ONLY_BY_FORMATTER):
             candidates = []
         return _Plan(
             candidates,
@@ -394,14 +392,14 @@ def _count(record: Mapping[str, Any], unused: Collection[str], reading: Reading)
     """Count the characters of the columns that nothing takes."""
     unread: dict[str, int] = {}
     for name in unused:
-        value = record[name]
+        value, characters = record[name], 0
         if type(value) is str:
             is_label = name in LABELS and value.lower() in ("true", "false")
-            if value and not value.isspace() and not is_label:
-                unread[name] = len(value)
-            continue
-        is_nested = type(value) is list or type(value) is dict
-        if is_nested and (characters := sum([len(text) for text in strings_in(value) if not text.isspace()])):
+            characters = 0 if is_label or value.isspace() else len(value)
+        else:
+            if type(value) is list or type(value) is dict:
+                characters = sum([len(text) for text in strings_in(value) if not text.isspace()])
+            note_flag(name, value, reading)
+        if characters:
             unread[name] = characters
-        note_flag(name, value, reading)
     return unread
