@@ -8,8 +8,8 @@ or into it, in training than at inference.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from transforms.base.errors import RecordError
 from transforms.chat.spans.template_facts import Template, rendered, shared_start
@@ -17,6 +17,11 @@ from transforms.chat.spans.turn_search import merged
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.traced.tracer import plain_text
 from transforms.model.examples import REASONING_KEYS, Conversation, Span
+
+if TYPE_CHECKING:
+    from transforms.chat.parity.compiled_beginnings import CompiledBeginnings
+
+    Beginnings: TypeAlias = "RenderedBeginnings | CompiledBeginnings"
 
 # How a turn differs. A turn that differs in several ways counts as the first of them.
 CONTEXT = "context"
@@ -62,39 +67,8 @@ class Difference(NamedTuple):
         return f"{where} of the turn has {training!r} where the last turn has {inference!r}"
 
 
-class Beginnings(Protocol):
-    """The beginnings of one conversation, each as a template prints it.
-
-    Attributes:
-        conversation: the conversation.
-    """
-
-    conversation: Conversation
-
-    @property
-    def context(self) -> Callable[[int], str | None]:
-        """Return what a server would have rendered before a turn; None if the template refuses that."""
-
-    @property
-    def answered(self) -> Callable[[int], tuple[str, Sequence[Span]] | None]:
-        """Return the text that ends with a turn, and the spans in which what the model wrote is; None if unknown."""
-
-    def turns(self, length: int, numbers: Sequence[int]) -> Mapping[int, list[Span]]:
-        """Return the spans of turns in the text of the first messages, with the parts that are not trained on.
-
-        Raises:
-            RecordError: if they cannot be established.
-        """
-
-    def text(self, length: int) -> str:
-        """Return the text of the first messages. Raises RecordError if the template refuses them."""
-
-    def trained(self, length: int, numbers: Sequence[int]) -> list[Span]:
-        """Return what of turns is trained on in this text. Raises RecordError as `turns`."""
-
-
 class RenderedBeginnings:
-    """Beginnings that are rendered when they are needed.
+    """The beginnings of one conversation, each as a template prints it. They are rendered when they are needed.
 
     Args:
         template: the chat template.
@@ -104,6 +78,9 @@ class RenderedBeginnings:
         conversation: the conversation.
         text: all of it.
         is_as_printed: whether the text is certain to have nothing that is appended to what the template prints.
+
+    Attributes:
+        conversation: as given.
     """
 
     def __init__(
@@ -121,44 +98,41 @@ class RenderedBeginnings:
         self._rendering = functools.cache(lambda length: template.rendering(self._beginning(length)))
 
     def context(self, turn: int) -> str | None:
+        """Return what a server would have rendered before a turn; None if the template refuses that."""
         return rendered(self._template, self._beginning(turn), True)
 
     def answered(self, turn: int) -> tuple[str, Sequence[Span]] | None:
-        part = self._beginning(turn + 1)
+        """Return the text that ends with a turn, and the spans in which what the model wrote is; None if unknown."""
+        beginning = self._beginning(turn + 1)
         try:
-            if self._turns.follows_blocks(part):
-                text, blocks = self._template.generation_blocks(part)
+            if self._turns.follows_blocks(beginning):
+                text, blocks = self._template.generation_blocks(beginning)
                 return text, merged(blocks)
             is_all = turn + 1 == len(self.conversation.messages)
-            text = self._text if is_all and self._text is not None else self._template.render(part)
+            text = self._text if is_all and self._text is not None else self._template.render(beginning)
         except RecordError:
             return None
         return text, [(0, len(text))]
 
     def text(self, length: int) -> str:
+        """Return the text of the first messages. Raises RecordError if the template refuses them."""
         return self._rendering(length).text
 
     def turns(self, length: int, numbers: Sequence[int]) -> Mapping[int, list[Span]]:
+        """Return the spans of turns in the text of the first messages, with the parts that are not trained on.
+
+        Raises:
+            RecordError: if they cannot be established.
+        """
         return self._turns.find_turn_spans(self._rendering(length), numbers, whole=True)
 
     def trained(self, length: int, numbers: Sequence[int]) -> list[Span]:
-        own = self._as_trained.find_turn_spans(self._rendering(length), numbers)
-        return merged([span for spans in own.values() for span in spans])
+        """Return what of turns is trained on in this text. Raises RecordError as `turns`."""
+        by_turn = self._as_trained.find_turn_spans(self._rendering(length), numbers)
+        return merged([span for spans in by_turn.values() for span in spans])
 
     def _beginning(self, length: int) -> Conversation:
         return self.conversation.with_messages(self.conversation.messages[:length])
-
-
-class _AsLast(NamedTuple):
-    """What a turn is when it is the last one.
-
-    Attributes:
-        context: what a server would have rendered before it; None if the template refuses that.
-        answer: what the model would have written; None if it is unknown.
-    """
-
-    context: str | None
-    answer: str | None
 
 
 def differing(beginnings: Beginnings, text: str, spans: Sequence[Span], turns: Sequence[int]) -> dict[int, Difference]:
@@ -173,19 +147,19 @@ def differing(beginnings: Beginnings, text: str, spans: Sequence[Span], turns: S
     Returns:
         For each turn that differs, how.
     """
-    as_last = {turn: _as_last(beginnings, turn) for turn in turns}
-    suspects = {turn: last for turn, last in as_last.items() if _differs(last, text, spans, True)}
+    as_last = {turn: _find_as_last(beginnings, turn) for turn in turns}
+    suspects = {turn: last for turn, last in as_last.items() if last.differs(text, spans, True)}
     if not suspects:
         return {}
-    own: Mapping[int, Sequence[Span]]
+    by_turn: Mapping[int, Sequence[Span]]
     try:
-        own = beginnings.turns(beginnings.conversation.count, [*suspects])
+        by_turn = beginnings.turns(beginnings.conversation.count, [*suspects])
     except RecordError:  # generation blocks that belong to no turn, or to several
-        own = dict.fromkeys(suspects, spans)
+        by_turn = dict.fromkeys(suspects, spans)
     if beginnings.conversation.completion_start is not None:
-        own = {turn: _start_after_prompt(ends, spans) for turn, ends in own.items()}
-    found = {turn: _difference(beginnings, turn, suspects[turn], text, ends) for turn, ends in own.items()}
-    return {turn: difference for turn, difference in found.items() if difference}
+        by_turn = {turn: _start_after_prompt(own, spans) for turn, own in by_turn.items()}
+    differing = {turn: own for turn, own in by_turn.items() if suspects[turn].differs(text, own)}
+    return {turn: _difference(beginnings, turn, suspects[turn], text, own) for turn, own in differing.items()}
 
 
 class Expanded(NamedTuple):
@@ -221,16 +195,15 @@ def expanded(beginnings: Beginnings, turns: Sequence[int]) -> list[Expanded]:
     rows: list[Expanded] = []
     count = beginnings.conversation.count
     left, length = list(turns), count
-    as_last = {turn: _as_last(beginnings, turn) for turn in turns}
+    as_last = {turn: _find_as_last(beginnings, turn) for turn in turns}
     while left:
         text, spans = beginnings.text(length), beginnings.turns(length, left)
         if not rows and length == count:
             left = [turn for turn in left if turn in spans]  # the others are not printed, or not trained on
-        right = [turn for turn in left if turn in spans and not _differs(as_last[turn], text, spans[turn])]
+        right = [turn for turn in left if turn in spans and not as_last[turn].differs(text, spans[turn])]
         if left and length == left[-1] + 1 and left[-1] not in right:
             last = left[-1]
             difference = _difference(beginnings, last, as_last[last], text, spans.get(last, ()))
-            assert difference
             how = f"a turn differs even at the end of its text: {difference.detail}"
             raise RecordError("not_expandable", how)
         if right:
@@ -240,66 +213,54 @@ def expanded(beginnings: Beginnings, turns: Sequence[int]) -> list[Expanded]:
     return rows[::-1]
 
 
-def _as_last(beginnings: Beginnings, turn: int) -> _AsLast:
-    """What a turn is when it is the last one."""
+class _AsLast(NamedTuple):
+    """What a turn is when it is the last one.
+
+    Attributes:
+        context: what a server would have rendered before it; None if the template refuses that.
+        answer: what the model would have written; None if it is unknown.
+    """
+
+    context: str | None
+    answer: str | None
+
+    def differs(self, text: str, spans: Sequence[Span], first_only: bool = False) -> bool:
+        """Return whether the turn is another one in a text in which its spans begin with some spans.
+
+        More white space at its end is no difference. first_only: whether the turn has only the first of the spans after
+        its context; if it has more, it seems to differ.
+        """
+        pieces = _pieces_after(self.context, text, spans)
+        if not pieces or self.answer is None:
+            return not pieces
+        return "".join(pieces[:1] if first_only else pieces).rstrip() != self.answer.rstrip()
+
+
+def _find_as_last(beginnings: Beginnings, turn: int) -> _AsLast:
     context = beginnings.context(turn)
-    found = None if context is None else beginnings.answered(turn)
-    if found is None:
-        return _AsLast(context, None)
-    text, spans = found
-    own = _spans_from(text, context, spans)
-    return _AsLast(context, _join_spans(text, own) if own else None)
+    answered = None if context is None else beginnings.answered(turn)
+    return _AsLast(context, "".join(_pieces_after(context, *answered)) or None if answered else None)
 
 
-def _differs(as_last: _AsLast, text: str, spans: Sequence[Span], first_only: bool = False) -> bool:
-    """Whether a turn differs whose spans in a text begin with some spans.
-
-    first_only: whether the turn has only the first of the spans after its context; if it has more, it seems to differ.
-    """
-    own = _spans_from(text, as_last.context, spans)
-    if not own or as_last.answer is None:
-        return not own
-    return _is_other(_join_spans(text, own[:1] if first_only else own), as_last.answer)
+def _pieces_after(context: str | None, text: str, spans: Sequence[Span]) -> list[str]:
+    """What the spans have after a context; none if the text does not begin with it, or no span continues there."""
+    if context is None or not text.startswith(context):
+        return []
+    after = [(max(start, len(context)), stop) for start, stop in spans if stop > len(context)]
+    return [text[start:stop] for start, stop in after] if after and after[0][0] == len(context) else []
 
 
-def _difference(
-    beginnings: Beginnings, turn: int, as_last: _AsLast, text: str, spans: Sequence[Span]
-) -> Difference | None:
-    """How a turn differs whose spans in a text begin with some spans; None if it does not."""
-    if not _differs(as_last, text, spans):
-        return None
-    if as_last.answer is None or not (own := _spans_from(text, as_last.context, spans)):
+def _difference(beginnings: Beginnings, turn: int, as_last: _AsLast, text: str, spans: Sequence[Span]) -> Difference:
+    """How a turn differs whose spans in a text begin with some spans."""
+    trained = "".join(_pieces_after(as_last.context, text, spans))
+    if as_last.answer is None or not trained:
         return Difference(CONTEXT, turn, text, as_last.context)
-    trained = _join_spans(text, own)
-    kind = compare_answers(_message(beginnings.conversation, turn), trained, as_last.answer)
-    return Difference(kind, turn, trained.rstrip(), as_last.answer.rstrip())
+    trained, answer = trained.rstrip(), as_last.answer.rstrip()
+    return Difference(_compare_answers(beginnings.conversation.messages[turn], trained, answer), turn, trained, answer)
 
 
-def _is_other(trained: str, answer: str) -> bool:
-    """Whether two texts of a turn differ in more than white space at the end."""
-    return trained.rstrip() != answer.rstrip()
-
-
-def _message(conversation: Conversation, number: int) -> Mapping[str, Any]:
-    if plain := conversation.plain:  # its messages need not be decoded
-        return {"role": plain[0][number], "content": plain[1][number]}
-    return conversation.messages[number]
-
-
-def has_reasoning(conversation: Conversation) -> bool:
-    """Return whether a message of the assistant has reasoning."""
-    return any(message["role"] == "assistant" and reasoning_in(message) for message in conversation.messages)
-
-
-def compare_answers(message: Mapping[str, Any], trained: str, answer: str) -> str:
-    """Return how the text of a turn that is trained on differs from that of the last turn.
-
-    Args:
-        message: the message.
-        trained: what is trained on of it.
-        answer: what the model would have written, which is another text.
-    """
-    trained, answer = trained.rstrip(), answer.rstrip()
+def _compare_answers(message: Mapping[str, Any], trained: str, answer: str) -> str:
+    """The kind of the difference of a turn. trained: of a message. answer: what the model would have written."""
     if any(answer.count(thought) > trained.count(thought) for thought in reasoning_in(message)):
         return REASONING_DROPPED
     if answer.startswith(trained) or trained.startswith(answer):
@@ -321,22 +282,15 @@ def _is_cut(short: str, long: str) -> bool:
     return len(short) < len(long) and long.endswith(short[shared_start(short, long) :])
 
 
-def _spans_from(text: str, context: str | None, spans: Sequence[Span]) -> list[Span]:
-    """The spans after a context; none if the text does not begin with it, or no span continues there."""
-    if context is None or not text.startswith(context):
-        return []
-    after = [(max(start, len(context)), stop) for start, stop in spans if stop > len(context)]
-    return after if after and after[0][0] == len(context) else []
-
-
 def _start_after_prompt(own: Sequence[Span], spans: Sequence[Span]) -> list[Span]:
     """The spans of a turn of a completion, which is trained on from the end of its prompt on."""
     start = next((start for start, stop in spans if start <= own[0][0] < stop), own[0][0])
     return [(start, own[0][1]), *own[1:]]
 
 
-def _join_spans(text: str, spans: Sequence[Span]) -> str:
-    return "".join(text[start:stop] for start, stop in spans)
+def has_reasoning(conversation: Conversation) -> bool:
+    """Return whether a message of the assistant has reasoning."""
+    return any(message["role"] == "assistant" and reasoning_in(message) for message in conversation.messages)
 
 
 def reasoning_in(message: Mapping[str, Any]) -> list[str]:

@@ -132,11 +132,6 @@ class Rendering:
                 pieces.setdefault(message, []).append((start, stop))
         return pieces
 
-    def has_content_between(self, start: int, stop: int) -> bool:
-        """Return whether the content of a message begins in a range."""
-        starts = self._content_starts
-        return bisect.bisect_left(starts, start) < bisect.bisect_left(starts, stop)
-
     def texts_between(self, start: int, stop: int) -> Sequence[PrintedText]:
         """Return the texts that have characters in a range."""
         texts = self.texts
@@ -149,10 +144,6 @@ class Rendering:
         """Return the message of the piece that begins at an offset; None if none does, or it is not of a message."""
         number = bisect.bisect_left(self.pieces, (start,))
         return self.pieces[number][2] if number < len(self.pieces) and self.pieces[number][0] == start else None
-
-    @functools.cached_property
-    def _content_starts(self) -> list[int]:
-        return sorted(start for start, _ in self.contents.values())
 
     @functools.cached_property
     def messages_end(self) -> int:

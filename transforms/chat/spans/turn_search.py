@@ -37,6 +37,10 @@ class Turn(NamedTuple):
     spans: list[Span]
     end: Span | None = None
 
+    def without_after_end(self) -> list[Span]:
+        """Return the spans without the white space that the template prints after what ends the turn."""
+        return [*self.spans[:-1], (self.spans[-1][0], self.end[1])] if self.end else self.spans
+
 
 class TurnSearch:
     """Finds the turns of one rendering.
@@ -76,7 +80,6 @@ class TurnSearch:
             if turn not in found and any(key[0] == turn for key in self._rendering.printed):
                 raise not_established(f"the template prints messages[{turn}] outside of a loop over the messages")
         self._check_texts(found)
-        self._check_tool_answers()
         found = {turn: self._until_ended(turn, one) for turn, one in found.items()}
         return {turn: one for turn, one in found.items() if one.spans and one.spans[0][0] < one.spans[-1][1]}
 
@@ -185,8 +188,11 @@ class TurnSearch:
 
     def _is_context(self, turn: int, stop: int) -> bool:
         """Whether a text up to an offset is what a server renders before an answer."""
-        context = rendered(self._template, self._rendering.conversation.with_messages(self._messages[:turn]), True)
-        return self._is_answer(turn) and context == self._text[:stop]
+        return self._is_answer(turn) and self._context(turn) == self._text[:stop]
+
+    def _context(self, turn: int) -> str | None:
+        """What a server would have rendered for the messages before a turn."""
+        return rendered(self._template, self._rendering.conversation.with_messages(self._messages[:turn]), True)
 
     def _find_turn_parts(self, turn: int, pieces: Sequence[Span], content: int | None) -> Sequence[Span]:
         """Those of several pieces that are printed of a turn. Raises RecordError if they may be something else."""
@@ -227,18 +233,11 @@ class TurnSearch:
 
     def _stop(self, turn: int, start: int, stop: int) -> int:
         """Where a span of a turn ends if the stop token after it belongs to it."""
-        contents = self._rendering.contents
-        content_stop = contents.get(turn, (None, None))[1]
-        closing = self._text[
-            content_stop if content_stop is not None and start <= content_stop <= stop else start : stop
-        ]
+        _, content_stop = self._rendering.contents.get(turn, (start, start))
+        closing = self._text[content_stop if start <= content_stop <= stop else start : stop]
         extended = self._rules.end_with_stop_token(self._text, stop, closing)
         # A stop token that a user typed is none.
-        if extended == stop or self._rendering.has_content_between(stop, extended):
-            return stop
-        if not contents and any(self._rules.may_be_in(message.get("content")) for message in self._messages):
-            return stop  # it is unknown where the contents are
-        return extended
+        return stop if self._rendering.texts_between(stop, extended) else extended
 
     def _header(self, turn: int, start: int, content: int | None, stop: int) -> Span:
         """The header of a turn. It ends where the generation prompt ends that the model is given.
@@ -264,9 +263,7 @@ class TurnSearch:
         is_first = turn <= self._first
         if turn and prompt == "" and content is not None and not text[start:content].strip():
             return start, start
-        # What a server would have rendered for the messages before this turn.
-        context = rendered(self._template, self._rendering.conversation.with_messages(messages[:turn]), True)
-        latest = stop if content is None else content
+        context, latest = self._context(turn), stop if content is None else content
         is_context = context is not None and start <= len(context) <= latest and text.startswith(context)
         if context is not None and is_context and self._is_header(turn, start, len(context)):
             return start, len(context)
@@ -332,14 +329,6 @@ class TurnSearch:
             is_printed_twice = any(text.first <= first and last <= text.last for text in inside)
             if not is_printed_twice and self._text[start:stop].strip():
                 raise _not_in_turn(key)
-
-    def _check_tool_answers(self) -> None:
-        """Raise RecordError if the answer of a tool may have been printed inside a turn of the assistant."""
-        if self._rendering.contents:
-            return  # _check_texts knows
-        for number, message in enumerate(self._messages):
-            if message["role"] == "tool" and message.get("content") and number not in self._pieces:
-                raise not_established(f"it is unknown where the template prints the content of messages[{number}]")
 
     def _find_block_turn(self, start: int, stop: int) -> int | None:
         """The turn that a generation block is of; None if it is of none, or of several.

@@ -149,8 +149,7 @@ class TurnFinder:
         if not turns and not self.follows_blocks(conversation):
             return {}
         if self.rules.masks_after_end:
-            found = self.turns(rendering, turns)
-            by_turn = {turn: _without_after_end(*one[1:]) for turn, one in found.items()}
+            by_turn = {turn: one.without_after_end() for turn, one in self.turns(rendering, turns).items()}
         else:
             by_turn = {turn: one.spans for turn, one in self._turns(rendering, turns).items()}
         is_all = whole or not has_untrained_parts(conversation, turns)
@@ -251,7 +250,7 @@ class TurnFinder:
                 )
         span, last = (start, len(text)), len(conversation.messages) - 1
         if self.rules.masks_after_end and conversation.messages[last]["role"] == "assistant":
-            (span,) = _without_after_end([span], search.end(last, span))
+            (span,) = Turn(None, [span], search.end(last, span)).without_after_end()
         return span
 
 
@@ -262,8 +261,3 @@ def _find_completion_turns(conversation: Conversation) -> str:
         trained = "loss_on completion trains on all of a completion of several messages, which has no parts"
         raise RecordError("loss_not_applicable", f"{trained}: give auto, or neither choose nor write parts")
     return "completion_turns"
-
-
-def _without_after_end(spans: Sequence[Span], end: Span | None) -> list[Span]:
-    """The spans of a turn without the white space that the template prints after what ends it."""
-    return [*spans[:-1], (spans[-1][0], end[1] if end else spans[-1][1])]
