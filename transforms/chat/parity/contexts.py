@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from transforms.base.errors import RecordError
-from transforms.chat.spans.template_facts import Template, rendered, shared_start
+from transforms.chat.spans.template_facts import Template, find_context, shared_start
 from transforms.chat.spans.turn_search import merged
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.traced.tracer import plain_text
@@ -99,7 +99,7 @@ class RenderedBeginnings:
 
     def context(self, turn: int) -> str | None:
         """Return what a server would have rendered before a turn; None if the template refuses that."""
-        return rendered(self._template, self._beginning(turn), True)
+        return find_context(self._template, self.conversation, turn)
 
     def answered(self, turn: int) -> tuple[str, Sequence[Span]] | None:
         """Return the text that ends with a turn, and the spans in which what the model wrote is; None if unknown."""

@@ -94,15 +94,9 @@ def configured_stop_tokens(folder: str) -> tuple[str, ...]:
         ids = stop_token_ids(json.loads(read_bytes(url)))
     except ValueError as error:
         raise ParameterError("tokenizer", folder, f"{GENERATION_CONFIG} is not valid ({error}).") from None
-    return tuple(filter(None, (token_text(load_tokenizer(folder), number) for number in ids)))
-
-
-def token_text(tokenizer: Any, number: int) -> str:
-    """Return the text of a token, empty if the tokenizer does not have it, or if it is white space."""
-    if not 0 <= number < len(tokenizer):
-        return ""
-    text: str = tokenizer.decode([number], skip_special_tokens=False)
-    return text if text.strip() else ""
+    tokenizer = load_tokenizer(folder)
+    texts = (tokenizer.decode([number], skip_special_tokens=False) for number in ids if 0 <= number < len(tokenizer))
+    return tuple(text for text in texts if text.strip())
 
 
 def longest_match_regex(strings: Iterable[str]) -> str:

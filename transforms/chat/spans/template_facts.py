@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from transforms.base.errors import RecordError
+from transforms.chat.rendering import probes
 from transforms.chat.rendering.arguments import ANY_TEXT
-from transforms.chat.rendering.probes import (
-    ANSWER,
-    DIALOGUE,
-    FIRST,
-    INSTRUCTION,
-    QUESTION,
-    RESULTS,
-    SECOND,
-    SECOND_ANSWER,
-    SECOND_QUESTION,
-    TOOL,
-    TWO_CALLS,
-    UP_TO_ROLE,
-    Message,
-)
+from transforms.chat.rendering.probes import Message
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.spans.loss import trained_turns
 from transforms.chat.spans.stop_tokens import TurnRules
@@ -32,14 +19,15 @@ from transforms.model.examples import Conversation, Span
 if TYPE_CHECKING:
     from transforms.chat.spans.turn_search import Turn
 
+T = TypeVar("T")
 # A kind of turn: whether it calls tools, and the role of the message after it; None at the end of the text.
 Ending: TypeAlias = tuple[bool, str | None]
 # What follows a turn, by its role. No model is given a question before the results of its calls; records have that too.
 _FOLLOWERS: Mapping[str | None, list[Message]] = {
     None: [],
-    "user": [SECOND_QUESTION],
-    "assistant": [ANSWER],
-    "tool": RESULTS,
+    "user": [probes.SECOND_QUESTION],
+    "assistant": [probes.ANSWER],
+    "tool": probes.RESULTS,
 }
 # What a header or a marker ends with. A generation prompt that is longer than the header in history is cut after one.
 _ENDS_OF_MARKERS = ">]:\n"
@@ -75,7 +63,7 @@ class TemplateFacts:
     ):
         self._template = template
         self._rules = rules
-        self._tools = [TOOL] if conversation.tools else None
+        self._tools = [probes.TOOL] if conversation.tools else None
         self._arguments = conversation.template_kwargs
         self._turns = turns
         self._prompts: dict[str, str | None] = {}
@@ -83,7 +71,7 @@ class TemplateFacts:
     def prompt_after(self, role: str) -> str | None:
         """Return the generation prompt after a message of a role, None if it is unknown."""
         if role not in self._prompts:
-            messages = UP_TO_ROLE.get(role)
+            messages = probes.UP_TO_ROLE.get(role)
             self._prompts[role] = None if messages is None else self._generation_prompt(messages)
         return self._prompts[role]
 
@@ -105,7 +93,7 @@ class TemplateFacts:
     @functools.cached_property
     def separator(self) -> str:
         """What closes a turn only if another one follows, and is printed for that one."""
-        prompt, context = self.prompt_after("user"), self._rendered(DIALOGUE[:2], True)
+        prompt, context = self.prompt_after("user"), self._rendered(probes.DIALOGUE[:2], True)
         if not prompt or not self._answer or not context or not context.endswith(prompt):
             return ""
         answer = self._answer[0]
@@ -114,7 +102,7 @@ class TemplateFacts:
     @functools.cached_property
     def call_separator(self) -> str:
         """What closes a turn that calls tools, if it is printed for the tool's answer once there is one."""
-        messages = UP_TO_ROLE["tool"]
+        messages = probes.UP_TO_ROLE["tool"]
         alone, answered = self._rendered(messages[:2]), self._rendering(messages)
         pieces = answered.find_message_pieces().get(1) if answered else None
         return _late_closing(alone, answered.text, pieces[0][1]) if alone and answered and pieces else ""
@@ -122,7 +110,7 @@ class TemplateFacts:
     @functools.cached_property
     def joins_answers(self) -> bool:
         """Whether two answers in a row are one turn: nothing is printed before the content of the second."""
-        rendering = self._rendering([QUESTION, ANSWER, {**ANSWER, "content": "How are you?"}])
+        rendering = self._rendering([probes.QUESTION, probes.ANSWER, {**probes.ANSWER, "content": "How are you?"}])
         if rendering is None:
             return False
         pieces = rendering.find_message_pieces().get(2)
@@ -131,12 +119,9 @@ class TemplateFacts:
     @functools.cached_property
     def closings(self) -> Mapping[Ending, str | None]:
         """What closes each kind of turn, with the stop token, also an appended one; None if that is unknown."""
-        printed, appended = self._printed_closings, self.appended
         return {
-            (calls, follower): closing + appended.get(calls, "")
-            if closing is not None and follower is None
-            else closing
-            for (calls, follower), closing in printed.items()
+            (calls, follower): closing if closing is None or follower else closing + self.appended.get(calls, "")
+            for (calls, follower), closing in self._printed_closings.items()
         }
 
     @functools.cached_property
@@ -162,8 +147,8 @@ class TemplateFacts:
     @functools.cached_property
     def _printed_closings(self) -> Mapping[Ending, str | None]:
         return {
-            (calls, follower): self._closing([QUESTION, turn, *following[: 1 + calls]], calls)
-            for calls, turn in ((False, ANSWER), (True, TWO_CALLS))
+            (calls, follower): self._closing([probes.QUESTION, turn, *following[: 1 + calls]], calls)
+            for calls, turn in ((False, probes.ANSWER), (True, probes.TWO_CALLS))
             for follower, following in _FOLLOWERS.items()
         }
 
@@ -180,8 +165,8 @@ class TemplateFacts:
     @functools.cached_property
     def have_any_text(self) -> bool:
         """Whether ANY_TEXT is in one of the facts, so that they are others for each text in its place."""
-        facts = [*map(self.prompt_after, UP_TO_ROLE), self.separator, self.call_separator, *self.closings.values()]
-        return any(ANY_TEXT in fact for fact in facts if fact)
+        facts = map(self.prompt_after, probes.UP_TO_ROLE), self.closings.values(), (self.separator, self.call_separator)
+        return any(ANY_TEXT in fact for fact in chain.from_iterable(facts) if fact)
 
     def count_open(self, conversation: Conversation, loss_on: str) -> int:
         """Return how many of the turns that are trained on close with nothing but white space.
@@ -198,9 +183,9 @@ class TemplateFacts:
 
     def between_contents(self) -> str:
         """Return what is printed after the contents of dialogues, each up to the next one."""
-        further = [*DIALOGUE, SECOND_ANSWER, SECOND_QUESTION]
+        further = [*probes.DIALOGUE, probes.SECOND_ANSWER, probes.SECOND_QUESTION]
         found = ""
-        for messages in ([INSTRUCTION, *further], further):  # some templates refuse an instruction
+        for messages in ([probes.INSTRUCTION, *further], further):  # some templates refuse an instruction
             if rendering := self._rendering(messages):
                 ends = [*sorted(rendering.contents.values()), (None, None)]
                 found += "".join(rendering.text[stop:start] for (_, stop), (start, _) in pairwise(ends))
@@ -208,7 +193,7 @@ class TemplateFacts:
 
     def around_result(self) -> str:
         """Return what is printed for the answer of a tool, before and after its content."""
-        rendering = self._rendering(UP_TO_ROLE["tool"])
+        rendering = self._rendering(probes.UP_TO_ROLE["tool"])
         if not rendering or not rendering.contents:
             return ""
         last, (start, stop) = max(rendering.contents.items())
@@ -218,7 +203,7 @@ class TemplateFacts:
     @functools.cached_property
     def _answer(self) -> tuple[Rendering, int, int] | None:
         """The rendering of a dialogue, and the offsets of the answer's turn and of its content."""
-        rendering = self._rendering(DIALOGUE)
+        rendering = self._rendering(probes.DIALOGUE)
         pieces = rendering.find_message_pieces().get(1) if rendering else None
         content = rendering.contents.get(1, (None, None))[0] if rendering else None
         if not rendering or not pieces or content is None or not pieces[0][0] <= content <= pieces[0][1]:
@@ -235,17 +220,14 @@ class TemplateFacts:
 
     def _closing(self, messages: list[Message], calls: bool) -> str | None:
         """What is trained on at the end of the second message; None if that is unknown."""
-        try:
-            rendering = self._template.rendering(self._probe(messages))
-            found = self._turns(rendering, [1])
-        except RecordError:
-            return None
-        last = rendering.text[slice(*found[1].spans[-1])] if 1 in found else ""
+        rendering = self._rendering(messages)
+        turns = rendering and unless_refused(self._turns, rendering, [1])
+        last = rendering.text[slice(*turns[1].spans[-1])] if rendering and turns else ""
         if not calls:
-            _, content, end = last.rpartition(ANSWER["content"])
+            _, content, end = last.rpartition(probes.ANSWER["content"])
             return end if content else None
-        _, first, between = last.partition(FIRST)
-        _, second, end = between.partition(SECOND)
+        _, first, between = last.partition(probes.FIRST)
+        _, second, end = between.partition(probes.SECOND)
         # What follows both calls closes the call, and not the turn.
         return end[common_prefix(end, between) :] if first and second else None
 
@@ -257,33 +239,33 @@ class TemplateFacts:
         if with_prompt.startswith(without):
             return with_prompt[len(without) :]
         # It replaces something else that the template prints at the end of a conversation.
-        tails = []
-        for on in (False, True):
-            if (rendering := self._rendering(messages, on)) is None:
-                return None
-            tails.append(rendering.text[rendering.messages_end :])
-        return tails[1][common_prefix(tails[1], tails[0]) :]
+        ended, prompted = self._rendering(messages), self._rendering(messages, True)
+        if ended is None or prompted is None:
+            return None
+        end, prompt = (rendering.text[rendering.messages_end :] for rendering in (ended, prompted))
+        return prompt[common_prefix(prompt, end) :]
 
     def _rendered(self, messages: list[Message], add_generation_prompt: bool = False) -> str | None:
-        return rendered(self._template, self._probe(messages), add_generation_prompt)
+        return unless_refused(self._template.render, self._probe(messages), add_generation_prompt)
 
     def _rendering(self, messages: list[Message], add_generation_prompt: bool = False) -> Rendering | None:
-        """A rendering; None if the template refuses the messages."""
-        try:
-            return self._template.rendering(self._probe(messages), add_generation_prompt)
-        except RecordError:
-            return None
+        return unless_refused(self._template.rendering, self._probe(messages), add_generation_prompt)
 
     def _probe(self, messages: list[Message]) -> Conversation:
         return Conversation(messages, self._tools, self._arguments)
 
 
-def rendered(template: Template, conversation: Conversation, add_generation_prompt: bool = False) -> str | None:
-    """Render a conversation; None if the template refuses it."""
+def unless_refused(render: Callable[..., T], *given: Any) -> T | None:
+    """Return what a method of a template renders; None if the template refuses it."""
     try:
-        return template.render(conversation, add_generation_prompt)
+        return render(*given)
     except RecordError:
         return None
+
+
+def find_context(template: Template, conversation: Conversation, turn: int) -> str | None:
+    """Return what a server would have rendered before a turn; None if the template refuses that."""
+    return unless_refused(template.render, conversation.with_messages(conversation.messages[:turn]), True)
 
 
 def find_ending(conversation: Conversation, turn: int) -> Ending:
@@ -325,14 +307,8 @@ def up_to_marker(prompt: str) -> str:
 
 def shared_start(one: str, other: str) -> int:
     """Return how many characters two texts begin with in common."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one.startswith(other[low:middle], low):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def after(separator: str, text: str, start: int) -> int:

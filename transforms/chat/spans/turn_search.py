@@ -16,7 +16,14 @@ from transforms.base.errors import RecordError
 from transforms.chat.rendering.renderings import Key, Piece, PrintedText, Rendering
 from transforms.chat.spans.loss import not_established
 from transforms.chat.spans.stop_tokens import TurnRules
-from transforms.chat.spans.template_facts import Template, TemplateFacts, after, common_prefix, find_ending, rendered
+from transforms.chat.spans.template_facts import (
+    Template,
+    TemplateFacts,
+    after,
+    common_prefix,
+    find_context,
+    find_ending,
+)
 from transforms.model.examples import Span
 
 # The roles of messages before the first one that is answered.
@@ -84,22 +91,10 @@ class TurnSearch:
         return {turn: one for turn, one in found.items() if one.spans and one.spans[0][0] < one.spans[-1][1]}
 
     def find_block_turns(self, blocks: Sequence[Span], numbers: Sequence[int]) -> dict[int, Turn]:
-        """Find turns by the generation blocks of the template.
-
-        Args:
-            blocks: the (start, stop) of each.
-            numbers: of messages of the assistant.
-
-        Returns:
-            Each of the turns that has a block, without its end.
-
-        Raises:
-            RecordError: if a block is not that of one turn alone.
-        """
+        """Find turns by the generation blocks of the template. Args, Returns, Raises: as of `turns`."""
         by_turn: dict[int, list[Span]] = {}
-        for start, stop in blocks:
-            if start == stop:  # of an empty answer: it is between two messages, and nothing is trained on
-                continue
+        # An empty block, of an empty answer, is between two messages, and nothing is trained on.
+        for start, stop in (block for block in blocks if block[0] < block[1]):
             turn = self._find_block_turn(start, stop)
             if turn is None:
                 raise not_established("a generation block of the template does not belong to one turn alone")
@@ -111,15 +106,7 @@ class TurnSearch:
         return {turn: Turn(self._header_before(own[0][0]), own) for turn, own in spans.items()}
 
     def end(self, turn: int, last: Span) -> Span | None:
-        """Find what ends a turn.
-
-        Args:
-            turn: the number of the message.
-            last: the last span of the turn.
-
-        Returns:
-            Its (start, stop); None if that is unknown, or the turn has it in a text.
-        """
+        """Find what ends a turn, by its last span; None if that is unknown, or the turn has it in a text."""
         calls, follower = find_ending(self._rendering.conversation, turn)
         for ending in ((calls, follower), (False, follower)):  # some templates close turns with calls as others
             closing = self._facts.closings[ending] or ""
@@ -130,12 +117,7 @@ class TurnSearch:
         return None
 
     def divides(self, offset: int, first: int) -> bool:
-        """Return whether an offset is between what was printed for the messages before one, and the texts after it.
-
-        Args:
-            offset: of the text.
-            first: the number of a message.
-        """
+        """Return whether an offset is between what was printed for the messages before one, and the texts after it."""
         before = [stop for _, stop, message in self._rendering.pieces if message is not None and message < first]
         texts = [(text.stop, text.key[0]) for text in self._rendering.texts if text.key[0] is not None]
         return max(before, default=0) <= offset and all(
@@ -149,17 +131,15 @@ class TurnSearch:
         """
         pieces: Sequence[Span] = self._pieces[turn]
         content = self._rendering.contents.get(turn, (None, None))[0]
+        if content is not None and not any(start <= content <= stop for start, stop in pieces):
+            raise _not_in_turn((turn, "content", None, None))
         if len(pieces) > 1:
             pieces = self._find_turn_parts(turn, pieces, content)
-        elif content is not None and not pieces[0][0] <= content <= pieces[0][1]:
-            raise _not_in_turn((turn, "content", None, None))
         start, stop = pieces[0]
-        if turn and self._facts.separator:
+        if turn:
             start = after(self._facts.separator, self._text, start)
         header = self._header(turn, start, content if content is not None and content <= stop else None, stop)
-        spans = [(header[1], self._end(turn, header[1], stop))]
-        for start, stop in pieces[1:]:
-            spans.append((start, self._end(turn, start, stop)))
+        spans = [(start, self._end(turn, start, stop)) for start, stop in ((header[1], stop), *pieces[1:])]
         return Turn(header, spans if len(spans) == 1 else merged(spans))
 
     def _until_ended(self, turn: int, found: Turn) -> Turn:
@@ -188,16 +168,11 @@ class TurnSearch:
 
     def _is_context(self, turn: int, stop: int) -> bool:
         """Whether a text up to an offset is what a server renders before an answer."""
-        return self._is_answer(turn) and self._context(turn) == self._text[:stop]
-
-    def _context(self, turn: int) -> str | None:
-        """What a server would have rendered for the messages before a turn."""
-        return rendered(self._template, self._rendering.conversation.with_messages(self._messages[:turn]), True)
+        context = find_context(self._template, self._rendering.conversation, turn)
+        return self._is_answer(turn) and context == self._text[:stop]
 
     def _find_turn_parts(self, turn: int, pieces: Sequence[Span], content: int | None) -> Sequence[Span]:
         """Those of several pieces that are printed of a turn. Raises RecordError if they may be something else."""
-        if content is not None and not any(start <= content <= stop for start, stop in pieces):
-            raise _not_in_turn((turn, "content", None, None))
         # Loops over the messages that print no more than white space look for something.
         pieces = [piece for piece in pieces if self._text[slice(*piece)].strip()] or pieces[:1]
         # What the template itself prints elsewhere, after the last text of the turn, is nothing that the model writes.
@@ -212,23 +187,19 @@ class TurnSearch:
 
     def _are_answers(self, turn: int, others: Sequence[int | None]) -> bool:
         """Whether others are the messages of tools that answer the calls of a turn."""
-        numbers = [number for number in others if number is not None]
-        if not numbers or len(numbers) < len(others) or min(numbers) <= turn:
-            return False
-        following = self._messages[turn + 1 : max(numbers) + 1]
-        return bool(self._messages[turn].get("tool_calls")) and all(m["role"] == "tool" for m in following)
+        numbers = [number for number in others if number is not None and number > turn]
+        following = self._messages[turn + 1 : max(numbers, default=turn) + 1]
+        are_results = bool(numbers) and all(message["role"] == "tool" for message in following)
+        return are_results and len(numbers) == len(others) and bool(self._messages[turn].get("tool_calls"))
 
     def _end(self, turn: int, start: int, stop: int) -> int:
         """Where a span of a turn ends. start: where it begins. stop: where the piece that was printed for it ends."""
         if stop == self._rendering.messages_end:
             return len(self._text)
-        separator = self._facts.separator
-        if not separator:
-            follower = self._rendering.message_from(stop)
-            if follower is not None and self._messages[follower]["role"] == "tool":
-                separator = self._facts.call_separator
-        if separator:
-            stop = after(separator, self._text, stop)
+        follower, separator = self._rendering.message_from(stop), self._facts.separator
+        if not separator and follower is not None and self._messages[follower]["role"] == "tool":
+            separator = self._facts.call_separator
+        stop = after(separator, self._text, stop)
         return self._stop(turn, start, stop) if self._rules.stop_tokens else stop
 
     def _stop(self, turn: int, start: int, stop: int) -> int:
@@ -244,15 +215,15 @@ class TurnSearch:
 
         start, stop: what was printed for the turn. content: the offset of its content, None if that is unknown.
         """
-        text, facts = self._text, self._facts
         role = "user" if turn <= self._first else self._messages[turn - 1]["role"]
         # After a tool's answer, a template may print in history the header of a turn that it does not print at
         # inference. It is a header all the same, and no model is meant to write it.
         for before in (role, "user") if turn else ():
-            header = facts.prompt_after(before)
-            if header and text.startswith(header, start, stop) and self._is_header(turn, start, start + len(header)):
-                return start, start + len(header)
-        return self._other_header(turn, start, content, stop, facts.prompt_after(role))
+            prompt = self._facts.prompt_after(before) or ""
+            header = start, start + len(prompt)
+            if prompt and self._text.startswith(prompt, start, stop) and self._is_header(turn, *header):
+                return header
+        return self._other_header(turn, start, content, stop, self._facts.prompt_after(role))
 
     def _other_header(self, turn: int, start: int, content: int | None, stop: int, prompt: str | None) -> Span:
         """The header of a turn that does not begin as the generation prompt. Raises RecordError if there is none.
@@ -263,7 +234,8 @@ class TurnSearch:
         is_first = turn <= self._first
         if turn and prompt == "" and content is not None and not text[start:content].strip():
             return start, start
-        context, latest = self._context(turn), stop if content is None else content
+        context = find_context(self._template, self._rendering.conversation, turn)
+        latest = stop if content is None else content
         is_context = context is not None and start <= len(context) <= latest and text.startswith(context)
         if context is not None and is_context and self._is_header(turn, start, len(context)):
             return start, len(context)
@@ -371,13 +343,10 @@ def merged(spans: Sequence[Span]) -> list[Span]:
     Returns:
         The spans, ascending, disjoint and not empty.
     """
-    result: list[Span] = []
-    end = -1
+    joined: list[Span] = []
     for start, stop in sorted(spans):
-        if start <= end:
-            end = max(stop, end)
-            result[-1] = result[-1][0], end
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(stop, joined[-1][1])
         elif start < stop:
-            result.append((start, stop))
-            end = stop
-    return result
+            joined.append((start, stop))
+    return joined

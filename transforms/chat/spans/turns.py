@@ -56,11 +56,7 @@ class TurnFinder:
         return not self.follows_blocks(conversation) and self.facts(conversation).ignores_prompt
 
     def trained_text(
-        self,
-        example: Example,
-        conversation: Conversation,
-        loss_on: str,
-        with_parts: bool = False,
+        self, example: Example, conversation: Conversation, loss_on: str, with_parts: bool = False
     ) -> tuple[Text, Rendering]:
         """Render a conversation, and find what is trained on.
 
@@ -104,55 +100,29 @@ class TurnFinder:
             return [self._completion_span(rendering)]
         conversation = rendering.conversation
         wanted = trained_turns(conversation, loss_on)
-        blocks_are_spans = self.follows_blocks(conversation) and not (self.rules.named or self.rules.masks_after_end)
-        if (
-            blocks_are_spans
-            and wanted == assistant_turns(conversation)
-            and not has_untrained_parts(conversation, wanted)
-        ):
+        are_blocks = self.follows_blocks(conversation) and not (self.rules.named or self.rules.masks_after_end)
+        is_all = wanted == assistant_turns(conversation) and not has_untrained_parts(conversation, wanted)
+        if are_blocks and is_all:
             return merged(self._blocks(rendering))
         by_turn = self.find_turn_spans(rendering, wanted)
         return merged([span for spans in by_turn.values() for span in spans])
 
     def spans_by_part(self, rendering: Rendering, turns: Sequence[int]) -> tuple[list[Span], list[int]]:
-        """Find the parts of some turns.
-
-        Args:
-            rendering: of the conversation.
-            turns: the numbers of messages of the assistant, none of weight 0.
-
-        Returns:
-            As of `split_by_part`.
-
-        Raises:
-            RecordError: if the spans or their parts cannot be established.
-        """
+        """Find the parts of some turns, none of weight 0, as `split_by_part` does. Args, Raises: as of `turns`."""
         by_turn = self.find_turn_spans(rendering, turns)
         spans = sorted((span, turn) for turn, own in by_turn.items() for span in own)
         return split_by_part(rendering, self.turns(rendering, turns), spans)
 
     def find_turn_spans(self, rendering: Rendering, turns: Sequence[int], whole: bool = False) -> dict[int, list[Span]]:
-        """Find the spans of each of some turns.
+        """Find the spans of each of some turns that has any. Args, Raises: as of `turns`.
 
-        Args:
-            rendering: of the conversation.
-            turns: the numbers of messages of the assistant.
-            whole: whether the spans include the parts that are not trained on.
-
-        Returns:
-            The spans of each of the turns that has any.
-
-        Raises:
-            RecordError: if the spans cannot be established.
+        whole: whether the spans include the parts that are not trained on.
         """
-        conversation = rendering.conversation
-        if not turns and not self.follows_blocks(conversation):
+        if not turns and not self.follows_blocks(rendering.conversation):
             return {}
-        if self.rules.masks_after_end:
-            by_turn = {turn: one.without_after_end() for turn, one in self.turns(rendering, turns).items()}
-        else:
-            by_turn = {turn: one.spans for turn, one in self._turns(rendering, turns).items()}
-        is_all = whole or not has_untrained_parts(conversation, turns)
+        found = self.turns(rendering, turns) if self.rules.masks_after_end else self._turns(rendering, turns)
+        by_turn = {turn: own.without_after_end() for turn, own in found.items()}
+        is_all = whole or not has_untrained_parts(rendering.conversation, turns)
         return by_turn if is_all else remove_untrained_parts(rendering, by_turn)
 
     def turns(self, rendering: Rendering, turns: Sequence[int]) -> dict[int, Turn]:
