@@ -222,9 +222,6 @@ def _list_contents(content: Any) -> Iterator[Content]:
         yield Content("completion", "completion", content.completion)
     elif isinstance(content, PlainText):
         yield Content("text", "text", content.text)
-    elif isinstance(content, Conversation) and (plain := content.plain):  # they need not be decoded
-        for number, (role, text) in enumerate(zip(*plain, strict=True)):
-            yield Content(f"messages[{number}]", role, text)
     elif isinstance(content, Conversation):
         for number, message in enumerate(content.messages):
             for key, value in message.items():

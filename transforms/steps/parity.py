@@ -8,7 +8,6 @@ possible, `report` compares a sample, and all that have reasoning.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -32,7 +31,7 @@ from transforms.chat.parity.contexts import (
 )
 from transforms.chat.rendering.template import load_template
 from transforms.chat.spans.loss import resolve_loss, trained_turns
-from transforms.chat.spans.stop_tokens import TurnRules, load_turn_rules
+from transforms.chat.spans.stop_tokens import load_turn_rules
 from transforms.chat.spans.turn_search import merged
 from transforms.chat.spans.turns import TurnFinder
 from transforms.model.batches import Texts
@@ -77,12 +76,8 @@ class ParityChecker:
         self._template = template = load_template(config)
         rules = load_turn_rules(config)
         # A stop token that is printed for the next turn is not compared: no template prints it after the last turn.
-        plain, as_trained = (TurnFinder(template, these) for these in (TurnRules(), rules))
-        self._as_trained = as_trained
+        self._plain, self._as_trained = plain, as_trained = TurnFinder(template), TurnFinder(template, rules)
         self._has_parts = config.trained_parts is not None
-        self._rendered = functools.partial(
-            RenderedBeginnings, template, plain, as_trained, is_as_printed=not rules.appended
-        )
         self._comparisons = ComparisonCache(template, plain, as_trained, self._trained_turns)
         self._loss_on = config.loss_on
         self._engine = config.engine
@@ -151,8 +146,12 @@ class ParityChecker:
 
     def _one_by_one(self, text: Text, turns: Sequence[int]) -> _Compared:
         """Compare the turns of a conversation that is not compared by signature."""
-        beginnings = self._rendered(_conversation(text), text.text)
+        beginnings = self._beginnings(text)
         return _Compared(turns, _kinds(differing(beginnings, text.text, merged(text.spans), turns)))
+
+    def _beginnings(self, text: Text) -> RenderedBeginnings:
+        printed = None if self._as_trained.rules.appended else text.text
+        return RenderedBeginnings(self._template, self._plain, self._as_trained, _conversation(text), printed)
 
     def _noted(self, batch: Texts, compared: Mapping[int, _Compared]) -> Outcomes:
         outcomes = batch.outcomes.note("parity_records_checked", len(compared))
@@ -176,7 +175,7 @@ class ParityChecker:
         turns = [turn for turn, of_turn in found.kinds.items() if kind in (None, of_turn)][:1]
         if found.beginnings and found.kinds[turns[0]] == REASONING_DROPPED:  # as most
             return Difference(REASONING_DROPPED, turns[0], "", "").detail
-        rendered = self._rendered(_conversation(text), text.text)
+        rendered = self._beginnings(text)
         try:
             differences = differing(found.beginnings or rendered, text.text, merged(text.spans), turns)
         except NotCompiled:  # its kinds do not depend on the texts, and what is shown does
@@ -195,7 +194,7 @@ class ParityChecker:
         if text.with_stand_ins is not None:
             how = "special tokens were typed in its contents, and which these are is not known for other contexts"
             raise RecordError("not_expandable", how)
-        rendered = self._rendered(_conversation(text), text.text)
+        rendered = self._beginnings(text)
         try:
             rows = expanded(found.beginnings or rendered, found.turns)
         except NotCompiled:

@@ -19,7 +19,7 @@ from transforms.chat.rendering.probes import adapted
 from transforms.chat.rendering.renderings import Rendering
 from transforms.chat.rendering.template import load_template
 from transforms.chat.spans.loss import is_empty_answer, resolve_loss, trained_turns
-from transforms.chat.spans.stop_tokens import load_turn_rules, turn_rules
+from transforms.chat.spans.stop_tokens import load_turn_rules
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.special_tokens import Typed, TypedTokens, described
 from transforms.chat.traced.trace_cache import TraceCache
@@ -90,7 +90,7 @@ class Renderer:
 
     def __init__(self, config: RenderConfig, tokenizer: Any = None):
         self.template = load_template(config, tokenizer)
-        self.rules = rules = load_turn_rules(config) if tokenizer is None else turn_rules(config)
+        self.rules = rules = load_turn_rules(config, tokenizer is not None)
         self.turns = TurnFinder(self.template, rules)
         self._loss_on = config.loss_on
         self._trained_parts = config.trained_parts

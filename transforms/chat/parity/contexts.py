@@ -76,8 +76,7 @@ class RenderedBeginnings:
             template prints none after the last turn.
         as_trained: finds the spans that are trained on.
         conversation: the conversation.
-        text: all of it.
-        is_as_printed: whether the text is certain to have nothing that is appended to what the template prints.
+        text: what the template prints for all of it; None if it is to be rendered.
 
     Attributes:
         conversation: as given.
@@ -89,12 +88,10 @@ class RenderedBeginnings:
         turns: TurnFinder,
         as_trained: TurnFinder,
         conversation: Conversation,
-        text: str,
-        is_as_printed: bool = True,
+        text: str | None,
     ):
-        self.conversation = conversation
+        self.conversation, self._text = conversation, text
         self._template, self._turns, self._as_trained = template, turns, as_trained
-        self._text = text if is_as_printed else None
         self._rendering = functools.cache(lambda length: template.rendering(self._beginning(length)))
 
     def context(self, turn: int) -> str | None:

@@ -154,14 +154,8 @@ def is_empty_answer(text: Text, loss_on: str) -> bool:
         return loss_on != "all" and not content.completion.strip()
     if type(content) is not Conversation:
         return False
-    messages: Any = content.lazy_messages
-    if type(messages) is tuple:  # most of them have no empty text
-        if all(messages[1]) and True not in map(str.isspace, messages[1]):
-            return False
-    elif not any(message["role"] == "assistant" and _is_empty(message) for message in messages):
+    texts = content.texts
+    if texts and all(texts) and True not in map(str.isspace, texts):  # as most, which need not be decoded
         return False
-    return any(_is_empty(content.messages[turn]) for turn in trained_turns(content, resolve_loss(content, loss_on)))
-
-
-def _is_empty(message: Mapping[str, Any]) -> bool:
-    return not message.get("tool_calls") and not has_text(message)
+    answers = [content.messages[turn] for turn in trained_turns(content, resolve_loss(content, loss_on))]
+    return any(not answer.get("tool_calls") and not has_text(answer) for answer in answers)

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from transforms.base.errors import ParameterError
 from transforms.chat.config import APPENDED, RenderConfig
@@ -33,49 +32,26 @@ class TurnRules:
     masks_after_end: bool = False
 
     @functools.cached_property
-    def _following(self) -> re.Pattern[str]:
-        """Matches a stop token after white space."""
+    def following(self) -> re.Pattern[str]:
+        """Matches a stop token after white space, the longest of several."""
         return re.compile(rf"\s*(?:{longest_match_regex(self.stop_tokens)})")
 
-    def end_with_stop_token(self, text: str, stop: int, closing: str) -> int:
-        """Find where a turn ends if the stop token after it belongs to it.
 
-        Args:
-            text: the rendered text.
-            stop: where the turn ends, including what the template prints to close it.
-            closing: the end of the turn, after its content.
-
-        Returns:
-            The offset after the stop token that follows; stop if none follows, or if the turn ends with one.
-        """
-        if not self.stop_tokens or closing.endswith(self.stop_tokens) or closing.rstrip().endswith(self.stop_tokens):
-            return stop
-        found = self._following.match(text, stop)
-        return found.end() if found else stop
-
-    def may_be_in(self, content: Any) -> bool:
-        """Return whether the content of a message has the text of a stop token."""
-        return isinstance(content, str) and any(token in content for token in self.stop_tokens)
-
-
-def load_turn_rules(config: RenderConfig) -> TurnRules:
+def load_turn_rules(config: RenderConfig, is_loaded: bool = False) -> TurnRules:
     """Load what a configuration says about turns.
 
     Args:
         config: its eot_tokens are the stop tokens. If it has none, they are the `eos_token_id` of
             generation_config.json next to the tokenizer, if there is one.
+        is_loaded: whether somebody else has loaded the tokenizer, so that it is unknown what is next to it.
 
     Raises:
         ParameterError: if generation_config.json is not valid.
     """
-    return turn_rules(config, () if config.eot_tokens else configured_stop_tokens(config.tokenizer))
-
-
-def turn_rules(config: RenderConfig, configured: tuple[str, ...] = ()) -> TurnRules:
-    """Return what a configuration says about turns. configured: the stop tokens if it names none."""
     named = tuple(text.removeprefix(APPENDED) for text in config.eot_tokens)
     appended = tuple(text.removeprefix(APPENDED) for text in config.eot_tokens if text.startswith(APPENDED))
-    return TurnRules(named or configured, bool(named), appended, config.after_end == "mask")
+    stop_tokens = named if named or is_loaded else configured_stop_tokens(config.tokenizer)
+    return TurnRules(stop_tokens, bool(named), appended, config.after_end == "mask")
 
 
 def configured_stop_tokens(folder: str) -> tuple[str, ...]:

@@ -71,17 +71,7 @@ class TurnSearch:
         self._first = next(questions, 0)  # the number of the first message that is not an instruction
 
     def turns(self, numbers: Sequence[int]) -> dict[int, Turn]:
-        """Find turns by the generation prompt before them.
-
-        Args:
-            numbers: of messages of the assistant.
-
-        Returns:
-            Each of the turns that is printed at all, without its end.
-
-        Raises:
-            RecordError: if the turns cannot be established.
-        """
+        """Find turns by the generation prompt before them, without ends. Args, Raises: as of `TurnFinder.turns`."""
         found = {turn: self._turn(turn) for turn in numbers if turn in self._pieces}
         for turn in numbers:
             if turn not in found and any(key[0] == turn for key in self._rendering.printed):
@@ -91,7 +81,7 @@ class TurnSearch:
         return {turn: one for turn, one in found.items() if one.spans and one.spans[0][0] < one.spans[-1][1]}
 
     def find_block_turns(self, blocks: Sequence[Span], numbers: Sequence[int]) -> dict[int, Turn]:
-        """Find turns by the generation blocks of the template. Args, Returns, Raises: as of `turns`."""
+        """Find turns by the generation blocks of the template, without ends. Args, Raises: as of `turns`."""
         by_turn: dict[int, list[Span]] = {}
         # An empty block, of an empty answer, is between two messages, and nothing is trained on.
         for start, stop in (block for block in blocks if block[0] < block[1]):
@@ -206,9 +196,13 @@ class TurnSearch:
         """Where a span of a turn ends if the stop token after it belongs to it."""
         _, content_stop = self._rendering.contents.get(turn, (start, start))
         closing = self._text[content_stop if start <= content_stop <= stop else start : stop]
-        extended = self._rules.end_with_stop_token(self._text, stop, closing)
+        stop_tokens = self._rules.stop_tokens
+        if closing.endswith(stop_tokens) or closing.rstrip().endswith(stop_tokens):
+            return stop  # what the template prints to close the turn ends with one
+        following = self._rules.following.match(self._text, stop)
         # A stop token that a user typed is none.
-        return stop if self._rendering.texts_between(stop, extended) else extended
+        is_printed = following and not self._rendering.texts_between(*following.span())
+        return following.end() if following and is_printed else stop
 
     def _header(self, turn: int, start: int, content: int | None, stop: int) -> Span:
         """The header of a turn. It ends where the generation prompt ends that the model is given.
@@ -230,9 +224,9 @@ class TurnSearch:
 
         prompt: the generation prompt before the turn. The others: as of `_header`.
         """
-        messages, text, facts = self._messages, self._text, self._facts
-        is_first = turn <= self._first
-        if turn and prompt == "" and content is not None and not text[start:content].strip():
+        text, facts = self._text, self._facts
+        begins_with_content = content is not None and not text[start:content].strip()
+        if turn and prompt == "" and begins_with_content:
             return start, start
         context = find_context(self._template, self._rendering.conversation, turn)
         latest = stop if content is None else content
@@ -245,20 +239,18 @@ class TurnSearch:
         own = text[start : next(of_turn, stop)]
         if header and prompt is not None:
             # Before the first turn, the template may print a system message of its own.
-            begin = start + own.rfind(header) if is_first and header in own else start
+            begin = start + own.rfind(header) if turn <= self._first and header in own else start
             if text.startswith(header, begin, stop) and self._is_header(turn, begin, begin + len(header)):
                 end = begin + common_prefix(prompt, text[begin:stop], at_least=len(header))
                 return begin, end if self._is_header(turn, begin, end) else begin + len(header)
         is_cut = own.strip() and prompt and prompt.startswith(own) and common_prefix(prompt, own) == len(own)
         if is_cut and self._is_header(turn, start, start + len(own)):  # the generation prompt goes on
             return start, start + len(own)
-        follows_answer = turn and messages[turn - 1]["role"] == "assistant"
-        if follows_answer and header and header not in own and facts.joins_answers:
-            return start, start
-        if turn and prompt == "" and facts.ignores_prompt:
-            return start, start
+        follows_answer = turn and self._is_answer(turn - 1)
+        joins_answers = follows_answer and header and header not in own and facts.joins_answers
+        ignores_prompt = turn and prompt == "" and facts.ignores_prompt
         expected = facts.prompt_after("user") if prompt is None else prompt
-        if content is not None and not text[start:content].strip() and not (expected or "").strip():
+        if joins_answers or ignores_prompt or (begins_with_content and not (expected or "").strip()):
             return start, start
         raise not_established(f"the template prints no generation prompt before messages[{turn}]")
 
@@ -281,24 +273,17 @@ class TurnSearch:
 
     def _check_texts(self, found: Mapping[int, Turn]) -> None:
         """Raise RecordError if a text of a turn was printed outside of it alone, or another text inside of it."""
-        ordered = [(start, stop, turn) for turn, one in found.items() for start, stop in one.spans]
-        ordered = [*sorted(ordered), (len(self._text) + 1,) * 3]
-        outside: list[PrintedText] = []
-        at, (begin, end, turn) = 0, ordered[0]
-        for text in self._rendering.texts:  # both are in the order of the text
-            start, stop, key, _, _, _ = text
-            while end <= start:
-                at += 1
-                begin, end, turn = ordered[at]
-            if stop <= begin:
-                if key[0] in found:
-                    outside.append(text)
-            elif turn != key[0]:
-                raise _not_in_turn(key)
+        inside: set[PrintedText] = set()
+        for turn, own in found.items():
+            texts = [text for span in own.spans for text in self._rendering.texts_between(*span)]
+            if other := next((text for text in texts if text.key[0] != turn), None):
+                raise _not_in_turn(other.key)
+            inside.update(texts)
+        outside = [text for text in self._rendering.texts if text.key[0] in found and text not in inside]
         outside = [text for text in outside if not _is_in_header(text, found)]
         for start, stop, key, first, last, _ in outside:
-            inside = [text for text in self._rendering.texts if text.key == key and text not in outside]
-            is_printed_twice = any(text.first <= first and last <= text.last for text in inside)
+            others = [text for text in self._rendering.texts if text.key == key and text not in outside]
+            is_printed_twice = any(text.first <= first and last <= text.last for text in others)
             if not is_printed_twice and self._text[start:stop].strip():
                 raise _not_in_turn(key)
 
@@ -338,11 +323,7 @@ def _is_in_header(text: PrintedText, turns: Mapping[int, Turn]) -> bool:
 
 
 def merged(spans: Sequence[Span]) -> list[Span]:
-    """Sort spans and join those that touch or overlap (nested markers).
-
-    Returns:
-        The spans, ascending, disjoint and not empty.
-    """
+    """Sort spans, join those that touch or overlap (nested markers), and leave out empty ones."""
     joined: list[Span] = []
     for start, stop in sorted(spans):
         if joined and start <= joined[-1][1]:

@@ -101,8 +101,7 @@ class TurnFinder:
         conversation = rendering.conversation
         wanted = trained_turns(conversation, loss_on)
         are_blocks = self.follows_blocks(conversation) and not (self.rules.named or self.rules.masks_after_end)
-        is_all = wanted == assistant_turns(conversation) and not has_untrained_parts(conversation, wanted)
-        if are_blocks and is_all:
+        if are_blocks and wanted == assistant_turns(conversation) and not has_untrained_parts(conversation, wanted):
             return merged(self._blocks(rendering))
         by_turn = self.find_turn_spans(rendering, wanted)
         return merged([span for spans in by_turn.values() for span in spans])
@@ -156,10 +155,8 @@ class TurnFinder:
         whole = text.text + self.facts(conversation).appended.get(calls, "")
         if len(whole) == length:
             return text
-        spans = [*text.spans, (length, len(whole))]
-        if text.parts is None:
-            return msgspec.structs.replace(text, text=whole, spans=merged(spans))
-        return msgspec.structs.replace(text, text=whole, spans=spans, parts=[*text.parts, part_code("end", last)])
+        spans, parts = [*text.spans, (length, len(whole))], text.parts and [*text.parts, part_code("end", last)]
+        return msgspec.structs.replace(text, text=whole, spans=spans if parts else merged(spans), parts=parts)
 
     def facts(self, conversation: Conversation) -> TemplateFacts:
         """Return what the template that renders a conversation does for any, found with dialogues of our own."""
@@ -168,7 +165,10 @@ class TurnFinder:
         if conversation.template_kwargs:
             source = self._template.source(conversation)
             conversation = with_read_arguments(conversation, source)
-            with_any = with_any_texts(conversation, source, lambda text: not self.rules.may_be_in(text))
+            stop_tokens = self.rules.stop_tokens
+            with_any = with_any_texts(
+                conversation, source, lambda text: not any(token in text for token in stop_tokens)
+            )
             if with_any is not conversation and not (facts := self._known_facts(with_any)).have_any_text:
                 return facts
         return self._known_facts(conversation)
