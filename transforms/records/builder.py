@@ -96,8 +96,8 @@ class TurnBuilder:
         Returns:
             Whether it was added.
         """
-        given = {key: value for key, value in {"tool_call_id": id, **keys}.items() if value is not None}
-        self.say({"role": "tool", "content": result_content(content), **given})
+        keys = {key: value for key, value in {"tool_call_id": id, **keys}.items() if value is not None}
+        self.say({"role": "tool", "content": result_content(content), **keys})
         return True
 
     def leave(self, name: str, value: Any) -> None:
@@ -116,8 +116,8 @@ class TurnBuilder:
         """The message of the model that takes a piece."""
         message, stage = self.begin(), _ORDER.index(kind)
         if stage < self._stage and self._column is not None:
-            found = f"an answer in {self.where} has {kind} after {_ORDER[self._stage]}"
-            raise RecordError("bad_content", f"{found}; expected reasoning, then text, then calls and their results")
+            problem = f"an answer in {self.where} has {kind} after {_ORDER[self._stage]}"
+            raise RecordError("bad_content", f"{problem}; expected reasoning, then text, then calls and their results")
         self.is_reordered |= stage < self._stage
         self._stage = max(stage, self._stage)
         return message

@@ -18,14 +18,14 @@ _NOT_JSON = (msgspec.MsgspecError, RecursionError, UnicodeEncodeError)
 
 _WITH_TEXTS = {str, list, dict}
 # How Python, and thus pandas, writes a list or a dict in the cell of a table.
-_PYTHON = re.compile(r"\s*\[?\s*\{\s*'")
-_OF_PYTHON = "a string with Python's repr, which is not JSON (write it with json.dumps)"
+_LIKE_REPR = re.compile(r"\s*\[?\s*\{\s*'")
+_REPR = "a string with Python's repr, which is not JSON (write it with json.dumps)"
 
 
 def json_type(value: Any) -> str:
     """Name the type of a JSON value in JSON's words, for errors."""
-    if isinstance(value, str) and _PYTHON.match(value):
-        return _OF_PYTHON
+    if isinstance(value, str) and _LIKE_REPR.match(value):
+        return _REPR
     names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
     return names.get(type(value), "a number" if isinstance(value, (int, float)) else type(value).__name__)
 
@@ -45,7 +45,7 @@ def decode_json(text: str, reason: str, where: str, reading: Reading | None = No
     try:
         value = msgspec.json.decode(text)
     except _NOT_JSON as error:
-        why = _OF_PYTHON if _PYTHON.match(text) else f"a string that is not valid JSON: {error}"
+        why = _REPR if _LIKE_REPR.match(text) else f"a string that is not valid JSON: {error}"
         raise RecordError(reason, f"{where} is {why}") from None
     if reading and not (type(value) is dict and text.count(":") == len(value)) and (key := duplicate_key(text)):
         reading.notes.setdefault("duplicate_json_keys", f"{where} has {key!r} twice; the last one counts")

@@ -24,7 +24,7 @@ _USUAL = {"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_co
 # OpenAI's chat API, and its responses API.
 _TEXT = ("text", "input_text", "output_text")
 # The keys of a tool's answer that has no content, as that of a tool that returns nothing.
-_OF_ANSWERS = {"role", "content", "tool_call_id", "name", "id"}
+_EMPTY_ANSWER_KEYS = {"role", "content", "tool_call_id", "name", "id"}
 _AS_JSON = "Write another value as a string, with json.dumps"
 # Where the text of a part is. LLaMA-Factory: value.
 _PLACES = ("text", "value", "content")
@@ -87,8 +87,10 @@ def _read_unusual(turns: list[Any], column: str, reading: Reading) -> list[dict[
     for i, pair in enumerate(pairwise(roles), 1):
         # It is the system who answers, as in dialogs of tasks.
         if "assistant" not in roles and pair == ("user", "system") and turns[i]["role"] != "system":
-            found = f'{column}[{i}] has role "{turns[i]["role"]}", and answers the user'
-            raise RecordError("unknown_role", f"{found}; expected an assistant. Map it to one of the roles with roles")
+            problem = f'{column}[{i}] has role "{turns[i]["role"]}", and answers the user'
+            raise RecordError(
+                "unknown_role", f"{problem}; expected an assistant. Map it to one of the roles with roles"
+            )
     _use_turn_ids(messages, call_turns)
     return messages
 
@@ -99,8 +101,8 @@ def _message(turn: Any, where: str, reading: Reading) -> tuple[dict[str, Any], b
         raise RecordError("bad_message", f"{where} is {json_type(turn)}; expected an object with role and content")
     name = turn.get("role")
     if not isinstance(name, str):
-        found = f"the role {name!r}; expected a string" if "role" in turn else "no role"
-        raise RecordError("bad_message", f"{where} has {found}")
+        problem = f"the role {name!r}; expected a string" if "role" in turn else "no role"
+        raise RecordError("bad_message", f"{where} has {problem}")
     roles = reading.options.roles
     role = roles.get(name) or roles.get(name.lower(), name)
     is_call = role in _CALL_ROLES
@@ -110,20 +112,19 @@ def _message(turn: Any, where: str, reading: Reading) -> tuple[dict[str, Any], b
         raise RecordError("bad_content", f"the {key} of {where} is {json_type(turn[key])}; expected a string")
     check_no_media_fields(turn, where)
     if role == "assistant" and turn.get("channel") in _CHANNELS:
-        found = f"{where} is on Harmony's channel {turn['channel']}, and would be trained on as an answer; expected"
-        raise RecordError("bad_message", f"{found} reasoning as thinking, and calls as tool_calls, of the answer")
+        problem = f"{where} is on Harmony's channel {turn['channel']}, and would be trained on as an answer; expected"
+        raise RecordError("bad_message", f"{problem} reasoning as thinking, and calls as tool_calls, of the answer")
     if is_call:
         if turn.get("tool_calls") or turn.get("function_call"):
-            found = f"{where} has the role {name} and calls in a field; expected one of them"
-            raise RecordError("bad_tool_calls", found)
+            raise RecordError("bad_tool_calls", f"{where} has the role {name} and calls in a field; expected one")
         text, calls = read_function_call(turn.get("content"), where, reading)
         others = {key: value for key, value in turn.items() if key != "function_call"}
         message = {**others, "role": "assistant", "content": text, "tool_calls": calls}
     elif role in ROLES:
         message = with_tool_calls({**turn, "role": role}, where, reading)
     else:
-        found = f'{where} has role "{name}"; known roles are {", ".join(ROLES)}'
-        raise RecordError("unknown_role", f"{found}. Map it to one of these with roles")
+        problem = f'{where} has role "{name}"; known roles are {", ".join(ROLES)}'
+        raise RecordError("unknown_role", f"{problem}. Map it to one of these with roles")
     return _with_weight(_with_text_parts(message, where, reading), where, reading), is_call
 
 
@@ -142,14 +143,14 @@ def _with_text_parts(message: dict[str, Any], where: str, reading: Reading) -> d
     if isinstance(content, str) or are_text_parts(content):
         return message
     if content is None:
-        if message["role"] == "tool" and not any(message[key] for key in message.keys() - _OF_ANSWERS):
+        if message["role"] == "tool" and not any(message[key] for key in message.keys() - _EMPTY_ANSWER_KEYS):
             return {**message, "content": ""}
         if message["role"] != "assistant" or not any(message.get(key) for key in ("tool_calls", *REASONING_KEYS)):
             raise RecordError("bad_content", f"{where} has no content")
         return message
     if not isinstance(content, list):
-        found = f"the content of {where} is {json_type(content)}; expected a string or text parts. {_AS_JSON}"
-        raise RecordError("bad_content", found)
+        problem = f"the content of {where} is {json_type(content)}; expected a string or text parts"
+        raise RecordError("bad_content", f"{problem}. {_AS_JSON}")
     parts: list[dict[str, Any]] = []
     fields: dict[str, Any] = {}
     for i, part in enumerate(content):
@@ -184,8 +185,8 @@ def _kind_and_text(part: Any, where: str) -> tuple[str, str]:
     texts = [part[name] for name in _PLACES if part.get(name) is not None]
     text = texts[0] if texts and texts.count(texts[0]) == len(texts) else None
     if kind in _TEXT and not isinstance(text, str):
-        found = "a text that is not one string" if texts else "no text"
-        raise RecordError("bad_content", f'{where} has {found}; expected {{"type": "text", "text": …}}. {_AS_JSON}')
+        problem = "a text that is not one string" if texts else "no text"
+        raise RecordError("bad_content", f'{where} has {problem}; expected {{"type": "text", "text": …}}. {_AS_JSON}')
     if kind not in (*_TEXT, "reasoning", "tool_call") or not isinstance(text, str):
         raise RecordError("bad_content", f'{where} is not {{"type": "text", "text": …}}; its type is {kind!r}')
     return "text" if kind in _TEXT else kind, text
@@ -198,9 +199,9 @@ def _with_weight(message: dict[str, Any], where: str, reading: Reading) -> dict[
     """
     message, weight = take_weight(message, where, reading, message["role"] == "assistant")
     content = message.get("content")
-    of_parts = {part.get("weight", 1) for part in content} if isinstance(content, list) else ()
-    if 0 in of_parts:
-        if weight and 1 in of_parts:
+    part_weights = {part.get("weight", 1) for part in content} if isinstance(content, list) else ()
+    if 0 in part_weights:
+        if weight and 1 in part_weights:
             return message
         weight = 0
         message["content"] = [{key: part[key] for key in part if key != "weight"} for part in content or ()]
@@ -256,8 +257,8 @@ def _with_our_names(turn: Any, where: str, reading: Reading) -> Any:
         named = {ours: turn[theirs] for ours, theirs in fields.items() if turn.get(theirs) is not None}
         turn = {key: value for key, value in turn.items() if key not in fields.values()}
         if twice := next((ours for ours in named if turn.get(ours) not in (None, named[ours])), None):
-            found = f"{where} has {twice} and {fields[twice]}; the latter is read"
-            reading.notes.setdefault("message_fields_replaced", found)
+            note = f"{where} has {twice} and {fields[twice]}; the latter is read"
+            reading.notes.setdefault("message_fields_replaced", note)
         turn |= named
     unread = set()
     for theirs, ours in _SHAREGPT.items():

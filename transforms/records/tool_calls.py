@@ -21,13 +21,13 @@ _DECLARATIONS = ("functionDeclarations", "function_declarations")
 _SCHEMAS = ("input_schema", "inputSchema")
 _ARGUMENTS = ("arguments", "args", "input")
 # The keys of calls of the OpenAI API, and those of their functions.
-_KEYS_OF_CALLS, _KEYS_OF_FUNCTIONS = {"id", "type", "function"}, {"name", "arguments"}
+_CALL_KEYS, _FUNCTION_KEYS = {"id", "type", "function"}, {"name", "arguments"}
 # The types of calls: of the OpenAI API, of LangChain and of Anthropic.
 _CALL_TYPES = (None, "function", "tool_call", "tool_use")
 # The keywords of a JSON schema that have values, of which the first may be null, and those that have schemas by names.
 _MAY_BE_NULL = ("default", "const", "example")
-_OF_VALUES = (*_MAY_BE_NULL, "enum", "examples")
-_BY_NAME = ("properties", "patternProperties", "$defs", "definitions")
+_VALUE_KEYWORDS = (*_MAY_BE_NULL, "enum", "examples")
+_SCHEMA_KEYWORDS = ("properties", "patternProperties", "$defs", "definitions")
 
 
 def read_tools(tools: Any, reading: Reading) -> list[dict[str, Any]] | None:
@@ -39,10 +39,10 @@ def read_tools(tools: Any, reading: Reading) -> list[dict[str, Any]] | None:
     """
     if not reading.is_json:
         return _read_tools(tools, reading)
-    found, notes = _known_tools(tools if isinstance(tools, str) else msgspec.json.encode(tools))
+    definitions, notes = _known_tools(tools if isinstance(tools, str) else msgspec.json.encode(tools))
     for name, note in notes.items():
         reading.notes.setdefault(name, note)
-    return found
+    return definitions
 
 
 @functools.lru_cache(256)
@@ -60,8 +60,8 @@ def _read_tools(tools: Any, reading: Reading) -> list[dict[str, Any]] | None:
     if not isinstance(tools, list):
         raise RecordError("bad_tools", f"tools is {json_type(tools)}; expected a list of objects, or its JSON")
     # Arrow gives each object the keys of all, with nulls.
-    given = [{k: v for k, v in tool.items() if v is not None} if isinstance(tool, dict) else tool for tool in tools]
-    declared = [declaration for tool in given for declaration in _declarations(tool)]
+    tools = [{k: v for k, v in tool.items() if v is not None} if isinstance(tool, dict) else tool for tool in tools]
+    declared = [declaration for tool in tools for declaration in _declarations(tool)]
     return [_tool(tool, f"tools[{i}]", reading) for i, tool in enumerate(declared)]
 
 
@@ -99,7 +99,9 @@ def _without_nulls(schema: Any, is_by_name: bool = False) -> Any:
     if not isinstance(schema, dict):
         return schema
     return {
-        key: _without_nulls(value, not is_by_name and key in _BY_NAME) if is_by_name or key not in _OF_VALUES else value
+        key: _without_nulls(value, not is_by_name and key in _SCHEMA_KEYWORDS)
+        if is_by_name or key not in _VALUE_KEYWORDS
+        else value
         for key, value in schema.items()
         if value is not None or (key in _MAY_BE_NULL and not is_by_name)
     }
@@ -146,8 +148,8 @@ def _without_unknown(value: Any, schema: Any, left_out: list[str]) -> Any:
         return value
     unknown = [key for key, inner in value.items() if inner is None and key not in properties]
     left_out += unknown
-    given = {key: inner for key, inner in value.items() if key not in unknown}
-    return {key: _without_unknown(inner, properties.get(key), left_out) for key, inner in given.items()}
+    kept = {key: inner for key, inner in value.items() if key not in unknown}
+    return {key: _without_unknown(inner, properties.get(key), left_out) for key, inner in kept.items()}
 
 
 def function_call(id: Any, name: Any, arguments: Any) -> dict[str, Any]:
@@ -197,18 +199,18 @@ def _call(call: Any, where: str, reading: Reading) -> dict[str, Any]:
     if type(arguments) is not dict and (type(arguments) is not str or reading.options.tool_arguments == "parse"):
         # vLLM's _postprocess_messages: no arguments are an empty object.
         is_empty = arguments is None or (type(arguments) is str and not arguments.strip())
-        found = {} if is_empty else _object(arguments, "bad_tool_calls", f"the arguments of {where}", reading)
+        parsed = {} if is_empty else _object(arguments, "bad_tool_calls", f"the arguments of {where}", reading)
         is_text = type(arguments) is str and not is_empty
-        function = {**function, "arguments": ParsedArguments(found, arguments) if is_text else found}
+        function = {**function, "arguments": ParsedArguments(parsed, arguments) if is_text else parsed}
     return {**call, "function": function}
 
 
 def _is_usual(call: Any) -> bool:
     """Whether a call has the OpenAI form, but for its arguments: it takes a third of the time to see that at once."""
-    if type(call) is not dict or call.get("type") != "function" or not call.keys() <= _KEYS_OF_CALLS:
+    if type(call) is not dict or call.get("type") != "function" or not call.keys() <= _CALL_KEYS:
         return False
     function = call.get("function")
-    return type(function) is dict and function.keys() == _KEYS_OF_FUNCTIONS and type(function["name"]) is str
+    return type(function) is dict and function.keys() == _FUNCTION_KEYS and type(function["name"]) is str
 
 
 def _usual_call(call: Any, where: str, reading: Reading) -> dict[str, Any]:
@@ -222,8 +224,8 @@ def _usual_call(call: Any, where: str, reading: Reading) -> dict[str, Any]:
     if function is None:  # bare
         given = [key for key in named if key in call]  # Arrow gives each call the keys of all
         if len(given) > 1 or not named:
-            found = f"{where} has {' and '.join(given) or 'no arguments'}; expected name and arguments"
-            raise RecordError("bad_tool_calls", found)
+            problem = f"{where} has {' and '.join(given) or 'no arguments'}; expected name and arguments"
+            raise RecordError("bad_tool_calls", problem)
         function = {"name": call.pop("name", None), "arguments": call.pop(given[0]) if given else None}
         if call.get("type") != "function":
             call.pop("type", None)

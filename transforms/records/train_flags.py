@@ -72,8 +72,8 @@ def take_weight(
             _note(reading, "train_flags_on_other_roles", where, key, item[key])
         return rest, 1
     if weight not in (0, 1):
-        found = f"{where} has the weight {str(weight)[:60]}; expected 0 or 1"
-        raise RecordError("bad_weight", f"{found}: a label is the token's id or -100, and trainers read no weights")
+        problem = f"{where} has the weight {str(weight)[:60]}; expected 0 or 1"
+        raise RecordError("bad_weight", f"{problem}: a label is the token's id or -100, and trainers read no weights")
     return rest, int(weight)
 
 

@@ -196,8 +196,8 @@ def read_trace(record: Mapping[str, Any], branches: str, tools: Sequence[Any] | 
         raise RecordDropped("no_trained_tokens")  # agents write files for sessions in which nothing was said
     others = Counter(each.kind for each in chosen if each.kind != MAIN)
     if others and branches == "reject":
-        found = " and ".join(f"{count} conversations of the kind {kind}" for kind, count in sorted(others.items()))
-        raise RecordError("trace_branches", f"the trace has {found}, next to its main one; trace_branches is reject")
+        kinds = " and ".join(f"{count} conversations of the kind {kind}" for kind, count in sorted(others.items()))
+        raise RecordError("trace_branches", f"the trace has {kinds}, next to its main one; trace_branches is reject")
     if branches == "main":
         chosen = [each for each in chosen if each.kind == MAIN] or chosen[:1]
     notes: dict[str, str | None] = {}
@@ -206,8 +206,8 @@ def read_trace(record: Mapping[str, Any], branches: str, tools: Sequence[Any] | 
             each.tools = [*tools] if tools else None
             notes |= {} if tools else {"traces_without_tools": None}
         if each.unanswered:
-            found = f"conversation {number} has no answer to the call {each.unanswered[0]}"
-            notes.setdefault("trace_calls_without_answer", found)
+            note = f"conversation {number} has no answer to the call {each.unanswered[0]}"
+            notes.setdefault("trace_calls_without_answer", note)
         if each.is_reordered:
             notes.setdefault("trace_parts_reordered", f"conversation {number} has reasoning or text after a later part")
         if each.kind == BRANCH:

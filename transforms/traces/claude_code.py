@@ -64,8 +64,8 @@ def read(session: Any) -> Trace:
     }
     # What is hidden from the user (`isMeta`) is sent to the model, too.
     are_messages = [event.type in ("user", "assistant") and not event.is_api_error_message for event in events]
-    given = [(event.message or {}) if is_one else None for event, is_one in zip(events, are_messages, strict=True)]
-    converted = enumerate(msgspec.convert(given, list[_Message | None]))
+    values = [(event.message or {}) if is_one else None for event, is_one in zip(events, are_messages, strict=True)]
+    converted = enumerate(msgspec.convert(values, list[_Message | None]))
     # Resumed sessions repeat events.
     messages = {i: message for i, message in converted if message and by_uuid.get(events[i].uuid, i) == i}
     nodes = _join_lines(events, messages)

@@ -84,8 +84,8 @@ class _Session:
 
     def _begin(self, number: int, payload: _Payload) -> None:
         self.trace.session_id = self.trace.session_id or payload.id
-        given = payload.base_instructions
-        text = given.text if isinstance(given, _Text) else given
+        instructions = payload.base_instructions
+        text = instructions.text if isinstance(instructions, _Text) else instructions
         if text and not self.conversation.messages:
             self._add(number, {"role": "system", "content": text})
             self._instructions = self._items[-1:]

@@ -44,17 +44,17 @@ def read_turns(turns: list[Any], column: str, reading: Reading) -> list[Any]:
         RecordError: if they have two forms, so that it is not certain what they say; if a turn is malformed; or if a
             formatter reads them.
     """
-    given = [*map(_without_nulls, turns)]
-    forms = _find_forms(given)
+    without_nulls = [*map(_without_nulls, turns)]
+    forms = _find_forms(without_nulls)
     if len(forms) > 1:
         names = " and ".join(name for name, _, _ in forms)
         raise RecordError("ambiguous", f"{column} has turns of {names}; expected one form. Give a formatter")
     if not forms:
-        if hint := hint_for_turns(given):
+        if hint := hint_for_turns(without_nulls):
             raise RecordError("bad_message", f"{column}: {hint}")
         return turns
     [(name, _, add)], builder = forms, TurnBuilder(column)
-    for builder.at, turn in enumerate(given):
+    for builder.at, turn in enumerate(without_nulls):
         add(builder, turn)
     reading.forms.append(name)
     reading.tools += builder.tools or ()
@@ -73,11 +73,11 @@ def _without_nulls(item: Any) -> Any:
     """
     if not isinstance(item, dict):
         return item
-    given = {key: value for key, value in item.items() if value is not None or key == "content"}
+    turn = {key: value for key, value in item.items() if value is not None or key == "content"}
     for key in ("content", "parts"):
-        if isinstance(given.get(key), list):
-            given[key] = [*map(_without_nulls, given[key])]
-    return given
+        if isinstance(turn.get(key), list):
+            turn[key] = [*map(_without_nulls, turn[key])]
+    return turn
 
 
 def is_conversation(values: list[Any]) -> bool:

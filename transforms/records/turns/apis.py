@@ -51,36 +51,36 @@ def are_messages_of_blocks(turns: list[Any]) -> bool:
     return any(map(_has_blocks, turns)) and all("role" in turn for turn in turns)
 
 
-def add_message(made: TurnBuilder, turn: dict[str, Any]) -> None:
+def add_message(builder: TurnBuilder, turn: dict[str, Any]) -> None:
     """Add a message of Anthropic's API. Raises RecordError."""
     if not _has_blocks(turn):
-        made.say(turn)
+        builder.say(turn)
     elif turn["role"] == "assistant":
-        made.begin(made.at)
-        add_answer(made, turn["content"])
-        made.keep(**{key: value for key, value in turn.items() if key not in ("role", "content")})
+        builder.begin(builder.at)
+        add_answer(builder, turn["content"])
+        builder.keep(**{key: value for key, value in turn.items() if key not in ("role", "content")})
     else:
-        add_results(made, turn)
+        add_results(builder, turn)
 
 
-def add_answer(made: TurnBuilder, blocks: Sequence[Any]) -> None:
+def add_answer(builder: TurnBuilder, blocks: Sequence[Any]) -> None:
     """Add the blocks of a message of the assistant to its turn."""
     for block in blocks:
         kind = _kind(block)
         text = block.get(kind) if kind in _REASONING else None
         if text and isinstance(text, str):
-            made.think(text)
+            builder.think(text)
         elif kind in (*_REASONING, _ENCRYPTED) and not text:
-            made.leave(_ENCRYPTED, block.get("data") or block.get("signature"))
+            builder.leave(_ENCRYPTED, block.get("data") or block.get("signature"))
         elif kind in CALLS:
-            made.call(block.get("id"), block.get("name"), block.get("input"))
+            builder.call(block.get("id"), block.get("name"), block.get("input"))
         elif kind in RESULTS:
-            _add_result(made, block)
+            _add_result(builder, block)
         else:
-            made.write([block])
+            builder.write([block])
 
 
-def add_results(made: TurnBuilder, turn: Mapping[str, Any]) -> bool:
+def add_results(builder: TurnBuilder, turn: Mapping[str, Any]) -> bool:
     """Add a message of another role: the results of calls, each as a message of the tool, and what is said around them.
 
     Returns:
@@ -91,20 +91,20 @@ def add_results(made: TurnBuilder, turn: Mapping[str, Any]) -> bool:
     for is_result, group in groupby(blocks, lambda block: _kind(block) in RESULTS):
         if is_result:
             for block in group:
-                are_added &= _add_result(made, block)
+                are_added &= _add_result(builder, block)
         else:
-            made.say({**turn, "content": joined(parts_in([*group]))})
+            builder.say({**turn, "content": joined(parts_in([*group]))})
     return are_added
 
 
-def _add_result(made: TurnBuilder, block: Mapping[str, Any]) -> bool:
+def _add_result(builder: TurnBuilder, block: Mapping[str, Any]) -> bool:
     content, left = block.get("content"), {}
     if isinstance(content, list):
         # A reference stands for the definition of a tool, which is not there.
         references = [part for part in content if _kind(part) == _REFERENCE]
         left = {_REFERENCE: [part.get("tool_name") for part in references] or None}
         content = [part for part in content if part not in references]
-    return made.answer(block.get("tool_use_id"), content, **left)
+    return builder.answer(block.get("tool_use_id"), content, **left)
 
 
 def _has_blocks(turn: Mapping[str, Any]) -> bool:
@@ -132,44 +132,44 @@ def are_contents(turns: list[Any]) -> bool:
     )
 
 
-def add_content(made: TurnBuilder, turn: dict[str, Any]) -> None:
+def add_content(builder: TurnBuilder, turn: dict[str, Any]) -> None:
     """Add a turn of Gemini's API. Raises RecordError."""
     role, parts = turn.get("role"), turn["parts"]
     rest = {key: value for key, value in turn.items() if key not in ("role", "parts", "content")}
     texts: list[str] = []
-    made.end()
+    builder.end()
     for part in [parts] if isinstance(parts, str) else parts:
-        kind, value = _kind_and_value(part, made.where)
+        kind, value = _kind_and_value(part, builder.where)
         if kind == "function_response":
-            made.answer(value.get("id"), value.get("response"), name=value.get("name"))
+            builder.answer(value.get("id"), value.get("response"), name=value.get("name"))
         elif role != "model" and kind == "text":
             texts.append(value)
         elif role != "model":
             raise RecordError(
-                "bad_content", f"{made.where} of the role {role!r} has a {kind}; expected it of the model"
+                "bad_content", f"{builder.where} of the role {role!r} has a {kind}; expected it of the model"
             )
         elif kind == "function_call":
-            made.call(value.get("id"), value.get("name"), value.get("args"))
+            builder.call(value.get("id"), value.get("name"), value.get("args"))
         elif kind == "thought":
-            made.think(value)
+            builder.think(value)
         else:
-            made.write(value)
+            builder.write(value)
     if texts:
         role = "user" if role in (None, "function") else role
-        made.say({"role": role, "content": joined(parts_in(texts)), **rest})
+        builder.say({"role": role, "content": joined(parts_in(texts)), **rest})
     else:
-        made.keep(**rest)
+        builder.keep(**rest)
 
 
 def _kind_and_value(part: Any, where: str) -> tuple[str, Any]:
     """What a part of Gemini's is: `text`, `thought`, `function_call`, or `function_response`; and its value."""
     if isinstance(part, str):
         return "text", part
-    given = {plain_name(key): value for key, value in part.items() if value is not None}
-    is_thought = given.pop("thought", None) is True
-    given.pop("thought_signature", None)
-    kind, value = next(iter(given.items()), ("", None))
-    if len(given) == 1 and isinstance(value, _PARTS.get(kind, ())):
+    values = {plain_name(key): value for key, value in part.items() if value is not None}
+    is_thought = values.pop("thought", None) is True
+    values.pop("thought_signature", None)
+    kind, value = next(iter(values.items()), ("", None))
+    if len(values) == 1 and isinstance(value, _PARTS.get(kind, ())):
         return "thought" if is_thought and kind == "text" else kind, value
     file = value if isinstance(value, dict) else {}
     media_type = str(file.get("mimeType") or file.get("mime_type"))
@@ -186,7 +186,7 @@ def are_items(turns: list[Any]) -> bool:
     )
 
 
-def add_item(made: TurnBuilder, item: Mapping[str, Any]) -> bool:
+def add_item(builder: TurnBuilder, item: Mapping[str, Any]) -> bool:
     """Add an item of the input or output of OpenAI's Responses API.
 
     Returns:
@@ -201,22 +201,22 @@ def add_item(made: TurnBuilder, item: Mapping[str, Any]) -> bool:
     if kind == "message":
         message = {key: value for key, value in item.items() if key not in ("type", "id", "status")}
         if item.get("role") == "assistant" and "content" in item:
-            made.begin()
-            made.write(item["content"])
-            made.keep(**message)
+            builder.begin()
+            builder.write(item["content"])
+            builder.keep(**message)
         else:
-            made.say({"role": None, **message, "content": joined(parts_in(item.get("content")))})
+            builder.say({"role": None, **message, "content": joined(parts_in(item.get("content")))})
     elif kind == "reasoning":
         content = msgspec.convert(item, _Reasoning).content or []
         parts = [content] if isinstance(content, str) else content
-        made.think("\n\n".join(text for part in parts if (text := part if isinstance(part, str) else part.text)))
+        builder.think("\n\n".join(text for part in parts if (text := part if isinstance(part, str) else part.text)))
         for key in ("summary", "encrypted_content"):  # the model did not write it, or not so
-            made.leave(key, item.get(key))
+            builder.leave(key, item.get(key))
     elif kind in _ITEM_CALLS:
-        made.call(id, *_ITEM_CALLS[kind](item))
+        builder.call(id, *_ITEM_CALLS[kind](item))
     else:
         output = item.get("output")
         if isinstance(output, dict) and {"content"} <= output.keys() <= {"content", "success"}:  # as Codex wrote it
             output = output["content"]
-        return made.answer(item.get("call_id"), output)
+        return builder.answer(item.get("call_id"), output)
     return True

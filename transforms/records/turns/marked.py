@@ -78,8 +78,8 @@ def messages_in(text: str, marks: Marks, where: str) -> list[dict[str, Any]]:
     roles = [message["role"] for message in messages if message["role"] != "system"]
     for number, (role, next_role) in enumerate(pairwise(roles), 2):
         if role == next_role != "tool":
-            found = f"two turns of the {role} in a row (turn {number} of {marks.name})"
-            raise RecordError("bad_message", f"{where} has {found}")
+            problem = f"two turns of the {role} in a row (turn {number} of {marks.name})"
+            raise RecordError("bad_message", f"{where} has {problem}")
     if not messages or not all(message["content"] for message in messages if message["role"] != "system"):
         raise RecordError("bad_message", f"{where} has an empty turn of {marks.name}")
     return messages

@@ -18,11 +18,11 @@ _NOT_FIELDS = (("role", "content"), ("from", "value"), ("role", "value"), ("from
 # Keys of turns of another form, and of messages of a tree.
 _OTHER_KEYS = {"parts", *OF_TREES}
 # Where nebius has the text of system messages.
-_OF_SYSTEM = "system_prompt"
+_SYSTEM_TEXT = "system_prompt"
 # Keys of an exchange that are written as columns are, and those that name who speaks.
 _ASKS = {*QUESTIONS, *(name for name, role in ROLE_NAMES.items() if role == "user")}
 _ANSWERS = {*ANSWERS, *(name for name, role in ROLE_NAMES.items() if role == "assistant")}
-_OF_EXCHANGES = {"user": _ASKS, "assistant": _ANSWERS, "system": SYSTEMS, "reasoning": REASONINGS}
+_EXCHANGE_KEYS = {"user": _ASKS, "assistant": _ANSWERS, "system": SYSTEMS, "reasoning": REASONINGS}
 
 
 def are_fields(turns: list[Any]) -> bool:
@@ -31,14 +31,14 @@ def are_fields(turns: list[Any]) -> bool:
         return False
     names = {_names(turn) for turn in turns}
     roles, texts = ({pair[which] for pair in names if pair} for which in (0, 1))
-    return names.isdisjoint(_NOT_FIELDS) and len(roles) == 1 >= len(texts - {_OF_SYSTEM})
+    return names.isdisjoint(_NOT_FIELDS) and len(roles) == 1 >= len(texts - {_SYSTEM_TEXT})
 
 
-def add_fields(made: TurnBuilder, turn: dict[str, Any]) -> None:
+def add_fields(builder: TurnBuilder, turn: dict[str, Any]) -> None:
     """Add such a turn."""
     role, text = _names(turn) or ("role", "content")
     rest = {key: value for key, value in turn.items() if key not in (role, text) and value not in (None, "")}
-    made.say({"role": turn[role], "content": turn[text], **rest})
+    builder.say({"role": turn[role], "content": turn[text], **rest})
 
 
 def _names(turn: dict[str, Any]) -> tuple[str, str] | None:
@@ -46,8 +46,8 @@ def _names(turn: dict[str, Any]) -> tuple[str, str] | None:
     roles = [name for name in _ROLES if isinstance(turn.get(name), str)]
     if len(roles) != 1 or not turn.keys().isdisjoint(_OTHER_KEYS):
         return None
-    given = _TEXTS if turn[roles[0]] != "system" or any(map(turn.get, _TEXTS)) else (_OF_SYSTEM,)
-    texts = [name for name in given if isinstance(turn.get(name), str) and turn[name]]
+    names = _TEXTS if turn[roles[0]] != "system" or any(map(turn.get, _TEXTS)) else (_SYSTEM_TEXT,)
+    texts = [name for name in names if isinstance(turn.get(name), str) and turn[name]]
     texts = texts or [name for name in _TEXTS if turn.get(name) == ""]
     return (roles[0], texts[0]) if len(texts) == 1 else None
 
@@ -60,32 +60,31 @@ def are_exchanges(turns: list[Any]) -> bool:
     return answers[0] == 1 and {*answers[:-1]} <= {1} and answers[-1] <= 1
 
 
-def add_exchange(made: TurnBuilder, turn: dict[str, Any]) -> None:
+def add_exchange(builder: TurnBuilder, turn: dict[str, Any]) -> None:
     """Add such a turn. Raises RecordError if it has two of a kind, or an empty question."""
-    keys: dict[str, str] = {}
-    for role, names in _OF_EXCHANGES.items():
-        found = _named(turn, names)
-        if len(found) > 1:
-            raise RecordError("bad_message", f"{made.where} has {' and '.join(found)}; expected one of them")
-        if found:
-            keys[role] = found[0]
-    said = {role: turn[key] for role, key in keys.items()}
-    rest = {key: value for key, value in turn.items() if key not in keys.values() and value is not None}
-    system = {"role": "system", "content": said.get("system")}
-    if system["content"] and system not in made.messages[:1]:
-        if made.messages:
-            raise RecordError("bad_message", f"{made.where} has another system message than the turns before it")
-        made.say(system)
-    if not said["user"].strip():
-        raise RecordError("bad_message", f"{made.where} has an empty {keys['user']}; expected what the user says")
-    if "assistant" in said:
-        made.say({"role": "user", "content": said["user"]})
-        made.begin(**{"content": said["assistant"], **rest})
-        made.think(said.get("reasoning", ""))
+    named = {role: _named(turn, names) for role, names in _EXCHANGE_KEYS.items()}
+    if several := next((keys for keys in named.values() if len(keys) > 1), None):
+        raise RecordError("bad_message", f"{builder.where} has {' and '.join(several)}; expected one of them")
+    texts = {role: turn[key] for role, keys in named.items() for key in keys}
+    read = [key for keys in named.values() for key in keys]
+    rest = {key: value for key, value in turn.items() if key not in read and value is not None}
+    system = {"role": "system", "content": texts.get("system")}
+    if system["content"] and system not in builder.messages[:1]:
+        if builder.messages:
+            raise RecordError("bad_message", f"{builder.where} has another system message than the turns before it")
+        builder.say(system)
+    if not texts["user"].strip():
+        raise RecordError(
+            "bad_message", f"{builder.where} has an empty {named['user'][0]}; expected what the user says"
+        )
+    if "assistant" in texts:
+        builder.say({"role": "user", "content": texts["user"]})
+        builder.begin(**{"content": texts["assistant"], **rest})
+        builder.think(texts.get("reasoning", ""))
     elif other := next((key for key in rest if plain_name(key) in _ANSWERS), None):
-        raise RecordError("bad_content", f"the {other} of {made.where} is {json_type(rest[other])}, not a string")
+        raise RecordError("bad_content", f"the {other} of {builder.where} is {json_type(rest[other])}, not a string")
     else:
-        made.say({"role": "user", "content": said["user"], **rest})
+        builder.say({"role": "user", "content": texts["user"], **rest})
 
 
 def _named(turn: dict[str, Any], names: Collection[str]) -> list[str]:

@@ -21,19 +21,19 @@ def recognizes(turns: list[Any]) -> bool:
     return have_keys and all("role" in turn for turn in turns)
 
 
-def add(made: TurnBuilder, turn: dict[str, Any]) -> None:
+def add(builder: TurnBuilder, turn: dict[str, Any]) -> None:
     """Add such a message, with calls in the OpenAI form, and its tools. Raises RecordError."""
     keys = _tool_keys(turn)
     message = {key: value for key, value in turn.items() if key not in (*keys, _CALLS)}
     for key in keys:
-        known = made.tools or []
-        tools = _decode_list(turn.get(key), "bad_tools", f"the {key} of {made.where}")
-        made.tools = known + [tool for tool in tools if tool not in known]
-    if calls := _read_calls(turn.get(_CALLS), f"the {_CALLS} of {made.where}"):
+        known = builder.tools or []
+        tools = _decode_list(turn.get(key), "bad_tools", f"the {key} of {builder.where}")
+        builder.tools = known + [tool for tool in tools if tool not in known]
+    if calls := _read_calls(turn.get(_CALLS), f"the {_CALLS} of {builder.where}"):
         if message.get("tool_calls"):
-            raise RecordError("bad_tool_calls", f"{made.where} has tool_calls and {_CALLS}; expected one of them")
+            raise RecordError("bad_tool_calls", f"{builder.where} has tool_calls and {_CALLS}; expected one of them")
         message["tool_calls"] = calls
-    made.say(message)
+    builder.say(message)
 
 
 def _tool_keys(turn: dict[str, Any]) -> tuple[str, ...]:
