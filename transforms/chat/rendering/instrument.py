@@ -51,7 +51,7 @@ _END: Final = 2
 _OTHER_MESSAGE, _NUMBER = -1, -2
 # What an instrumented template calls, and variables: the numbers of messages, what is kept of the tools. No template
 # can use these.
-_MARK_BEGIN, _MARK_SET, _MARK_END = "chatmill begin", "chatmill set", "chatmill end"
+_MARK = "chatmill mark"
 _ADD, _CONCATENATE, _FORMAT = "chatmill +", "chatmill ~", "chatmill %"
 _NUMBERS, _KEPT = "chatmill numbers", "chatmill kept"
 # Filters whose results have no new texts, or are made by methods of the texts.
@@ -79,10 +79,7 @@ class Printed(NamedTuple):
 
 @functools.cache
 def instrumented(source: str) -> jinja2.Template:
-    """Compile a chat template in an instrumented environment.
-
-    Args:
-        source: the text of the template.
+    """Compile a chat template in an instrumented environment. source: its text.
 
     Raises:
         RecordError: if it escapes what it prints, by which the sources are lost.
@@ -99,9 +96,7 @@ def instrumented(source: str) -> jinja2.Template:
     environment.filters = {
         **filters,
         "tojson": _tracking_json(environment.filters["tojson"]),
-        _MARK_BEGIN: _begin,
-        _MARK_SET: _assigned,
-        _MARK_END: _end,
+        _MARK: _mark,
         _ADD: _add,
         _CONCATENATE: lambda *parts: joined(map(_as_printed, parts)),
         _FORMAT: _formatted,
@@ -210,8 +205,8 @@ class _MarkLoops(NodeTransformer):
         self.generic_visit(node)
         self._inside.pop()
         names = [node.target] if isinstance(node.target, nodes.Name) else node.target.find_all(nodes.Name)
-        node.body = [*(_mark(_MARK_BEGIN, nodes.Name(name.name, "load"), loop) for name in names), *node.body]
-        return [node, _mark(_MARK_END, nodes.Const(loop))]
+        node.body = [*(_print_mark(_BEGIN, loop, name.name) for name in names), *node.body]
+        return [node, _print_mark(_END, loop)]
 
     def visit_Macro(self, node: nodes.Macro) -> nodes.Node:
         inside, self._inside = self._inside, []
@@ -224,12 +219,13 @@ class _MarkLoops(NodeTransformer):
 
     def visit_Assign(self, node: nodes.Assign) -> nodes.Node | list[nodes.Node]:
         if self._inside and isinstance(node.target, nodes.Name) and isinstance(node.node, nodes.Getitem):
-            return [node, _mark(_MARK_SET, nodes.Name(node.target.name, "load"), self._inside[-1])]
+            return [node, _print_mark(_SET, self._inside[-1], node.target.name)]
         return node
 
 
-def _mark(name: str, value: nodes.Expr, *loop: int) -> nodes.Output:
-    return nodes.Output([_filter(name, value, *map(nodes.Const, loop))])
+def _print_mark(kind: int, loop: int, variable: str | None = None) -> nodes.Output:
+    value = nodes.Const(None) if variable is None else nodes.Name(variable, "load")
+    return nodes.Output([_filter(_MARK, value, nodes.Const(kind), nodes.Const(loop))])
 
 
 def _filter(name: str, value: nodes.Expr, *arguments: nodes.Expr) -> nodes.Filter:
@@ -242,28 +238,18 @@ def _format_mark(kind: int, loop: int, message: int = 0) -> str:
     return tracked("", [(0, Mark(kind, loop, message))])
 
 
-@jinja2.pass_context
-def _begin(context: Any, value: Any, loop: int) -> str:
+@jinja2.pass_context  # or Jinja would call it once for the end of a loop, when it compiles the template
+def _mark(context: Any, value: Any, kind: int, loop: int) -> str:
+    """A mark. value: of the variable; None at the end of a loop."""
+    if kind == _END:
+        return _format_mark(_END, loop)
     number = context.parent[_NUMBERS].get(id(value))
-    if number is None:
+    if number is None and kind == _BEGIN:
         if isinstance(value, int):
             number = _NUMBER
         elif isinstance(value, dict) and "role" in value:
             number = _OTHER_MESSAGE
-        else:
-            return ""
-    return _format_mark(_BEGIN, loop, number)
-
-
-@jinja2.pass_context
-def _assigned(context: Any, value: Any, loop: int) -> str:
-    number = context.parent[_NUMBERS].get(id(value))
-    return "" if number is None else _format_mark(_SET, loop, number)
-
-
-@jinja2.pass_context  # or Jinja would call it once, when it compiles the template
-def _end(_: Any, loop: int) -> str:
-    return _format_mark(_END, loop)
+    return "" if number is None else _format_mark(kind, loop, number)
 
 
 # Operators that Jinja and str compute without calling methods of a string's subclass, or for each two values.

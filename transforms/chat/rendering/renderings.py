@@ -238,8 +238,13 @@ class _Copier:
         copy: dict[str, Any] = {}
         for name, value in arguments.items():
             own = *key[:3], name
-            copy[self._sourced(name, own)] = with_all_texts(value, lambda text, own=own: self._sourced(text, own))  # type: ignore[misc]
+            copy[self._sourced(name, own)] = (
+                self._sourced(value, own) if isinstance(value, str) else self._in_all(value, own)
+            )
         return copy
+
+    def _in_all(self, value: Any, key: Key) -> Any:
+        return with_all_texts(value, lambda text: self._sourced(text, key))
 
     def others(self, whole: Mapping[str, Any], known: frozenset[str], name: str) -> Any:
         """An object, with sources in the texts of its keys that are not known. name: by which they are counted."""

@@ -58,6 +58,12 @@ def _has_generation_block(source: str) -> bool:
     return any(a[0] == "block_begin" and b == ("name", "generation") for a, b in pairwise(words))
 
 
+@functools.cache
+def _compares_identity(source: str) -> bool:
+    """Whether the template asks whether two values are one object, as a text and its copy are not."""
+    return "sameas" in source
+
+
 class ChatTemplate:
     """Renders conversations with a tokenizer's chat template, or with another one.
 
@@ -230,8 +236,7 @@ class ChatTemplate:
     def _followed(self, conversation: Conversation, values: dict[str, Any]) -> Printed:
         """What the template prints of values with sources."""
         found: Printed = self._print(read_parts, conversation, values)
-        # A text and its copy are not one object, which a template may ask for.
-        is_compared = self._is_reference or "sameas" in self.source(conversation)
+        is_compared = self._is_reference or _compares_identity(self.source(conversation))
         if is_compared and self.apply(conversation, values["add_generation_prompt"]) != found.text:
             why = "the template prints another text while it is followed where its texts are printed"
             raise RecordError("spans_not_established", f"{why}, so it is unknown what is trained on")
