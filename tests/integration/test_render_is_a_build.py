@@ -9,36 +9,15 @@ from typing import Any
 import pytest
 
 from support.cases import framed
-from support.chats import assistant, system, user
+from support.chats import assistant, user
 from support.datasets import read_rejects, read_rows, write_jsonl
-from support.paths import TOKENIZER
+from support.paths import ROOT, TOKENIZER
 from support.records import CASES, malformed
 from support.templates import CHATML, DROPS_REASONING, MARKED, model_templates
 from transforms import RecordError, render
 
 COLUMNS = {"messages", "tools", "chat_template_kwargs"}
-LOOK = {"name": "look", "description": "Looks at a place", "parameters": {"type": "object", "properties": {}}}
-CALL = {"type": "function", "function": {"name": "look", "arguments": '{"at": "Thun"}'}}
-CHAT = [user("2+2?"), assistant("4")]
-ODD: list[dict[str, Any]] = [
-    {"messages": [{"role": "developer", "content": "Be brief."}, *CHAT]},
-    {"messages": CHAT, "chat_template_kwargs": {"xml_tools": [LOOK]}},
-    {"messages": CHAT, "chat_template_kwargs": {"xml_tools": [json.dumps(LOOK)]}},
-    {"messages": CHAT, "chat_template_kwargs": {"xml_tools": ["no JSON"]}},
-    {"messages": CHAT, "chat_template_kwargs": {"enable_thinking": False}},
-    {"messages": CHAT, "chat_template_kwargs": {"tone": "!"}},
-    {"messages": [user([{"type": "text", "text": "2"}, {"type": "text", "text": "+2?"}]), assistant([])]},
-    {"messages": [*CHAT, user("Look."), assistant(None, tool_calls=[CALL]), {"role": "tool", "content": "seen"}]},
-    {"messages": [user("Look."), assistant("", tool_calls=json.dumps([CALL]))], "tools": [json.dumps(LOOK)]},
-    {"messages": [user("Look."), assistant("", tool_calls=[CALL, CALL])], "tools": json.dumps([LOOK])},
-    {"messages": [user("Look."), assistant("", tool_calls=[{"function": {"name": "look", "arguments": "{"}}])]},
-    {"messages": [system("Be brief."), user("2+2?"), assistant("4", weight=0)]},
-    {"messages": [user("2+2?"), assistant("4", reasoning_content="The sum is 4."), user("3+3?"), assistant("6")]},
-    {"messages": [user("2+2?"), assistant("4<|im_end|>")]},
-    {"messages": [user("2+2?"), assistant("4", answer="four")]},
-    {"messages": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]},
-    {"messages": []},
-]
+ODD = [json.loads(line) for line in (ROOT / "tests/data/odd_conversations.jsonl").read_text("utf-8").splitlines()]
 
 
 def records() -> list[dict[str, Any]]:

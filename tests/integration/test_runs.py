@@ -201,12 +201,17 @@ def stopped(small, small_before_its_commit, tmp_path) -> tuple[Path, dict[str, s
     return Path(shutil.copytree(small_before_its_commit, tmp_path / "folder" / "out")), digests(small)
 
 
-def test_what_is_derived_of_a_finished_dataset_is_written_again_if_it_is_damaged_or_lost(build, small, tmp_path):
+def test_a_finished_dataset_is_left_alone_but_for_what_is_derived_if_it_is_damaged_or_lost(build, small, tmp_path):
     output = Path(shutil.copytree(small, tmp_path / "out"))
+    same = [*SMALL_JOB, f"--output={output}", f"--tokenizer={shutil.copytree(TOKENIZER, tmp_path / 'same')}"]
+    written = {path: path.stat().st_mtime_ns for path in output.rglob("*")}
+    ended = build(*same)
+    assert ended.code == 0 and "is finished already" in ended.err and "records read" in ended.out
+    assert {path: path.stat().st_mtime_ns for path in output.rglob("*")} == written
     for name in ("manifest.json", "README.md", "recipe.yaml"):
         (output / name).write_bytes(b"\0")
     (output / "SHA256SUMS").unlink()
-    ended = build(*SMALL_JOB, f"--output={output}")
+    ended = build(*same)
     said = [line for line in ended.err.splitlines() if not line.startswith("chatmill: hint for ")]
     assert ended.code == 0 and len(said) == 1 and "is finished already" in said[0]
     assert digests(output) == digests(small)
@@ -282,22 +287,6 @@ def corpus(tmp_path) -> Path:
 
 def options_for(corpus: Path, output: Path) -> list[str]:
     return [f"--input={corpus}", f"--tokenizer={TOKENIZER}", f"--output={output}"]
-
-
-def test_a_finished_dataset_is_left_alone_until_overwritten(build, corpus, tmp_path):
-    output = tmp_path / "out"
-    allowed = "--max_reject_fraction=0.2"
-    assert build(*options_for(corpus, output), allowed).code == 0
-    before, written = digests(output), (output / "manifest.json").stat().st_mtime_ns
-    again = build(*options_for(corpus, output), allowed)
-    assert again.code == 0 and "is finished already" in again.err and "records read" in again.out
-    assert (output / "manifest.json").stat().st_mtime_ns == written
-    same = shutil.copytree(TOKENIZER, tmp_path / "same")
-    assert build(*options_for(corpus, output), allowed, f"--tokenizer={same}").code == 0
-    assert digests(output) == before
-    replaced = build(*options_for(corpus, output), allowed, "--overwrite", "--max_length=4", "--truncation=keep_end")
-    assert replaced.code == 0, replaced.err
-    assert {len(row["input_ids"]) for row in read_rows(output)} == {4}
 
 
 def test_a_dataset_is_not_overwritten_by_a_build_that_reads_it_by_whichever_path(build, corpus, tmp_path):

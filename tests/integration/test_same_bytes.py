@@ -54,46 +54,15 @@ from support.templates import models_and_odd
 pytestmark = pytest.mark.slow
 
 OWN = (TOKENIZER / "chat_template.jinja").read_text()
-CONTINUES = "CONTINUE_FINAL_MESSAGE_TAG "
-
-
-# Prints texts that it did not copy from where they are: a prefix, constants that it recognises, the question if the
-# answer is the same.
-RECOGNISES = OWN.replace(
-    "{{- text(message.content) -}}",
-    "{%- set shown = text(message.content) -%}"
-    "{%- if message.role == 'tool' -%}{{- 'Final: ' ~ shown.removeprefix('Final: ') -}}"
-    "{%- elif shown == 'yes' -%}yes"
-    f"{{%- elif shown.endswith('{CONTINUES}') -%}}{{{{- shown[:-{len(CONTINUES)}] -}}}}{CONTINUES}"
-    "{%- elif shown == messages[0].content -%}{{- messages[0].content -}}"
-    "{%- else -%}{{- shown -}}{%- endif -%}",
-)
 # Without those that reject all records: no generation prompt, or a token that the tokenizer does not have.
 ALL_REJECTED = {"own_remember", "own_remember_sections", "repeats_question", "llama3"}
 OF_ALL = {name: template for name, template in models_and_odd().items() if name not in ALL_REJECTED}
-TEMPLATES = {"tools": RECOGNISES} | (OF_ALL if AT_LENGTH else {"qwen3_5_think": OF_ALL["qwen3_5_think"]})
-
-CONTENTS = ("yes", "Final: 42", "42", "Final: yes", CONTINUES, f"So it is. {CONTINUES}", "<think>\n\n</think>")
-CONTENTS += ("a  b ", "")
-TOOL = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}}
+TEMPLATES = {"tools": OWN} | (OF_ALL if AT_LENGTH else {"qwen3_5_think": OF_ALL["qwen3_5_think"]})
 
 
 def records() -> list[dict[str, Any]]:
-    """Conversations with texts that templates recognise, most of them with tools; and generated ones."""
-    draw = random.Random(29)
-    made = []
-    for number in range(160):
-        call = {"id": "call00000", "type": "function", "function": {"name": "look", "arguments": {"at": f"{number}"}}}
-        question, said, seen, answer = draw.choices(CONTENTS, k=4)
-        if draw.random() < 0.3:
-            answer = question
-        messages = [user(question), assistant(said, tool_calls=[call])]
-        messages += [{"role": "tool", "tool_call_id": "call00000", "content": seen}, assistant(answer)]
-        if draw.random() < 0.2:
-            messages += [user(draw.choice(CONTENTS)), assistant(draw.choice(CONTENTS), reasoning_content="so")]
-        made.append({"messages": messages, "tools": [TOOL]})
-        made.append(framed(number).record if number % 2 else {"messages": [user(question), assistant(answer)]})
-    return [{"id": f"{number}", **record} for number, record in enumerate(made)]
+    """Conversations as corpora have them: with tools, reasoning, parts."""
+    return [{"id": f"{number}", **framed(number).record} for number in range(320)]
 
 
 def chat(number: int, topic: str) -> dict[str, Any]:

@@ -125,27 +125,7 @@ def test_a_user_error_is_one_line_and_writes_nothing(world, tmp_path, monkeypatc
 
 
 # Which texts an option takes; the table has those that it does not.
-TAKEN = {
-    "input": ["texts.jsonl, chats.jsonl"],
-    "schema": ["auto", "prompt_completion"],
-    "columns": ["messages=dialog", "text=b,tools=d e", " text =b=c"],
-    "message_fields": ["role=speaker", "a=b, c = d "],
-    "roles": ["narrator=user", "a=user, b = tool "],
-    "split_bytes": ["1", "0064", "67108864"],
-    "train_parts": ["content", "content, end "],
-    "chat_template_kwargs": ['{"enable_thinking": false}', "{}", ' {"a": {}} '],
-    "now": ["2026-11-20T12:00:00", "2026-11-20", "2026-11-20 23:59"],
-    "strip_bos": ["true", "false"],
-    "max_length": ["none", "4096"],
-    "packing": ["bfd --max_length=9", "bfd_split --max_length=9"],
-    "validation_fraction": ["0", "1", "0.02", ".5", "1.0", "1.", "1e-05", "0.0", ".5e-3", "1E-2"],
-    "seed": ["0", "-3", "17"],
-    "output_format": ["parquet", "tfrecord.gz, parquet"],
-    "write_columns": ["input_ids", "input_ids,loss_mask"],
-    "keep_columns": ["id", "id,topic", "source --provenance --provenance=false"],
-    "engine": ["reference"],
-    "epochs": [f"{text} --shuffle=global" for text in ("2.5", ".3", "1", "1e3", "1e-05")],
-}
+TAKEN = json.loads((ROOT / "tests" / "data" / "options_taken.json").read_text())
 
 
 @pytest.mark.parametrize("option", TAKEN)
