@@ -11,18 +11,8 @@ from typing import Any
 import pytest
 
 from support.browser import Opened, chromium
-from support.chats import assistant, user
-from support.command_line import chatmill
-from support.datasets import read_manifest, write_jsonl
-from support.paths import TOKENIZER
-
-ATTACKS = [
-    "</script><script>window.attacked = 1</script>",
-    "<img src=x onerror='window.attacked = 2'><b>bold</b> &amp; <!-- -->",
-    "\u202egpj.exe \u2066 \x1b[31m \x00",
-    "{{ 7 * 7 }} ${7 * 7} \u2028 אבג",
-]
-SHOWN = [*ATTACKS[:2], "‹U+202E›gpj.exe ‹U+2066› ‹U+001B›[31m ‹U+0000›", "{{ 7 * 7 }} ${7 * 7} ‹U+2028› אבג"]
+from support.datasets import read_manifest
+from support.kinds import build_dataset
 
 pytestmark = pytest.mark.nightly
 
@@ -34,16 +24,8 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory) -> Path:
-    """A dataset of hostile contents, with rejects and drops of hostile records."""
-    folder = tmp_path_factory.mktemp("browser")
-    chats = [[user(f"{i} {text}"), assistant(f"{text} " * (i + 1))] for i in range(30) for text in ATTACKS]
-    chats += [*([{"role": text, "content": "x"}] for text in ATTACKS), [user("nobody answers")]]
-    write_jsonl(folder / "<b>chats.jsonl", [{"messages": chat} for chat in chats])
-    options = [f"--input={folder}", f"--tokenizer={TOKENIZER}", f"--output={folder / 'out'}", "--max_length=1024"]
-    options += ["--packing=bfd", "--max_reject_fraction=0.5", "--direct_num_workers=1", "--truncation=drop"]
-    assert chatmill(*options) == 0
-    return folder / "out"
+def dataset() -> Path:
+    return build_dataset("turns")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -117,18 +99,6 @@ def test_pointer_shows_what_a_bar_is_of(browser, dataset):
     assert tip.is_visible() and tip.text_content() == f"{label} tokens{count:,} rows ({share})"
     opened.page.locator("h1").hover()
     assert not tip.is_visible()
-    assert opened.problems == []
-
-
-def test_hostile_contents_are_text(browser, dataset):
-    opened = Opened(browser, dataset / "report.html")
-    assert opened.evaluate("window.attacked") is None
-    assert opened.evaluate("document.querySelectorAll('main img, main b b, main script').length") == 0
-    rows = opened.evaluate("[...document.querySelectorAll('article pre')].map(row => row.textContent).join('\\n')")
-    outcomes = opened.evaluate("document.querySelector('#outcomes').textContent")
-    for text in SHOWN:
-        assert text in rows
-    assert SHOWN[0] in outcomes and "<b>chats.jsonl" in outcomes
     assert opened.problems == []
 
 

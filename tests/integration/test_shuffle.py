@@ -95,26 +95,6 @@ def test_rows_know_where_they_are_from(built):
         assert json.loads(line)["id"] == row["id"]
 
 
-def test_sources_add_up_though_shards_have_records_of_several(built):
-    sources = {source["name"]: source for source in read_manifest(built)["sources"]}
-    rows, tokens = Counter[str](), Counter[str]()
-    for row in (*read_rows(built, "train"), *read_rows(built, "validation")):
-        name = row["id"].partition("-")[0] + "s"
-        rows[name] += 1
-        tokens[name] += len(row["input_ids"])
-    assert {name: (each["rows"], each["tokens"]) for name, each in sources.items()} == {
-        name: (rows[name], tokens[name]) for name in SOURCES
-    }
-    assert sources["chats"]["records"]["rejected"] == {"bad_message": 1}
-    assert sources["chats"]["records"]["dropped"] == {"no_trained_tokens": 1}
-    kinds = [
-        {row["id"].partition("-")[0] for row in pq.read_table(built / each["path"]).to_pylist()}
-        for each in read_manifest(built)["shards"]
-        if each["split"] == "train"
-    ]
-    assert kinds and all(len(found) == 3 for found in kinds)
-
-
 def test_order_depends_on_the_seed_alone(recipe, built, tmp_path):
     """Of some 404 rows, neighbours of one source are a third, 134, with a deviation of 9. The order of a seed stays."""
     assert [row["id"] for row in read_rows(built)][:4] == ["note-67", "note-128", "question-82", "question-3"]

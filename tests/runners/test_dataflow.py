@@ -19,20 +19,11 @@ import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from pipeline import config
-from pipeline.cli.options import parse_options
-from pipeline.graph import build_graph
-from pipeline.inputs import list_files
-from pipeline.job import Request
-from pipeline.plan import Plan, begin, increment_id
-from pipeline.prepare import prepare
-from pipeline.recipe import read_sources
 from support.command_line import chatmill
-from support.datasets import build_in_process, work_in
+from support.datasets import build_in_process
 from support.paths import CHATS, ROOT, TOKENIZER
 from support.programs import build_wheel, free_port, serving
 from support.stores import gs
-from transforms.dataset.layout import Folder
-from transforms.dataset.versions import Change
 
 DEPLOY = ROOT / "deploy"
 CLOUD = [
@@ -137,26 +128,12 @@ def test_workers_need_only_the_package(submitted, tmp_path):
     assert "write/ParDo(OnWorkers) transforms.steps.workers OnWorkers" in functions
 
 
-def test_graph_of_a_million_tasks_contains_neither_plan_nor_tokenizer(tmp_path):
-    (tmp_path / "corpus").mkdir()
-    for number in range(1000):
-        with open(tmp_path / "corpus" / f"{number:04}.jsonl", "wb") as file:
-            file.write(b'{"messages": []}\n' * 5000)  # the launcher reads no further
-            file.truncate(1 << 30)  # sparse: it takes no space on the disk
-    options, _ = parse_options(
-        [f"--input={tmp_path}/corpus", f"--tokenizer={TOKENIZER}", f"--output={tmp_path}/out", "--split_bytes=1073742"]
-    )
-    request = Request(options, read_sources(options))
-    files = list_files(request)
-    job = prepare(request, None, files).job
-    assert job.tasks == 1_000_000
-    plan = Plan(Folder(options.output, increment_id(job)), job, files)
-    begin(plan, {})
-    pipeline = beam.Pipeline()
-    build_graph(pipeline, plan, options, Change())
-    proto = pipeline.to_runner_api().SerializeToString()
-    assert len(proto) < 1 << 17
-    assert (work_in(tmp_path / "out") / "plan.jsonl").stat().st_size > len(proto)
+def test_graph_of_many_tasks_contains_neither_these_nor_the_tokenizer(corpus, submitted, tmp_path):
+    many = submit(tmp_path, f"--input={corpus}", "--output=memory://shards/many", "--split_bytes=50")
+    few, more = ((folder / "staging" / "pipeline.pb").stat().st_size for folder in (submitted, many))
+    [job] = fsspec.filesystem("memory").glob("/shards/many/_chatmill/building/*/job.json")
+    assert json.loads(fsspec.filesystem("memory").cat(job))["tasks"] > 2000
+    assert more < few + 500 and more < 1 << 17
 
 
 def test_graph_distributes_the_tasks_and_groups_the_receipts(submitted):
