@@ -68,98 +68,65 @@ DIALOG = {
     "switch": Field(("reasoning", "thinking"), kinds.SWITCH),
     "reasoning_effort": Field(("reasoning_effort",), kinds.EFFORT),
 }
-_OF_QUESTIONS = {
+_BESIDE_QUESTION = {
     "input": Field(("input",), kinds.TEXT, own=1),
     "context": Field(("context",), kinds.TEXT, own=1),
     "history": Field(names.HISTORIES, kinds.HISTORY, own=1),
 }
 _REASONING = {"reasoning": Field(names.REASONINGS, kinds.REASONING)}
-_OF_ANSWERS = {**_OF_QUESTIONS, **_REASONING, "choices": Field(("choices", "options"), kinds.ANY)}
-_QUESTION = {"question": Field(names.QUESTIONS, kinds.QUESTION, own=2)}
-_ANSWERED = {"completion": Field((*names.ANSWERS, "completion", "choices"), kinds.ANSWER)}
+_BESIDE_ANSWER = {**_BESIDE_QUESTION, **_REASONING, "choices": Field(("choices", "options"), kinds.ANY)}
+
 _PAIR = {"chosen": Field(names.CHOSEN, kinds.COMPLETION), "rejected": Field(names.REJECTED, kinds.COMPLETION)}
 _OUTPUTS = {"outputs": Field(("output",), kinds.OUTPUTS)}
-_ASKED = {"prompt": Field(("prompt", *names.QUESTIONS), kinds.PROMPT)}
-_BEFORE = {"prompt": Field(names.DIALOGS, kinds.TURNS)}
+_DIALOG = {"turns": Field(names.DIALOGS, kinds.TURNS, own=2)}
+_DIALOG_CHOSEN = {"turns": Field(names.DIALOGS, kinds.TURNS)}
+_OTHER_END = {"rejected": Field(names.REJECTED[1:], kinds.COMPLETION)}
+_PROMPT = {"prompt": Field(("prompt", *names.QUESTIONS), kinds.PROMPT)}
+_DIALOG_PROMPT = {"prompt": Field(names.DIALOGS, kinds.TURNS)}
+_TURNS_PROMPT = {"prompt": Field((*names.QUESTIONS, *names.HISTORIES, "context"), kinds.TURNS)}
+_COMPLETION = {"completion": Field((*names.ANSWERS, "completion", "choices"), kinds.ANSWER)}
+_TEXTS = {"prompt": Field(("prompt",), kinds.PROMPT, 1), "completion": Field(("completion",), kinds.COMPLETION, 1)}
+_TURNS = {"prompt": Field(("prompt",), kinds.TURNS), "completion": Field(("completion",), kinds.ANSWER)}
+_QUESTION = {"question": Field(names.QUESTIONS, kinds.QUESTION, own=2)}
+_ANSWER = {"answer": Field(names.ANSWERS, kinds.TEXT, own=2)}
+_SPEAKERS = {"question": Field(names.USERS, kinds.TEXT), "answer": Field(names.ASSISTANTS, kinds.TEXT)}
+_CALLS = {"calls": Field(names.CALLS, kinds.CALLS), "tools": Field(names.TOOLS, kinds.TOOLS)}
+_IDS = {"input_ids": Field(("input_ids",), kinds.ANY, own=1)}
+_BESIDE_IDS = {name: Field((name,), kinds.ANY) for name in ("labels", "loss_weights", *MASKS, *PACKED_ROW_COLUMNS)}
+_SAMPLED = {"completion": Field(names.COMPLETION_IDS, kinds.IDS)}
+_BESIDE_SAMPLED = {"prompt": Field(names.PROMPT_IDS, kinds.IDS), "mask": Field(names.SAMPLED_MASKS, kinds.ANY)}
+_TEXT = {"text": Field(("text",), kinds.TEXT, own=1)}
+_PART_OF_TREE = {"of": Field(names.ONE_MESSAGE_COLUMNS, kinds.PRESENT)}
+_CONTENT = {"text": Field(("content", "value"), kinds.TEXT), "of": Field(("role", "from"), kinds.TEXT)}
 
 LAYOUTS: tuple[Layout, ...] = (
-    Layout(CHOSEN, {**_PAIR, **_ASKED}, contents.pair, _OF_QUESTIONS),
-    Layout(CHOSEN, {**_PAIR, **_BEFORE}, contents.pair, _OF_QUESTIONS),
-    Layout(CHOSEN, _PAIR, contents.pair, _OF_QUESTIONS),
-    Layout(CHOSEN, {**_OUTPUTS, **_BEFORE}, contents.pair, _OF_QUESTIONS),
+    Layout(CHOSEN, {**_PAIR, **_PROMPT}, contents.pair, _BESIDE_QUESTION),
+    Layout(CHOSEN, {**_PAIR, **_DIALOG_PROMPT}, contents.pair, _BESIDE_QUESTION),
+    Layout(CHOSEN, _PAIR, contents.pair, _BESIDE_QUESTION),
+    Layout(CHOSEN, {**_OUTPUTS, **_DIALOG_PROMPT}, contents.pair, _BESIDE_QUESTION),
+    Layout(CHOSEN, {**_DIALOG_CHOSEN, **_OTHER_END}, contents.pair),
+    Layout("tokenized", _IDS, token_row, _BESIDE_IDS),
+    Layout("tokenized", _SAMPLED, contents.sampled, _BESIDE_SAMPLED),
     Layout(
-        CHOSEN,
-        {"turns": Field(names.DIALOGS, kinds.TURNS), "rejected": Field(names.REJECTED[1:], kinds.COMPLETION)},
-        contents.pair,
+        "prompt_completion", {**_DIALOG_PROMPT, **_COMPLETION}, contents.prompt_completion, _REASONING, contents.is_open
     ),
+    Layout("prompt_completion", {**_TURNS, **_REASONING}, contents.prompt_completion),
+    Layout("messages", _DIALOG, contents.dialog),
+    Layout("prompt_completion", _TEXTS, contents.prompt_completion),
+    Layout("question_answer", {**_QUESTION, **_ANSWER}, contents.question_answer, _BESIDE_ANSWER),
+    Layout("question_answer", _SPEAKERS, contents.question_answer, _BESIDE_ANSWER),
+    Layout(CHOSEN, {**_OUTPUTS, **_PROMPT}, contents.pair, _BESIDE_QUESTION),
+    Layout(CHOSEN, _OUTPUTS, contents.pair, _BESIDE_QUESTION),
     Layout(
-        "tokenized",
-        {"input_ids": Field(("input_ids",), kinds.ANY, own=1)},
-        token_row,
-        {name: Field((name,), kinds.ANY) for name in ("labels", "loss_weights", *MASKS, *PACKED_ROW_COLUMNS)},
+        "prompt_completion", {**_TURNS_PROMPT, **_COMPLETION}, contents.prompt_completion, _REASONING, contents.is_open
     ),
-    Layout(
-        "tokenized",
-        {"completion": Field(names.COMPLETION_IDS, kinds.IDS)},
-        contents.sampled,
-        {"prompt": Field(names.PROMPT_IDS, kinds.IDS), "mask": Field(names.SAMPLED_MASKS, kinds.ANY)},
-    ),
-    Layout(
-        "prompt_completion",
-        {**_BEFORE, **_ANSWERED},
-        contents.prompt_completion,
-        _REASONING,
-        contents.is_open,
-    ),
-    Layout(
-        "prompt_completion",
-        {"prompt": Field(("prompt",), kinds.TURNS), "completion": Field(("completion",), kinds.ANSWER), **_REASONING},
-        contents.prompt_completion,
-    ),
-    Layout("messages", {"turns": Field(names.DIALOGS, kinds.TURNS, own=2)}, contents.dialog),
-    Layout(
-        "prompt_completion",
-        {"prompt": Field(("prompt",), kinds.PROMPT, 1), "completion": Field(("completion",), kinds.COMPLETION, 1)},
-        contents.prompt_completion,
-    ),
-    Layout(
-        "question_answer",
-        {**_QUESTION, "answer": Field(names.ANSWERS, kinds.TEXT, own=2)},
-        contents.question_answer,
-        _OF_ANSWERS,
-    ),
-    Layout(
-        "question_answer",
-        {"question": Field(names.USERS, kinds.TEXT), "answer": Field(names.ASSISTANTS, kinds.TEXT)},
-        contents.question_answer,
-        _OF_ANSWERS,
-    ),
-    Layout(CHOSEN, {**_OUTPUTS, **_ASKED}, contents.pair, _OF_QUESTIONS),
-    Layout(CHOSEN, _OUTPUTS, contents.pair, _OF_QUESTIONS),
-    Layout(
-        "prompt_completion",
-        {"prompt": Field((*names.QUESTIONS, *names.HISTORIES, "context"), kinds.TURNS), **_ANSWERED},
-        contents.prompt_completion,
-        _REASONING,
-        contents.is_open,
-    ),
-    Layout(
-        "question_and_calls",
-        {**_QUESTION, "calls": Field(names.CALLS, kinds.CALLS), "tools": Field(names.TOOLS, kinds.TOOLS)},
-        contents.question_calls,
-        _OF_QUESTIONS,
-    ),
+    Layout("question_and_calls", {**_QUESTION, **_CALLS}, contents.question_calls, _BESIDE_QUESTION),
     Layout("alternating_texts", {"turns": Field(names.SPOKEN, kinds.TEXTS)}, contents.alternating_texts),
     Layout("transcript", {"text": Field(("text", *names.SPOKEN), kinds.TRANSCRIPT)}, contents.transcript),
-    *(
-        Layout("one_message", {"text": Field(texts, kinds.TEXT), "of": Field(others, kind)}, contents.one_message)
-        for texts, others, kind in (
-            (("text",), names.OF_ONE_MESSAGE, kinds.PRESENT),
-            (("text",), ("type",), kinds.MESSAGE),
-            (("content", "value"), ("role", "from"), kinds.TEXT),
-        )
-    ),
-    Layout("text", {"text": Field(("text",), kinds.TEXT, own=1)}, contents.text),
+    Layout("one_message", {**_TEXT, **_PART_OF_TREE}, contents.one_message),
+    Layout("one_message", {**_TEXT, "of": Field(("type",), kinds.MESSAGE)}, contents.one_message),
+    Layout("one_message", _CONTENT, contents.one_message),
+    Layout("text", _TEXT, contents.text),
 )
 
 # The names of --schema: the layout that each chooses, and the columns that it takes if they are there.

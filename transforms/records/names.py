@@ -37,9 +37,9 @@ REJECTED = (
     *("rejected", "rejected_response", "rejected_messages", "rejected_answer", "non_preferred_output", "dispreferred"),
 )
 # Of one message of a tree or a log, whose order a list does not say.
-OF_TREES = ("parent", "parent_id", "replies", "message_id")
+TREE_COLUMNS = ("parent", "parent_id", "replies", "message_id")
 # Columns that a message has and a document has not.
-OF_ONE_MESSAGE = ("role", "from", "speaker", "sender", *OF_TREES)
+ONE_MESSAGE_COLUMNS = ("role", "from", "speaker", "sender", *TREE_COLUMNS)
 REASONINGS = (
     *("reasoning", "reasoning_content", "thinking", "thought", "thoughts", "think", "cot", "complex_cot", "long_cot"),
     *("chain_of_thought", "model_reasoning", "reasoning_trace", "thinking_trajectory", "thinking_process"),

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from transforms.base.errors import RecordError
 from transforms.records.builder import TurnBuilder
 from transforms.records.hints import hint_for_turns
-from transforms.records.names import OF_TREES
+from transforms.records.names import TREE_COLUMNS
 from transforms.records.reading import Reading
 from transforms.records.turns import apis, named, olmo
 
@@ -87,7 +87,7 @@ def is_conversation(values: list[Any]) -> bool:
 
 def is_message(value: Any) -> bool:
     """Return whether a value is one message, in the OpenAI form or that of ShareGPT, and not one of a tree."""
-    if not isinstance(value, dict) or any(name in value for name in OF_TREES):
+    if not isinstance(value, dict) or any(name in value for name in TREE_COLUMNS):
         return False
     has_role = "role" in value and any(name in value for name in ("content", "tool_calls", "parts"))
     return has_role or {"from", "value"} <= value.keys()

@@ -8,7 +8,7 @@ from typing import Any
 from transforms.base.errors import RecordError
 from transforms.records.builder import TurnBuilder
 from transforms.records.json_text import json_type
-from transforms.records.names import ANSWERS, OF_TREES, QUESTIONS, REASONINGS, SYSTEMS, plain_name
+from transforms.records.names import ANSWERS, QUESTIONS, REASONINGS, SYSTEMS, TREE_COLUMNS, plain_name
 from transforms.records.reading import ROLE_NAMES
 
 _ROLES = ("role", "from", "speaker", "author", "sender")
@@ -16,7 +16,7 @@ _TEXTS = ("content", "value", "text", "utterance", "message", "body")
 # Those that messages and ShareGPT have, and other turns.
 _NOT_FIELDS = (("role", "content"), ("from", "value"), ("role", "value"), ("from", "content"), None)
 # Keys of turns of another form, and of messages of a tree.
-_OTHER_KEYS = {"parts", *OF_TREES}
+_OTHER_KEYS = {"parts", *TREE_COLUMNS}
 # Where nebius has the text of system messages.
 _SYSTEM_TEXT = "system_prompt"
 # Keys of an exchange that are written as columns are, and those that name who speaks.
