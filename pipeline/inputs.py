@@ -12,10 +12,10 @@ from transforms.base.errors import UserError, before_the_work
 from transforms.base.phrases import counted
 from transforms.dataset.layout import PARTS, Folder
 from transforms.dataset.versions import Version
-from transforms.files.hub import Commits, hub_name
+from transforms.files.hub import Commits
 from transforms.files.listing import Accepts, InputFile, list_inputs, shared_files
 from transforms.storage.files import join, resolved
-from transforms.storage.hub import strip_commit
+from transforms.storage.hub import hub_name, strip_commit
 
 
 @before_the_work()

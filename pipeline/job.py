@@ -22,10 +22,10 @@ from transforms.base.version import __version__
 from transforms.corpus.mix import Mix, make_mix
 from transforms.dataset.layout import Folder
 from transforms.dataset.versions import Increment, Version
-from transforms.files.hub import expand_hub_name, hub_name
+from transforms.files.hub import expand_hub_name
 from transforms.files.listing import InputFile
 from transforms.storage.files import full_url, read_bytes
-from transforms.storage.hub import hub_file
+from transforms.storage.hub import hub_file, hub_name
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def describe_recipe(
 
 def _entry(source: Source, files: Sequence[InputFile]) -> dict[str, Any]:
     """A source, as a recipe has it, with inputs that mean the same elsewhere and later. files: of the source."""
-    commits = {found.repository: found.commit for file in files if (found := hub_file(file.url))}
+    commits = {name.repository: name.revision for file in files if (name := hub_file(file.url))}
     entry: dict[str, Any] = {"name": source.name, "input": [], **source.own}
     for path in source.options.input:
         name = hub_name(path)

@@ -13,58 +13,20 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
-from urllib.parse import unquote
+from typing import Any
 
-from transforms.base.errors import StoreError, UserError
+from transforms.base.errors import StoreError
 from transforms.files.formats import suffix_format
 from transforms.files.splits import Choice, Dataset, Entries, Splits, check_configuration, load_configuration
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX
 from transforms.storage.files import file_system
-from transforms.storage.hub import SECONDS_TO_ANSWER, ask_hub
+from transforms.storage.hub import HUB_PREFIX, HUB_REPOSITORY, SECONDS_TO_ANSWER, HubName, ask_hub
 
-_PREFIX = "hf://datasets/"
-# What the Hub allows, without a dot or a dash at the beginning.
-_NAME = r"[A-Za-z0-9_][\w.-]*"
-_SHORT = re.compile(rf"({_NAME}/{_NAME})(:[^@/:]+)?(@.+)?", re.ASCII)
-_LONG = re.compile(
-    rf"{_PREFIX}({_NAME}/{_NAME})(?::([^@/:]+))?(?:@(refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/(.*))?", re.ASCII | re.DOTALL
-)
-_EXPECTED = f"expected {_PREFIX}ORG/NAME[:CONFIG][@REVISION], or a file, folder or glob of it: {_PREFIX}ORG/NAME/PATH"
+_SHORT = re.compile(rf"({HUB_REPOSITORY})(:[^@/:]+)?(@.+)?", re.ASCII)
 # Where the Hub keeps what it converted to Parquet: CONFIG/SPLIT/0000.parquet.
 _CONVERTED = "refs/convert/parquet"
 _CONVERTED_FILE = re.compile(r"([^/]+)/([^/]+)/\d{4}\.parquet")
 _LOGGER = logging.getLogger(__name__)
-
-
-class HubName(NamedTuple):
-    """What is named on the Hub.
-
-    repository: ORG/NAME. config: a configuration of it, if one is named. revision: a branch, a tag or a commit; None
-    for the main branch. path: a file, a folder or a glob; empty for the dataset.
-    """
-
-    repository: str
-    config: str | None
-    revision: str | None
-    path: str
-
-    @property
-    def url(self) -> str:
-        """The name in full."""
-        config = f":{self.config}" if self.config else ""
-        revision = f"@{self.revision}" if self.revision else ""
-        return f"{_PREFIX}{self.repository}{config}{revision}" + (f"/{self.path}" if self.path else "")
-
-
-def hub_name(url: str) -> HubName | None:
-    """Return what a url names on the Hub; None if it does not begin like one. Raises UserError if it is not one."""
-    if not url.startswith(_PREFIX):
-        return None
-    match = _LONG.fullmatch(url)
-    if not match or (match[2] and match[4]):
-        raise UserError(f"{url}: {_EXPECTED}.")
-    return HubName(match[1], match[2], unquote(match[3]) if match[3] else None, (match[4] or "").strip("/"))
 
 
 def expand_hub_name(
@@ -78,7 +40,7 @@ def expand_hub_name(
     match = _SHORT.fullmatch(pattern)
     if not match or pattern.lower().endswith((*suffix_format(), *COMPRESSION_OF_SUFFIX)) or is_here(pattern):
         return pattern
-    return f"{_PREFIX}{pattern}"
+    return f"{HUB_PREFIX}{pattern}"
 
 
 class Commits(dict[tuple[str, str | None], str]):
@@ -109,7 +71,7 @@ def find_dataset(name: HubName, choice: Choice, commits: Commits) -> Entries:
         except StoreError as error:
             if error.is_transient:
                 raise
-    dataset = Dataset(name.url.removeprefix(_PREFIX), files, choice)
+    dataset = Dataset(name.url.removeprefix(HUB_PREFIX), files, choice)
     by_split: Splits
     if by_config := _converted(files):
         check_configuration(name.config, [*by_config], dataset.name)
@@ -118,17 +80,17 @@ def find_dataset(name: HubName, choice: Choice, commits: Commits) -> Entries:
         card = {"repo_id": name.repository, "filename": "README.md", "repo_type": "dataset", "revision": commit}
         with suppress(FileNotFoundError):  # `datasets` would say less of a dataset that may not be read
             ask_hub(lambda hub: hub.hf_hub_download(**card), dataset.name, "read")
-        by_split, is_only = _load(f"{_PREFIX}{name.repository}", dataset.name, name.config, commit)
+        by_split, is_only = _load(f"{HUB_PREFIX}{name.repository}", dataset.name, name.config, commit)
         if is_only:
             dataset.log_unread(dataset.sort_files()[0], by_split)
-    url = f"{_PREFIX}{name.repository}@{commit}"
+    url = f"{HUB_PREFIX}{name.repository}@{commit}"
     return {f"{url}/{path}": files[path] for path in dataset.choose(by_split)}
 
 
 def _find_files(name: HubName, commits: Commits) -> tuple[str, Entries]:
     """The commit of a dataset, and what the Hub says of each of its files. Raises StoreError."""
     commit = commits[name.repository, name.revision]
-    system, root = file_system(f"{_PREFIX}{name.repository}@{commit}")
+    system, root = file_system(f"{HUB_PREFIX}{name.repository}@{commit}")
     entries = ask_hub(lambda _: system.find(root, detail=True), name.url, "listed")
     return commit, {path.removeprefix(f"{root}/"): entry for path, entry in entries.items()}
 

@@ -18,11 +18,11 @@ from transforms.base.errors import ParameterError, StoreError, Unavailable
 from transforms.base.options import check_choice
 from transforms.files.detection import detect_format
 from transforms.files.formats import INPUT_FORMATS, input_format, suffix_format
-from transforms.files.hub import Commits, expand_hub_name, find_dataset, hub_name
+from transforms.files.hub import Commits, expand_hub_name, find_dataset
 from transforms.files.splits import STATE, Choice, Entries, log_skipped, records_below, split_suffixes, with_targets
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX, estimated_size
 from transforms.storage.files import exists, file_system, full_url, open_input, read_range
-from transforms.storage.hub import strip_commit
+from transforms.storage.hub import hub_name, strip_commit
 from transforms.storage.retries import with_retries
 from transforms.storage.versions import file_version
 from transforms.storage.walking import WILDCARDS, find_matching, glob_folder

@@ -141,8 +141,8 @@ def open_input(url: str, compression: str | None, version: str = "", reads: int 
 @with_retries("read")
 def open_file(url: str, version: str = "", reads: int = 0) -> io.BufferedReader:
     """Open a file for reading, without decompression. version, reads: as of open_input."""
-    if hub_file(url):
-        return open_hub_file(url, int(version.split()[0]) if version else _info(url)["size"], reads)
+    if file := hub_file(url):
+        return open_hub_file(file, int(version.split()[0]) if version else _info(url)["size"], reads)
     system, path = file_system(url)
     if isinstance(system, LocalFileSystem):
         return open(path, "rb")
@@ -206,8 +206,8 @@ def size_and_sha256(url: str) -> tuple[int, str]:
 @with_retries("read")
 def read_range(url: str, start: int, stop: int) -> bytes:
     """Return the bytes of a file from start to stop, which is not after its end, without decompression."""
-    if hub_file(url):
-        return read_hub_range(url, start, stop)
+    if file := hub_file(url):
+        return read_hub_range(file, start, stop)
     system, path = file_system(url)
     return complete(system.cat_file(path, start=start, end=stop), start, stop - start)
 

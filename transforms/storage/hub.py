@@ -13,11 +13,11 @@ import logging
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import tenacity
 
-from transforms.base.errors import StoreError
+from transforms.base.errors import StoreError, UserError
 from transforms.base.version import __version__
 from transforms.storage import retries
 from transforms.storage.ranges import RangeReader, complete
@@ -30,7 +30,17 @@ _ALWAYS_WHOLE = 2 << 30
 # How much is asked for at once if ranges are read: not more than is needed.
 _AT_ONCE, _PEEK_BYTES = 16 << 20, 1 << 20
 _SECONDS_TO_CONNECT, SECONDS_TO_ANSWER = 5.0, 120.0  # a large commit takes the Hub some forty seconds
-_URL = re.compile(r"hf://datasets/([^/@:]+/[^/@:]+)@([0-9a-f]{40})/(.+)", re.DOTALL)
+HUB_PREFIX = "hf://datasets/"
+# What the Hub allows, without a dot or a dash at the beginning.
+HUB_REPOSITORY = r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*"
+_URL = re.compile(
+    rf"{HUB_PREFIX}({HUB_REPOSITORY})(?::([^@/:]+))?(?:@(refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/(.*))?",
+    re.ASCII | re.DOTALL,
+)
+_EXPECTED = (
+    f"expected {HUB_PREFIX}ORG/NAME[:CONFIG][@REVISION], or a file, folder or glob of it: {HUB_PREFIX}ORG/NAME/PATH"
+)
+_COMMIT = re.compile("[0-9a-f]{40}")
 # What is asked for: a dataset, a revision of it, or a file.
 _ASKED = re.compile(r"(?:\w+://\S*?datasets/)?([^/@:]+/[^/@:]+)(?::[^@]+)?(?:@(.+))?.*", re.DOTALL)
 
@@ -39,39 +49,61 @@ class RemoteChanged(Exception):
     """A commit that does not follow what is there: somebody else has committed, or its answer was lost."""
 
 
-class HubFile(NamedTuple):
-    """A file of a dataset on the Hub, whose content never changes: ORG/NAME, a full commit, and its path there."""
+class HubName(NamedTuple):
+    """What is named on the Hub.
+
+    repository: ORG/NAME. config: a configuration of it, if one is named. revision: a branch, a tag or a commit; None
+    for the main branch. path: a file, a folder or a glob; empty for the dataset.
+    """
 
     repository: str
-    commit: str
+    config: str | None
+    revision: str | None
     path: str
 
+    @property
+    def url(self) -> str:
+        """The name in full."""
+        config = f":{self.config}" if self.config else ""
+        revision = f"@{self.revision}" if self.revision else ""
+        return f"{HUB_PREFIX}{self.repository}{config}{revision}" + (f"/{self.path}" if self.path else "")
 
-def hub_file(url: str) -> HubFile | None:
-    """Return the file of a url; None if the url is not that of a file on the Hub at a commit."""
+
+def hub_name(url: str) -> HubName | None:
+    """Return what a url names on the Hub; None if it does not begin like one. Raises UserError if it is not one."""
+    if not url.startswith(HUB_PREFIX):
+        return None
     match = _URL.fullmatch(url)
-    return HubFile(*match.groups()) if match else None
+    if not match or (match[2] and match[4]):
+        raise UserError(f"{url}: {_EXPECTED}.")
+    return HubName(match[1], match[2], unquote(match[3]) if match[3] else None, (match[4] or "").strip("/"))
+
+
+def hub_file(url: str) -> HubName | None:
+    """Return what a url names, if it is a file on the Hub at a commit, whose content never changes; otherwise None."""
+    name = hub_name(url)
+    return name if name and name.path and _COMMIT.fullmatch(name.revision or "") else None
 
 
 def strip_commit(url: str) -> str:
     """Return the url of the same file in any commit; other urls as they are."""
     file = hub_file(url)
-    return f"hf://datasets/{file.repository}/{file.path}" if file else url
+    return file._replace(revision=None).url if file else url
 
 
-def open_hub_file(url: str, size: int, reads: int) -> io.BufferedReader:
+def open_hub_file(file: HubName, size: int, reads: int) -> io.BufferedReader:
     """Open a file of the Hub for reading.
 
     size: its bytes. reads: about how many of them will be read in this process; 0 for a look at it, which downloads
     nothing. Raises FileNotFoundError if its commit has no such file, StoreError if the Hub refuses or fails.
     """
     if reads and (size <= _ALWAYS_WHOLE or 2 * reads >= size):
-        return open(ask_hub(lambda hub: hub.hf_hub_download(**_arguments(url)), url, "read"), "rb")
-    reader = RangeReader(url, {"size": size}, functools.partial(read_hub_range, url), is_pinned=True)
+        return open(ask_hub(lambda hub: hub.hf_hub_download(**_arguments(file)), file.url, "read"), "rb")
+    reader = RangeReader(file.url, {"size": size}, functools.partial(read_hub_range, file), is_pinned=True)
     return io.BufferedReader(reader, buffer_size=min(reads or _PEEK_BYTES, _AT_ONCE))
 
 
-def read_hub_range(url: str, start: int, stop: int) -> bytes:
+def read_hub_range(file: HubName, start: int, stop: int) -> bytes:
     """Return the bytes of a file from start to stop, which is not after its end. Raises as open_hub_file does."""
 
     def request(_: Any) -> bytes:
@@ -80,18 +112,18 @@ def read_hub_range(url: str, start: int, stop: int) -> bytes:
 
         headers = build_hf_headers(library_name="chatmill")
         headers |= {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
-        location, timeout = hf_hub_url(**_arguments(url)), constants.HF_HUB_DOWNLOAD_TIMEOUT
+        location, timeout = hf_hub_url(**_arguments(file)), constants.HF_HUB_DOWNLOAD_TIMEOUT
         response = get_session().get(location, headers=headers, timeout=timeout)
         hf_raise_for_status(response)
         content = response.content[start:stop] if response.status_code == 200 else response.content
         return complete(content, start, stop - start)
 
-    return ask_hub(request, url, "read") if stop > start else b""
+    return ask_hub(request, file.url, "read") if stop > start else b""
 
 
-def _arguments(url: str) -> dict[str, str]:
+def _arguments(file: HubName) -> dict[str, Any]:
     """How a file is named for huggingface_hub."""
-    return dict(zip(("repo_id", "revision", "filename"), hub_file(url) or (), strict=True), repo_type="dataset")
+    return {"repo_id": file.repository, "repo_type": "dataset", "revision": file.revision, "filename": file.path}
 
 
 def ask_hub(request: Callable[[Any], _T], url: str, action: str) -> _T:
