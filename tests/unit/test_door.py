@@ -25,7 +25,6 @@ trainers/test_recipes.py
 unit/test_architecture.py
 unit/test_cores.py
 unit/test_decoding.py
-unit/test_fuzz.py
 unit/test_progress.py
 unit/test_stopping.py
 """

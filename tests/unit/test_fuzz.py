@@ -1,4 +1,7 @@
-"""Fuzzing: whatever the bytes of a file are, each record has one outcome, and the same one at any cut."""
+"""Fuzzing: whatever the bytes of a file are, it is read in the same way at any cut; of a dataset, errors are one line.
+
+What becomes of any values of a record is in test_record_laws, of damaged receipts and plans in test_runs.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,13 @@ import io
 import json
 import lzma
 import multiprocessing
-import pickle
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -25,18 +26,11 @@ import zstandard
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from pipeline.job import read_job
 from support.command_line import chatmill
 from support.drawn import examples
 from support.paths import TOKENIZER
-from transforms import Conversation, Dataset, InputError, UserError
-from transforms.dataset.layout import Folder
-from transforms.files.listing import list_inputs
-from transforms.files.tasks import make_tasks
-from transforms.model.receipts import File, Receipt, Sent, read_receipt, write_receipt
-from transforms.records.input_options import ParseOptions
-from transforms.steps.parse import Parser
-from transforms.steps.read import read_task
+from support.reading import File, read_each
+from transforms import Dataset, InputError, UserError
 
 FUZZ = examples(150, suppress_health_check=list(HealthCheck))
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -147,146 +141,66 @@ BINARY_FORMATS: dict[str, Callable[[list[dict[str, Any]]], bytes]] = {
 }
 
 
-PARSE = Parser(ParseOptions())
+# Some files of which each is read as a whole, and then in so many bytes for each task.
+CUTS = (1, 7, 60, 200)
 
 
-def read_outcomes(path: Path, tasks: int = 1, chunk_bytes: int = 1 << 20) -> Any:
-    """What became of each record of a file, in order; or the error that is meant for the user."""
-    try:
-        found: list[tuple[Any, ...]] = []
-        files = list_inputs([str(path)])
-        for task in make_tasks(files, 1 + sum(file.unpacked_bytes for file in files) // tasks):
-            for chunk in read_task(task, chunk_bytes, max_record_bytes=400):
-                examples = PARSE(chunk)
-                outcomes = examples.outcomes
-                assert outcomes.read == len(chunk.records) + len(chunk.outcomes.rejects)
-                left_out = len(outcomes.drops) + len(outcomes.rejects)
-                assert outcomes.read - left_out == len(examples.examples), "a record has no outcome, or two"
-                found += [("reject", *task.origin(one.position)[1:], one.reason) for one in outcomes.rejects]
-                found += [
-                    ("example", *task.origin(one.position)[1:], said_by(one.content)) for one in examples.examples
-                ]
-        return sorted(found)
-    except (InputError, UserError) as error:
-        assert "\n" not in str(error)
-        return type(error).__name__
-
-
-def said_by(content: Any) -> str:
-    """All that an example says. Messages may be decoded or not: that depends on what was parsed before."""
-    if isinstance(content, Conversation):
-        return repr((content.messages, content.tools, content.template_kwargs, content.completion_start))
-    return repr(pickle.dumps(content))
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    """One folder for all examples of a property; each writes its own files into it."""
-    return tmp_path_factory.mktemp("fuzz")
+def read_at_a_cut(paths: list[Path], split_bytes: int) -> dict[str, File | str]:
+    """What was read of each file: its records and rejects, or that it is an error."""
+    found = read_each(paths, split_bytes=split_bytes)
+    assert not any("\n" in fault for file in found.values() for fault in file.faults)
+    return {name: "an error" if file.faults else file for name, file in found.items()}
 
 
 @pytest.mark.parametrize("format", TEXT_FORMATS)
-@FUZZ
-@given(st.sampled_from(["", "", *COMPRESS]), corpora, damages, damages, st.integers(1, 9), st.integers(1, 200))
-def test_each_record_of_a_text_file_has_one_outcome_at_any_cut(
-    folder, format, suffix, corpus, damage, damage_after, tasks, chunk_bytes
-):
-    path = folder / f"a.{format}{suffix}"
-    path.write_bytes(
-        damaged(COMPRESS[suffix](damaged(TEXT_FORMATS[format](corpus), damage)), damage_after if suffix else [])
-    )
-    whole = read_outcomes(path)
-    assert read_outcomes(path) == whole
-    assert read_outcomes(path, tasks, chunk_bytes) == whole
+def test_each_record_of_a_text_file_is_read_in_the_same_way_at_any_cut(tmp_path, format):
+    numbers, paths = count(), []
 
+    @examples(40)
+    @given(st.sampled_from(["", "", *COMPRESS]), corpora, damages, damages)
+    def draw(suffix, corpus, damage, damage_after):
+        paths.append(tmp_path / f"{next(numbers)}.{format}{suffix}")
+        content = COMPRESS[suffix](damaged(TEXT_FORMATS[format](corpus), damage))
+        paths[-1].write_bytes(damaged(content, damage_after if suffix else []))
 
-class Isolated:
-    """Calls functions in another process, which may crash."""
-
-    def __init__(self) -> None:
-        self._pool: ProcessPoolExecutor | None = None
-
-    def __call__(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What the function returns; `crash` if it ends its process."""
-        self._pool = self._pool or ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
-        try:
-            return self._pool.submit(function, *arguments).result()
-        except BrokenProcessPool:
-            self._pool = None
-            return "crash"
-
-    def close(self) -> None:
-        if self._pool:
-            self._pool.shutdown()
-
-
-@pytest.fixture(scope="module")
-def isolated() -> Iterator[Isolated]:
-    calls = Isolated()
-    yield calls
-    calls.close()
+    draw()
+    whole = read_at_a_cut(paths, 1 << 20)
+    for number, split_bytes in enumerate(CUTS):
+        some = paths[number :: len(CUTS)]
+        assert read_at_a_cut(some, split_bytes) == {path.name: whole[path.name] for path in some}
 
 
 @pytest.mark.parametrize("name", BINARY_FORMATS)
-@FUZZ
-@given(tables, damages, st.integers(1, 9), st.integers(1, 200))
-def test_each_row_of_a_table_has_one_outcome_at_any_cut(folder, isolated, name, rows, damage, tasks, chunk_bytes):
-    """pyarrow may crash at a damaged file, of which a run reports the name."""
-    path = folder / f"a.{name}"
-    content = BINARY_FORMATS[name](rows)
-    path.write_bytes(damaged(content, damage))
-    whole = isolated(read_outcomes, path)
-    found = isolated(read_outcomes, path, tasks, chunk_bytes)
-    assert found == whole or "crash" in (whole, found)
-    if path.read_bytes() == content:
-        assert not rows or len(whole) == len(rows)
-    elif name == "parquet" and isinstance(whole, list):
-        assert len(whole) == len(rows)
-        if path.read_bytes().endswith(footer_of(content)):  # the damage is where it changes nothing
-            path.write_bytes(content)
-            assert whole == read_outcomes(path)
+def test_each_row_of_a_table_is_read_in_the_same_way_at_any_cut(tmp_path, name):
+    """pyarrow may crash at a damaged file, of which a run reports the name: in another process."""
+    numbers, intact = count(), dict[Path, tuple[bytes, int]]()
 
+    @examples(20)
+    @given(tables, damages)
+    def draw(rows, damage):
+        path, content = tmp_path / f"{next(numbers)}.{name}", BINARY_FORMATS[name](rows)
+        path.write_bytes(damaged(content, damage))
+        intact[path] = content, len(rows)
 
-INCREMENT = "0123456789abcdef"
-names = st.text(max_size=9) | st.sampled_from(["a.parquet", "../a", "/a", "a/b", "..", ""])
-paths = names | st.builds("{}/{}".format, st.sampled_from([f"data/{INCREMENT}", INCREMENT, "..", ""]), names)
-sizes = st.integers(0, 1 << 40)
-shards = st.builds(File, paths, sizes, names, names, names, sizes, sizes, sizes)
-counts = st.dictionaries(names, st.integers(0, 1 << 40), max_size=2)
-receipts = st.builds(
-    Receipt, task=st.integers(0, 9), shard=st.just(0), last=st.just(True), files=st.lists(shards, max_size=2),
-    counts=st.builds(lambda notes: msgspec.Raw(msgspec.json.encode({"notes": notes})), counts),
-    sent=st.none() | st.builds(Sent, paths, sizes, names), increment=st.just(INCREMENT),
-)  # fmt: skip
-
-
-@FUZZ
-@given(receipts, damages)
-def test_a_receipt_is_read_as_it_was_written_or_refused(folder, receipt, damage):
-    write_receipt(str(folder), receipt)
-    path = folder / f"{receipt.task:07d}-00000.json"
-    written = path.read_bytes()
-    path.write_bytes(damaged(written, damage))
-    try:
-        assert read_receipt(str(path), INCREMENT) == receipt and receipt.sums()
-        assert path.read_bytes() == written
-        assert all(
-            re.fullmatch(rf"\w+/{INCREMENT}/[^/]+", file.path) and ".." not in file.path for file in receipt.all_files()
-        )
-    except ValueError as error:
-        assert str(path) in str(error)
-
-
-@FUZZ
-@given(values | st.fixed_dictionaries({"options": values, "tasks": values, "sources": values}), damages)
-def test_any_job_json_is_a_job_or_damaged_or_refused_in_one_line(folder, content, damage):
-    output = Folder(str(folder / "out"), INCREMENT)
-    Path(output.work).mkdir(parents=True, exist_ok=True)
-    Path(output.job).write_bytes(damaged(json.dumps(content).encode(), damage))
-    try:
-        assert read_job(output) is None
-    except UserError as error:
-        assert "\n" not in str(error)
+    draw()
+    read, pool = dict[str, File | str](), None
+    paths = [*intact]
+    for start in range(0, len(paths), 10):
+        some = paths[start : start + 10]
+        pool = pool or ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+        try:
+            whole = pool.submit(read_at_a_cut, some, 1 << 20).result()
+            assert pool.submit(read_at_a_cut, some, CUTS[start // 10 % len(CUTS)]).result() == whole
+            read |= whole
+        except BrokenProcessPool:
+            pool = None
+    if pool:
+        pool.shutdown()
+    assert len(read) > len(paths) / 2
+    for path in (path for path in paths if isinstance(read.get(path.name), File)):
+        (content, rows), file = intact[path], read[path.name]
+        if path.read_bytes() == content or name == "parquet":
+            assert len(file.records) + len(file.rejects) == rows  # type: ignore[union-attr]
 
 
 VERSION = ("format", "number", "previous", "kind", "time", "job", "increments", "total")
