@@ -154,12 +154,6 @@ def test_splits_of_a_dataset_are_chosen_as_on_the_hub(corpus):
     assert len(list_urls(out, "train")) == 1
 
 
-@pytest.mark.parametrize("named", ["a.jsonl", "*.jsonl"])
-def test_files_that_are_named_have_no_splits(corpus, named):
-    with pytest.raises(ParameterError, match="is not a dataset, and has no splits"):
-        list_urls(corpus / named, "train")
-
-
 @pytest.mark.parametrize(
     ("truncated", "dropped", "lost"),
     [

@@ -27,52 +27,31 @@ EXAMPLES = pa.table({
 })  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("max_length", "multiple", "rows"),
-    [
-        (
-            3,
-            1,
-            [
-                {"input_ids": [6, 7, 8, 9], "loss_mask": [1, 0, 1, 0], "seq_start_id": [0]},
-                {"input_ids": [1, 2, 3, 4, 5], "loss_mask": [1, 0, 0, 1, 0], "seq_start_id": [0, 3]},
-            ],
-        ),
-        (
-            4,
-            2,
-            [
-                {"input_ids": [6, 7, 8, 9, 99], "loss_mask": [1, 0, 1, 0, 0], "seq_start_id": [0]},
-                {"input_ids": [1, 2, 3, 4, 5, 99], "loss_mask": [1, 0, 0, 1, 0, 0], "seq_start_id": [0, 3]},
-            ],
-        ),
-    ],
-)
-def test_bridge_gets_the_mask_of_the_next_token_and_each_example_padded_to_one_more_than_the_multiple(
-    max_length, multiple, rows
-):
-    table = packed_rows(EXAMPLES, max_length, multiple, 99)
-    assert table.to_pylist() == rows
+def test_bridge_gets_the_mask_of_the_next_token_and_each_example_padded_to_one_more_than_the_multiple():
+    table = packed_rows(EXAMPLES, 4, 2, 99)
+    assert table.to_pylist() == [
+        {"input_ids": [6, 7, 8, 9, 99], "loss_mask": [1, 0, 1, 0, 0], "seq_start_id": [0]},
+        {"input_ids": [1, 2, 3, 4, 5, 99], "loss_mask": [1, 0, 0, 1, 0, 0], "seq_start_id": [0, 3]},
+    ]
     assert [str(field.type.value_type) for field in table.schema] == ["int32", "int8", "int32"]
+    assert packed_rows(EXAMPLES, 3, 1, None)["input_ids"].to_pylist() == [[6, 7, 8, 9], [1, 2, 3, 4, 5]]
+
+
+TOO_LONG = "An example has 4 tokens: build the dataset with --max_length 3."
 
 
 @pytest.mark.parametrize(
     ("max_length", "multiple", "eos", "error"),
     [
-        (2, 1, 99, "An example has 4 tokens: build the dataset with --max_length 3."),
-        (5, 4, 99, None),
-        (3, 2, 99, "An example has 4 tokens: build the dataset with --max_length 3."),
+        (2, 1, 99, TOO_LONG),
+        (3, 2, 99, TOO_LONG),
         (4, 2, None, "The tokenizer has no eos_token, with which Bridge pads."),
-        (4, 1, None, None),
     ],
 )
 def test_examples_that_do_not_fit_or_cannot_be_padded_are_refused(max_length, multiple, eos, error):
-    if error is None:
-        assert sum(map(len, packed_rows(EXAMPLES, max_length, multiple, eos)["seq_start_id"].to_pylist())) == 3
-    else:
-        with pytest.raises(SystemExit) as raised:
-            packed_rows(EXAMPLES, max_length, multiple, eos)
-        assert str(raised.value) == error
+    with pytest.raises(SystemExit) as raised:
+        packed_rows(EXAMPLES, max_length, multiple, eos)
+    assert str(raised.value) == error
 
 
 @pytest.mark.slow

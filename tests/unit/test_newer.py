@@ -13,46 +13,13 @@ from tokenizers import Tokenizer
 from support.chats import make_batch, text_of
 from support.drawn import AT_LENGTH
 from support.encodings import changed
+from support.paths import ROOT
 from support.tokenizers import save_tokenizer
 from transforms import Tokenize
 
-_CONTRACTION, _SPACES = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)", r"\s*[\r\n]+|\s+(?!\S)|\s+"
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 # The patterns that gigatoken knows, of one or several splits: of GPT-2, GPT-4, Phi 4, Llama 3, Qwen 2 and 3, Qwen 3.5,
 # GPT-OSS, Tekken, DeepSeek 3.
-PATTERNS = {
-    "gpt2": [r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"],
-    "gpt4": [
-        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
-        r"|\s+(?!\S)|\s+"
-    ],
-    "phi4": [
-        rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]"
-        r"|\s+(?!\S)|\s+"
-    ],
-    "llama3": [
-        rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}"
-    ],
-    "qwen2": [rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}"],
-    "qwen3_5": [
-        rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*"
-        rf"|{_SPACES}"
-    ],
-    "gpt_oss": [
-        rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTION}?|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CONTRACTION}?"
-        rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
-    ],
-    "tekken": [
-        rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*|\p{{N}}"
-        rf"| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
-    ],
-    "deepseek3": [
-        r"\p{N}{1,3}",
-        "[一-龥぀-ゟ゠-ヿ]+",
-        "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
-        "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
-    ],
-}
+PATTERNS: dict[str, list[str]] = json.loads((ROOT / "tests" / "data" / "pre_tokenizers.json").read_text())
 # These name all classes.
 NAMES = tuple(PATTERNS) if AT_LENGTH else ("qwen3_5", "gpt_oss", "deepseek3")
 # Whatever stands next to a character: of each class, and what begins a contraction.

@@ -132,8 +132,3 @@ def test_expand_reconciles_records_and_rows(built):
     records, notes = read_manifest(output)["records"], read_manifest(output)["notes"]
     assert (records["kept"] + records["truncated"], "parity_rows_added" in notes) == (3, False)
     assert records["truncated"] and read_manifest(output)["trained_tokens_lost"]
-
-
-def test_reject_has_its_own_reason(built):
-    _, output = built("--parity=reject", "--max_reject_fraction=0.5")
-    assert read_manifest(output)["records"]["rejected"] == {"differs_from_inference": 1}

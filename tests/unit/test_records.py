@@ -18,13 +18,10 @@ import re
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from support.reading import make_batches
-from support.records import CASES, SAMPLES, make_content, malformed, outcome, plain_records_of, read_lines
-from transforms import ParseConversations, parse
+from support.records import CASES, SAMPLES, malformed, outcome, plain_records_of, read_lines
+from transforms import parse
 
 
 def forms_of(record: Any) -> list[Any]:
@@ -112,43 +109,6 @@ def test_each_malformed_sample_is_read_or_rejected_by_its_layout(sample):
             assert as_json(outcome(record, **options)) == as_json(found)
         reason, detail = found.get("rejected", ("", ""))
         assert ".py, line" not in detail and (reason != "malformed" or detail.startswith("as ")), (record, detail)
-
-
-def without_nulls(value: Any) -> Any:
-    """A value without the keys that are null, which rows of tables do not have."""
-    if isinstance(value, list):
-        return [*map(without_nulls, value)]
-    if not isinstance(value, dict):
-        return value
-    return {key: without_nulls(each) for key, each in value.items() if each is not None}
-
-
-def test_a_record_is_the_same_in_each_format(tmp_path):
-    records = [sample["record"] for sample in SAMPLES]
-    sources: dict[str, str] = {}
-    for number, record in enumerate(records):
-        try:
-            table = pa.Table.from_pylist([record])
-        except pa.ArrowInvalid:  # a content is a string in one message and a list in another one
-            continue
-        paths = {name: tmp_path / f"{number}.{name}" for name in ("jsonl", "json", "parquet", "arrow")}
-        paths["jsonl"].write_text(json.dumps(record) + "\n")
-        paths["json"].write_text(json.dumps([record], indent=1))
-        pq.write_table(table, paths["parquet"])
-        with pa.OSFile(str(paths["arrow"]), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
-        sources |= {path.name: str(path) for path in paths.values()}
-    found: dict[str, list[Any]] = {}
-    for name, batch in zip(sources, make_batches(sources, ParseConversations()), strict=True):
-        read = [
-            (without_nulls(make_content(example.content)), example.schema, dict(example.unread))
-            for example in batch.examples
-        ]
-        found.setdefault(name.partition(".")[0], []).append(
-            (read, [reject.detail for reject in batch.outcomes.rejects])
-        )
-    assert len(found) > 20
-    assert [number for number, each in found.items() if len(each) != 4 or any(one != each[0] for one in each)] == []
 
 
 def test_each_call_of_a_session_of_token_ids_is_a_row():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-import zlib
 from pathlib import Path
 
 import datasets
@@ -87,13 +86,6 @@ def test_what_is_read_is_what_a_case_says(hub, tmp_path, caplog, case):
 
 
 # In a folder
-
-
-def test_files_of_a_folder_that_are_named_have_no_splits(tmp_path):
-    folder = write_layout(tmp_path, "a.jsonl b.jsonl dev/x.jsonl")
-    assert len(list_urls(folder / "**/*.jsonl", input_format="jsonl")) == 3
-    for named in (folder / "*.jsonl", folder / "a.jsonl"):
-        assert "is not a dataset, and has no splits" in find_problem(named, "train")
 
 
 def test_card_of_a_folder_names_no_file_outside_of_it(tmp_path):
@@ -276,32 +268,14 @@ def test_revisions_of_one_file_are_not_inputs_together(hub):
         listed(["org/twice", f"org/twice@{commit}"], input_format="jsonl")
 
 
-OTHER = "{config_name: other, data_files: b.jsonl}"
-DEFAULTS = {
-    "called default": f"[{OTHER}, {{config_name: default, data_files: a.jsonl}}]",
-    "says that it is": f"[{OTHER}, {{config_name: main, data_files: a.jsonl, default: true}}]",
-}
-
-
-@pytest.mark.parametrize("standalone", [False, True], ids=["README.md", ".huggingface.yaml"])
-@pytest.mark.parametrize("configs", DEFAULTS.values(), ids=DEFAULTS)
-def test_default_configuration_is_read_as_datasets_does_on_the_hub_and_in_a_folder(
-    hub, configs, standalone, tmp_path, caplog
-):
-    files = read_files("a.jsonl b.jsonl c.jsonl")
-    if standalone:
-        files["README.md"] = b"---\nconfigs: [{config_name: replaced, data_files: c.jsonl}]\n---\n"
-        files[".huggingface.yaml"] = f"configs: {configs}\n".encode()
-    else:
-        files["README.md"] = f"---\nconfigs: {configs}\n---\n".encode()
+def test_default_configuration_of_a_standalone_file_is_read_as_datasets_does(hub, tmp_path, caplog):
+    replaced = "---\nconfigs: [{config_name: replaced, data_files: c.jsonl}]\n---\na.jsonl b.jsonl c.jsonl"
+    configs = b"configs: [{config_name: other, data_files: b.jsonl}, {config_name: default, data_files: a.jsonl}]\n"
+    files = read_files(replaced) | {".huggingface.yaml": configs}
     write_files(tmp_path, files)
     loaded = datasets.load_dataset_builder(str(tmp_path)).config.data_files["train"]
     assert [Path(path).name for path in loaded] == ["a.jsonl"]
-    name = f"defaults/{zlib.crc32(repr(files).encode())}"
-    hub.add(name, files)
-    for pattern in (name, str(tmp_path)):
-        assert [Path(url).name for url in list_urls(pattern, input_format="jsonl")] == ["a.jsonl"]
-        default = "main" if "main" in configs else "default"
-        assert f"{pattern}: its configuration {default} is read, not other" in caplog.messages
-    assert "in no split" not in caplog.text  # b.jsonl is in another configuration
-    assert on_hub(f"{name}:other") == ["b.jsonl"]
+    hub.add("org/standalone", files)
+    assert on_hub("org/standalone") == in_folder(tmp_path) == ["a.jsonl"]
+    assert caplog.text.count(": its configuration default is read, not other") == 2
+    assert on_hub("org/standalone:other") == ["b.jsonl"]
