@@ -1,7 +1,7 @@
 """Parity: compare each turn, as it is trained, with what the model would write after what a server has rendered.
 
 What a turn is at inference is found by rendering, twice for each turn, so that a text costs many more renderings.
-Therefore conversations are compared by signature (`chat.parity.compiled_beginnings`). Of those for which that is not
+Therefore conversations are compared by signature (`chat.parity.comparisons`). Of those for which that is not
 possible, `report` compares a sample, and all that have reasoning.
 """
 
@@ -10,14 +10,14 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from transforms.base.errors import RecordError
 from transforms.base.options import check_choice
 from transforms.chat.config import PARITIES, RenderConfig
-from transforms.chat.parity.compiled_beginnings import ComparisonCache, CompiledBeginnings, NotCompiled
+from transforms.chat.parity.comparisons import Compared, ComparisonCache
 from transforms.chat.parity.contexts import (
     KINDS,
     OWN_WAY,
@@ -44,20 +44,6 @@ _FIRST, _ONE_OF = 4, 256
 _TURNS = 64
 
 
-class _Compared(NamedTuple):
-    """The turns of a text that were compared.
-
-    Attributes:
-        turns: their numbers.
-        kinds: for those that differ, the kind of their difference.
-        beginnings: by which they were compared, if these were made by signature.
-    """
-
-    turns: Sequence[int]
-    kinds: Mapping[int, str]
-    beginnings: CompiledBeginnings | None = None
-
-
 class ParityChecker:
     """Compares the turns in a batch of texts.
 
@@ -78,7 +64,7 @@ class ParityChecker:
         # A stop token that is printed for the next turn is not compared: no template prints it after the last turn.
         self._plain, self._as_trained = plain, as_trained = TurnFinder(template), TurnFinder(template, rules)
         self._has_parts = config.trained_parts is not None
-        self._comparisons = ComparisonCache(template, plain, as_trained, self._trained_turns)
+        self._comparisons = ComparisonCache(template, plain, as_trained, self._trained_turns, parity == "expand")
         self._loss_on = config.loss_on
         self._engine = config.engine
         self._parity = parity
@@ -107,7 +93,7 @@ class ParityChecker:
         texts = [text for text in texts if text.example.position not in rejects]
         return dataclasses.replace(batch, texts=texts, outcomes=outcomes.reject([*rejects.values()]))
 
-    def _by_signature(self, batch: Texts) -> dict[int, _Compared]:
+    def _by_signature(self, batch: Texts) -> dict[int, Compared]:
         """For the number of each text that can be compared in this way, how its turns differ."""
         compared = {}
         for number, text in enumerate(batch.texts):
@@ -117,20 +103,11 @@ class ParityChecker:
             target: Any = resolve_loss(content, self._loss_on)
             if target == "all":
                 continue
-            found = self._comparisons.find(content, text.signature, target)
-            if found is None:
-                continue
-            turns, kinds = found.comparison.turns, found.comparison.kinds
-            try:
-                if suspects := found.comparison.suspects:
-                    others = _kinds(differing(found, text.text, merged(text.spans), suspects))
-                    kinds = dict(sorted({**kinds, **others}.items()))  # the first is shown
-                compared[number] = _Compared(turns, kinds, found)
-            except NotCompiled:
-                compared[number] = self._one_by_one(text, turns)
+            if found := self._comparisons.find(content, text.signature, target):
+                compared[number] = found
         return compared
 
-    def _uncompared(self, batch: Texts, compared: Mapping[int, _Compared]) -> dict[int, Sequence[int]]:
+    def _uncompared(self, batch: Texts, compared: Mapping[int, Compared]) -> dict[int, Sequence[int]]:
         """The turns of each of the other texts that has such turns."""
         others = {n: text.example.content for n, text in enumerate(batch.texts) if n not in compared}
         turns = {n: self._trained_turns(other) for n, other in others.items() if isinstance(other, Conversation)}
@@ -144,16 +121,16 @@ class ParityChecker:
         postponed = {number for i, number in enumerate(others) if i >= _FIRST and i % _ONE_OF}
         return [number for number in left if number not in postponed]
 
-    def _one_by_one(self, text: Text, turns: Sequence[int]) -> _Compared:
+    def _one_by_one(self, text: Text, turns: Sequence[int]) -> Compared:
         """Compare the turns of a conversation that is not compared by signature."""
         beginnings = self._beginnings(text)
-        return _Compared(turns, _kinds(differing(beginnings, text.text, merged(text.spans), turns)))
+        return Compared(turns, _kinds(differing(beginnings, text.text, merged(text.spans), turns)))
 
     def _beginnings(self, text: Text) -> RenderedBeginnings:
         printed = None if self._as_trained.rules.appended else text.text
         return RenderedBeginnings(self._template, self._plain, self._as_trained, _conversation(text), printed)
 
-    def _noted(self, batch: Texts, compared: Mapping[int, _Compared]) -> Outcomes:
+    def _noted(self, batch: Texts, compared: Mapping[int, Compared]) -> Outcomes:
         outcomes = batch.outcomes.note("parity_records_checked", len(compared))
         outcomes = outcomes.note("parity_turns_checked", sum(len(found.turns) for found in compared.values()))
         others = [(batch.texts[number], found) for number, found in compared.items() if found.kinds]
@@ -170,35 +147,24 @@ class ParityChecker:
             outcomes = outcomes.note(f"parity_turns_{kind}", counts[kind], shown or None)
         return outcomes
 
-    def _detail(self, text: Text, found: _Compared, kind: str | None = None) -> str:
+    def _detail(self, text: Text, found: Compared, kind: str | None = None) -> str:
         """The first difference of a text, of a kind if one is given, in one line; empty if the reference finds none."""
         turns = [turn for turn, of_turn in found.kinds.items() if kind in (None, of_turn)][:1]
-        if found.beginnings and found.kinds[turns[0]] == REASONING_DROPPED:  # as most
+        if found.kinds[turns[0]] == REASONING_DROPPED:  # as most
             return Difference(REASONING_DROPPED, turns[0], "", "").detail
-        rendered = self._beginnings(text)
-        try:
-            differences = differing(found.beginnings or rendered, text.text, merged(text.spans), turns)
-        except NotCompiled:  # its kinds do not depend on the texts, and what is shown does
-            differences = differing(rendered, text.text, merged(text.spans), turns)
+        differences = differing(self._beginnings(text), text.text, merged(text.spans), turns)
         return next((difference.detail for difference in differences.values()), "")
 
-    def _expanded(self, text: Text, found: _Compared) -> list[Text]:
+    def _expanded(self, text: Text, found: Compared) -> list[Text]:
         """The texts that replace one in which some turns differ. Raises RecordError."""
-        if found.beginnings is None or self._parity == "reject" or text.prompt is not None:
-            if not (how := self._detail(text, found)):
-                return [text]
-            if self._parity == "reject":
-                raise RecordError("differs_from_inference", how)
-            if text.prompt is not None:
-                raise RecordError("not_expandable", f"a completion is one context: {how}")
+        if self._parity == "reject":
+            raise RecordError("differs_from_inference", self._detail(text, found))
+        if text.prompt is not None:
+            raise RecordError("not_expandable", f"a completion is one context: {self._detail(text, found)}")
         if text.with_stand_ins is not None:
             how = "special tokens were typed in its contents, and which these are is not known for other contexts"
             raise RecordError("not_expandable", how)
-        rendered = self._beginnings(text)
-        try:
-            rows = expanded(found.beginnings or rendered, found.turns)
-        except NotCompiled:
-            rows = expanded(rendered, found.turns)
+        rows = found.rows() if found.rows else expanded(self._beginnings(text), found.turns)
         return [self._replace_text(text, row) for row in rows]
 
     def _replace_text(self, text: Text, row: Expanded) -> Text:

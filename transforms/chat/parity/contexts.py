@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from transforms.base.errors import RecordError
 from transforms.chat.spans.template_facts import Template, find_context, shared_start
@@ -17,11 +17,6 @@ from transforms.chat.spans.turn_search import merged
 from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.traced.tracer import plain_text
 from transforms.model.examples import REASONING_KEYS, Conversation, Span
-
-if TYPE_CHECKING:
-    from transforms.chat.parity.compiled_beginnings import CompiledBeginnings
-
-    Beginnings: TypeAlias = "RenderedBeginnings | CompiledBeginnings"
 
 # How a turn differs. A turn that differs in several ways counts as the first of them.
 CONTEXT = "context"
@@ -80,6 +75,7 @@ class RenderedBeginnings:
 
     Attributes:
         conversation: as given.
+        as_last: returns what a turn is when it is the last one.
     """
 
     def __init__(
@@ -93,23 +89,18 @@ class RenderedBeginnings:
         self.conversation, self._text = conversation, text
         self._template, self._turns, self._as_trained = template, turns, as_trained
         self._rendering = functools.cache(lambda length: template.rendering(self._beginning(length)))
+        self.as_last = functools.cache(self._find_as_last)
 
-    def context(self, turn: int) -> str | None:
-        """Return what a server would have rendered before a turn; None if the template refuses that."""
-        return find_context(self._template, self.conversation, turn)
-
-    def answered(self, turn: int) -> tuple[str, Sequence[Span]] | None:
-        """Return the text that ends with a turn, and the spans in which what the model wrote is; None if unknown."""
-        beginning = self._beginning(turn + 1)
-        try:
-            if self._turns.follows_blocks(beginning):
-                text, blocks = self._template.generation_blocks(beginning)
-                return text, merged(blocks)
-            is_all = turn + 1 == len(self.conversation.messages)
-            text = self._text if is_all and self._text is not None else self._template.render(beginning)
-        except RecordError:
+    def difference(self, turn: int, text: str, spans: Sequence[Span]) -> Difference | None:
+        """Return how a turn differs whose spans in a text begin with some spans; None if it does not."""
+        as_last = self.as_last(turn)
+        if not as_last.differs(text, spans):
             return None
-        return text, [(0, len(text))]
+        trained = "".join(_pieces_after(as_last.context, text, spans))
+        if as_last.answer is None or not trained:
+            return Difference(CONTEXT, turn, text, as_last.context)
+        trained, answer = trained.rstrip(), as_last.answer.rstrip()
+        return Difference(compare_answers(self.conversation.messages[turn], trained, answer), turn, trained, answer)
 
     def text(self, length: int) -> str:
         """Return the text of the first messages. Raises RecordError if the template refuses them."""
@@ -128,11 +119,31 @@ class RenderedBeginnings:
         by_turn = self._as_trained.find_turn_spans(self._rendering(length), numbers)
         return merged([span for spans in by_turn.values() for span in spans])
 
+    def _find_as_last(self, turn: int) -> AsLast:
+        context = find_context(self._template, self.conversation, turn)
+        answered = None if context is None else self._answered(turn)
+        return AsLast(context, "".join(_pieces_after(context, *answered)) or None if answered else None)
+
+    def _answered(self, turn: int) -> tuple[str, Sequence[Span]] | None:
+        """The text that ends with a turn, and the spans in which what the model wrote is; None if unknown."""
+        beginning = self._beginning(turn + 1)
+        try:
+            if self._turns.follows_blocks(beginning):
+                text, blocks = self._template.generation_blocks(beginning)
+                return text, merged(blocks)
+            is_all = turn + 1 == len(self.conversation.messages)
+            text = self._text if is_all and self._text is not None else self._template.render(beginning)
+        except RecordError:
+            return None
+        return text, [(0, len(text))]
+
     def _beginning(self, length: int) -> Conversation:
         return self.conversation.with_messages(self.conversation.messages[:length])
 
 
-def differing(beginnings: Beginnings, text: str, spans: Sequence[Span], turns: Sequence[int]) -> dict[int, Difference]:
+def differing(
+    beginnings: RenderedBeginnings, text: str, spans: Sequence[Span], turns: Sequence[int]
+) -> dict[int, Difference]:
     """Find the turns that are trained on in another way than the model would write them.
 
     Args:
@@ -144,19 +155,18 @@ def differing(beginnings: Beginnings, text: str, spans: Sequence[Span], turns: S
     Returns:
         For each turn that differs, how.
     """
-    as_last = {turn: _find_as_last(beginnings, turn) for turn in turns}
-    suspects = {turn: last for turn, last in as_last.items() if last.differs(text, spans, True)}
+    suspects = [turn for turn in turns if beginnings.as_last(turn).differs(text, spans, True)]
     if not suspects:
         return {}
     by_turn: Mapping[int, Sequence[Span]]
     try:
-        by_turn = beginnings.turns(beginnings.conversation.count, [*suspects])
+        by_turn = beginnings.turns(beginnings.conversation.count, suspects)
     except RecordError:  # generation blocks that belong to no turn, or to several
         by_turn = dict.fromkeys(suspects, spans)
     if beginnings.conversation.completion_start is not None:
         by_turn = {turn: _start_after_prompt(own, spans) for turn, own in by_turn.items()}
-    differing = {turn: own for turn, own in by_turn.items() if suspects[turn].differs(text, own)}
-    return {turn: _difference(beginnings, turn, suspects[turn], text, own) for turn, own in differing.items()}
+    differences = {turn: beginnings.difference(turn, text, own) for turn, own in by_turn.items()}
+    return {turn: difference for turn, difference in differences.items() if difference}
 
 
 class Expanded(NamedTuple):
@@ -175,7 +185,7 @@ class Expanded(NamedTuple):
     turns: list[int]
 
 
-def expanded(beginnings: Beginnings, turns: Sequence[int]) -> list[Expanded]:
+def expanded(beginnings: RenderedBeginnings, turns: Sequence[int]) -> list[Expanded]:
     """Make texts in which each of the turns is trained on once, as at its inference.
 
     Args:
@@ -192,15 +202,13 @@ def expanded(beginnings: Beginnings, turns: Sequence[int]) -> list[Expanded]:
     rows: list[Expanded] = []
     count = beginnings.conversation.count
     left, length = list(turns), count
-    as_last = {turn: _find_as_last(beginnings, turn) for turn in turns}
     while left:
         text, spans = beginnings.text(length), beginnings.turns(length, left)
         if not rows and length == count:
             left = [turn for turn in left if turn in spans]  # the others are not printed, or not trained on
-        right = [turn for turn in left if turn in spans and not as_last[turn].differs(text, spans[turn])]
-        if left and length == left[-1] + 1 and left[-1] not in right:
-            last = left[-1]
-            difference = _difference(beginnings, last, as_last[last], text, spans.get(last, ()))
+        differences = {turn: beginnings.difference(turn, text, spans.get(turn, ())) for turn in left}
+        right = [turn for turn, difference in differences.items() if turn in spans and not difference]
+        if left and length == left[-1] + 1 and (difference := differences[left[-1]]):
             how = f"a turn differs even at the end of its text: {difference.detail}"
             raise RecordError("not_expandable", how)
         if right:
@@ -210,7 +218,7 @@ def expanded(beginnings: Beginnings, turns: Sequence[int]) -> list[Expanded]:
     return rows[::-1]
 
 
-class _AsLast(NamedTuple):
+class AsLast(NamedTuple):
     """What a turn is when it is the last one.
 
     Attributes:
@@ -233,12 +241,6 @@ class _AsLast(NamedTuple):
         return "".join(pieces[:1] if first_only else pieces).rstrip() != self.answer.rstrip()
 
 
-def _find_as_last(beginnings: Beginnings, turn: int) -> _AsLast:
-    context = beginnings.context(turn)
-    answered = None if context is None else beginnings.answered(turn)
-    return _AsLast(context, "".join(_pieces_after(context, *answered)) or None if answered else None)
-
-
 def _pieces_after(context: str | None, text: str, spans: Sequence[Span]) -> list[str]:
     """What the spans have after a context; none if the text does not begin with it, or no span continues there."""
     if context is None or not text.startswith(context):
@@ -247,17 +249,14 @@ def _pieces_after(context: str | None, text: str, spans: Sequence[Span]) -> list
     return [text[start:stop] for start, stop in after] if after and after[0][0] == len(context) else []
 
 
-def _difference(beginnings: Beginnings, turn: int, as_last: _AsLast, text: str, spans: Sequence[Span]) -> Difference:
-    """How a turn differs whose spans in a text begin with some spans."""
-    trained = "".join(_pieces_after(as_last.context, text, spans))
-    if as_last.answer is None or not trained:
-        return Difference(CONTEXT, turn, text, as_last.context)
-    trained, answer = trained.rstrip(), as_last.answer.rstrip()
-    return Difference(_compare_answers(beginnings.conversation.messages[turn], trained, answer), turn, trained, answer)
+def compare_answers(message: Mapping[str, Any], trained: str, answer: str) -> str:
+    """Return the kind of the difference of a turn.
 
-
-def _compare_answers(message: Mapping[str, Any], trained: str, answer: str) -> str:
-    """The kind of the difference of a turn. trained: of a message. answer: what the model would have written."""
+    Args:
+        message: its message.
+        trained: what is trained on of it, without white space at the end.
+        answer: what the model would have written, which is another text, without white space at the end.
+    """
     if any(answer.count(thought) > trained.count(thought) for thought in reasoning_in(message)):
         return REASONING_DROPPED
     if answer.startswith(trained) or trained.startswith(answer):

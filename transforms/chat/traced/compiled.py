@@ -23,7 +23,7 @@ from transforms.chat.spans.turns import TurnFinder
 from transforms.chat.traced.guards import Guards
 from transforms.chat.traced.signatures import Cut, Signature, traced_messages
 from transforms.chat.traced.skeleton import Skeleton
-from transforms.chat.traced.tracer import NotTraceable, TracedText, plain_text, traced_text, with_raw_texts
+from transforms.chat.traced.tracer import NotTraceable, TracedText, plain_text, sentinel, traced_text, with_raw_texts
 from transforms.chat.traced.tracing_jinja import traceable_template
 from transforms.chat.traced.unprinted import Unprinted
 from transforms.model.examples import Conversation, Span
@@ -40,18 +40,14 @@ class CompiledTemplate:
 
     Attributes:
         guards: what must hold for the texts.
-        traced: what the template prints, with a sentinel for each text.
-        skeleton: the same without the texts, with the spans.
-        spans: of what is trained on, in the traced text.
+        skeleton: what the template prints, with the spans.
         unprinted: finds what is not printed.
         is_compared: whether it renders a conversation as the reference does. It may not be used before.
         notes: what is worth reporting of the turns of such conversations; None if nobody found it yet.
     """
 
     guards: Guards
-    traced: str
     skeleton: Skeleton
-    spans: Sequence[Span]
     unprinted: Unprinted
     is_compared: bool = False
     notes: Any = None
@@ -66,71 +62,72 @@ class CompiledTemplate:
         return text, spans, self.unprinted.omissions(signature.texts)
 
 
-def compile_for_signature(
-    template: ChatTemplate, turns: TurnFinder, conversation: Conversation, target: Target, cut: Cut
-) -> CompiledTemplate:
-    """Compile a chat template for the signature of a conversation.
+class Trace:
+    """A conversation of traced texts, and what a chat template prints of it.
 
     Args:
         template: the chat template.
         turns: finds turns under it.
-        conversation: any conversation of the signature. What is compiled is the same for all of them.
+        conversation: any conversation of a signature. What is compiled is the same for all of them.
         target: what is rendered of it.
         cut: as in `make_signature`.
-
-    Raises:
-        NotTraceable: if it is unknown what is printed for other texts.
-        RecordError: if the template refuses the conversation, or it is unknown what is trained on.
-    """
-    trace = Trace(template, turns, conversation, cut)
-    text, rendering = trace.text, trace.rendering
-    spans = [] if target == "text" else trace.turns.trained_spans(rendering, target)
-    reordered = [dict(reversed(message.items())) for message in trace.conversation.messages]
-    if trace.template.trace(conversation.with_messages(reordered)) != text:
-        raise NotTraceable("the template depends on the order of a message's keys")
-    trace.add_guards(target)
-    unprinted = Unprinted(rendering.messages, rendering.printed, rendering.keys)
-    return CompiledTemplate(trace.guards, text, Skeleton.of(text, spans), spans, unprinted)
-
-
-class Trace:
-    """A conversation of traced texts, and what a chat template prints of it.
-
-    Args, Raises: as of `compile_for_signature`.
 
     Attributes:
         guards: what must hold for the texts.
         conversation: the conversation of traced texts.
         template: renders it.
         turns: finds turns in its renderings.
-        text: what the template prints, with other sentinels for stripped texts.
-        rendering: the same, with the sentinels that the messages have.
+        text: what the template prints, with the sentinels that the messages have.
+        spans: what of it is trained on.
+
+    Raises:
+        NotTraceable: if it is unknown what is printed for other texts.
+        RecordError: if the template refuses the conversation, or it is unknown what is trained on.
     """
 
-    def __init__(self, template: ChatTemplate, turns: TurnFinder, conversation: Conversation, cut: Cut):
+    def __init__(self, template: ChatTemplate, turns: TurnFinder, conversation: Conversation, target: Target, cut: Cut):
         self.guards = Guards()
         messages, self._owners = traced_messages(conversation.messages, self.guards, cut)
         self.conversation = conversation.with_messages(messages)
         self.template = TracingTemplate(template)
         self.turns = TurnFinder(self.template, turns.rules, turns)
-        self.rendering = self.template.rendering(self.conversation)
-        self.text = self.template.trace(self.conversation)
+        self._rendering = self.template.rendering(self.conversation)
+        self.text = self._rendering.text
+        self.spans = [] if target == "text" else self.turns.trained_spans(self._rendering, target)
+        self._target = target
 
-    def add_guards(self, target: Target) -> None:
-        """Add guards under which what was rendered has the same spans for other texts."""
-        forms = self.template.print_forms
+    def compiled(self) -> CompiledTemplate:
+        """Return what renders the conversations of the signature, as long as no guard is added. Raises NotTraceable."""
+        reordered = [dict(reversed(message.items())) for message in self.conversation.messages]
+        if self.template.render(self.conversation.with_messages(reordered)) != self.text:
+            raise NotTraceable("the template depends on the order of a message's keys")
+        if self._target != "text":
+            self.guard_spans(self.text)
         # A text that is stripped in one place and not in another is the same only if it needs no stripping.
+        forms = self.template.print_forms
         self.guards.trimmed |= len(dict(forms)) < len(forms)
-        if target == "text":
-            return
+        unprinted = Unprinted(self._rendering.messages, self._rendering.printed, self._rendering.keys)
+        return CompiledTemplate(self.guards, self.skeleton(self.text, self.spans), unprinted)
+
+    def skeleton(self, text: str, spans: Sequence[Span] = ()) -> Skeleton:
+        """Return the skeleton of a text that the template printed, stripped where the template strips.
+
+        Raises:
+            NotTraceable: if a text is printed in lower case.
+        """
+        stripped = {ord(sentinel(number)): sentinel(number, form) for number, form in self.template.print_forms if form}
+        return Skeleton.of(text.translate(stripped), spans)
+
+    def guard_spans(self, text: str) -> None:
+        """Add guards under which a text that the template printed has the same spans for other texts."""
         # If a text holds a stop token, the reference finds out which ones the template printed.
         self.guards.absent.update(self.turns.rules.stop_tokens)
-        if isinstance(whole := traced_text(self.text, self.guards), TracedText):
+        if isinstance(whole := traced_text(text, self.guards), TracedText):
             for token in self.turns.rules.stop_tokens:
                 whole.located(token)
-        skeleton, messages = Skeleton.of(self.text), self.conversation.messages
+        skeleton, messages = Skeleton.of(text), self.conversation.messages
         for literal, (number, _) in zip(skeleton.literals, skeleton.holes, strict=False):
-            is_answer = target == "completion" or messages[self._owners[number]]["role"] == "assistant"
+            is_answer = self._target == "completion" or messages[self._owners[number]]["role"] == "assistant"
             if is_answer and (continuations := {*self._continuations(literal)}):
                 self.guards.edges.setdefault((number, 0), set()).update(continuations)
 
@@ -166,13 +163,9 @@ class TracingTemplate:
 
     def render(self, conversation: Conversation, add_generation_prompt: bool = False) -> str:
         """The text, with the same sentinels as the texts have. Raises RecordError, NotTraceable."""
-        return with_raw_texts(self.trace(conversation, add_generation_prompt))
-
-    def trace(self, conversation: Conversation, add_generation_prompt: bool = False) -> str:
-        """The text, with other sentinels for stripped texts. Raises RecordError, NotTraceable."""
         text = plain_text(self._template.render_with(traceable_template, conversation, add_generation_prompt))
         self.print_forms.update(Skeleton.of(text).holes)
-        return text
+        return with_raw_texts(text)
 
     def generation_blocks(self, conversation: Conversation) -> tuple[str, list[Span]]:
         traced, (text, blocks) = self.render(conversation), self._template.generation_blocks(_plain(conversation))
@@ -188,7 +181,7 @@ class TracingTemplate:
 
 def _checked(traced: str, text: str) -> str:
     """What a template printed for traced texts, if it is what it prints for ordinary ones. Raises NotTraceable."""
-    if with_raw_texts(traced) != text:
+    if traced != text:
         raise NotTraceable("the template changes a text in a way that the tracer does not see")
     return traced
 

@@ -19,12 +19,14 @@ class Guards:
         absent_in_lower: strings that no text contains in lower case.
         edges: for the number of a text and 0 (or -1), the strings with which it does not begin (or end); nor do they
             begin (or end) with the text.
+        apart: pairs of numbers of texts neither of which begins with the other.
     """
 
     absent: set[str] = field(default_factory=set)
     trimmed: bool = False
     absent_in_lower: set[str] = field(default_factory=set)
     edges: dict[tuple[int, int], set[str]] = field(default_factory=dict)
+    apart: set[tuple[int, int]] = field(default_factory=set)
 
     def hold(self, texts: list[str], trimmed: list[str]) -> bool:
         """Check the guards. None is added afterwards.
@@ -49,7 +51,7 @@ class Guards:
             may_touch = text[edge] in characters or bare[edge] in characters
             if may_touch and any(_touch(one, string, edge) for one in (text, bare) for string in strings):
                 return False
-        return True
+        return not any(_touch(trimmed[one], trimmed[other], 0) for one, other in self.apart)
 
     @functools.cached_property
     def _edges(self) -> list[tuple[int, int, str, set[str]]]:

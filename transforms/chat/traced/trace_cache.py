@@ -11,7 +11,7 @@ from transforms.chat.rendering.omissions import find_omissions
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.template_facts import find_settings
 from transforms.chat.spans.turns import TurnFinder
-from transforms.chat.traced.compiled import CompiledTemplate, Rendered, Target, compile_for_signature
+from transforms.chat.traced.compiled import CompiledTemplate, Rendered, Target, Trace
 from transforms.chat.traced.signatures import Cut, Signature, make_signature
 from transforms.chat.traced.tracer import NotTraceable
 from transforms.chat.traced.tracing_jinja import find_markers
@@ -57,7 +57,7 @@ class SignatureCache(Generic[T]):
         self._most = max(_FEW_SIGNATURES, conversations // self._conversations_per_signature)
 
     def _compile(self, conversation: Conversation, target: Target, cut: Cut) -> Any:
-        return compile_for_signature(self._template, self._turns, conversation, target, cut)
+        return Trace(self._template, self._turns, conversation, target, cut).compiled()
 
     def _find(
         self, conversation: Conversation, target: Target, known: Signature | None = None

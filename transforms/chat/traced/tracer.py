@@ -34,9 +34,14 @@ class NotTraceable(BaseException):
     """
 
 
-def sentinel(number: int) -> str:
-    """Return the character that stands for a text. number: of the text, less than MOST_TEXTS."""
-    return chr(_FIRST + number)
+def sentinel(number: int, form: int = 0) -> str:
+    """Return the character that stands for a text.
+
+    Args:
+        number: of the text, less than MOST_TEXTS.
+        form: how it is printed: 0, STRIPPED or LOWER.
+    """
+    return chr(_FIRST + form * MOST_TEXTS + number)
 
 
 def sentinel_number(character: str) -> int:
