@@ -43,7 +43,7 @@ from transforms.tokens.tokenizer import load_tokenizer
 
 # What is worth reporting of a record: the name of the count, what was found, or None if the name says it, and how many.
 Note: TypeAlias = tuple[str, str | None, int]
-_Found: TypeAlias = str | Callable[[], str] | None  # found when it is shown, or known
+_Detail: TypeAlias = str | Callable[[], str] | None  # which may be made when it is shown
 _OPEN_TURNS = "turns_without_end"  # of which each counts; of all else, each record
 _OPEN = "the template prints nothing that ends an answer, so a model does not learn to stop"
 _TRAINED_HEADER = "the template ignores add_generation_prompt, so the header of an answer is trained on"
@@ -133,7 +133,7 @@ class Renderer:
                 example = msgspec.structs.replace(example, content=content)
             rendered, strings = self._render_conversation(example, content)
             if notes:
-                rendered.notes = (*((name, found, 1) for name, found in notes.items()), *rendered.notes)
+                rendered.notes = (*((name, detail, 1) for name, detail in notes.items()), *rendered.notes)
         else:
             rendered = Rendered(encodable(self._not_rendered(example)))
             if is_empty_answer(rendered.text, self._loss_on):
@@ -154,9 +154,9 @@ class Renderer:
         loss_on, difference = resolve_loss(content, self._loss_on), ""
         # Whether a content has reasoning depends on its text, so that parts of turns have no compiled templates.
         if self._trace_cache is not None and not self._has_parts:
-            found = self._trace_cache.render_with_spans(content, loss_on)
-            if not isinstance(found, str):
-                compiled, (text, spans, omissions), signature = found
+            traced = self._trace_cache.render_with_spans(content, loss_on)
+            if not isinstance(traced, str):
+                compiled, (text, spans, omissions), signature = traced
                 prompt = text[: spans[0][0]] if loss_on == "completion" else None
                 rendered = Rendered(encodable(Text(example, text, spans, prompt=prompt, signature=signature)))
                 if compiled.notes is None:
@@ -165,7 +165,7 @@ class Renderer:
                 if omissions is not NO_OMISSIONS or self._template_kwargs or content.template_kwargs:
                     rendered.omissions = self._check_omissions(content, omissions)
                 return rendered, (signature.first or signature).texts
-            difference = found
+            difference = traced
         whole, rendering = self.turns.trained_text(example, content, self._loss_on, self._has_parts)
         rendered = Rendered(encodable(whole), rendering=rendering)
         rendered.omissions = self._check_omissions(content, find_omissions(rendering))
@@ -234,24 +234,24 @@ def _with_notes(outcomes: Outcomes, rendered: Sequence[Rendered]) -> Outcomes:
     unread = sum_unread([dict(one.omissions.unread) for one in rendered if one.omissions.unread])
     outcomes = outcomes.plus(statistics=Statistics(unread=unread))
     counts: defaultdict[str, Counter[int]] = defaultdict(Counter)  # by names and positions of records
-    firsts: dict[str, _Found] = {}
+    firsts: dict[str, _Detail] = {}
     tokens = Counter[str]()
     for one in rendered:
         if not one.notes and not one.typed and one.omissions is NO_OMISSIONS:
             continue
-        for name, found, count in _list_notes(one):
-            firsts.setdefault(name, found)
+        for name, detail, count in _list_notes(one):
+            firsts.setdefault(name, detail)
             counts[name][one.text.example.position] += count
         tokens.update(f"{content.role} {token}" for content, typed in one.typed for token in typed)
-    for name, of_records in counts.items():
+    for name, counts_of_records in counts.items():
         first = firsts[name]
-        found = first() if callable(first) else first
-        count = of_records.total() if name == _OPEN_TURNS else len(of_records)
-        outcomes = outcomes.note(name, count, None if found is None else (next(iter(of_records)), found))
+        detail = first() if callable(first) else first
+        count = counts_of_records.total() if name == _OPEN_TURNS else len(counts_of_records)
+        outcomes = outcomes.note(name, count, None if detail is None else (next(iter(counts_of_records)), detail))
     return outcomes.plus(special_tokens_in_content=tokens) if tokens else outcomes
 
 
-def _list_notes(rendered: Rendered) -> Iterator[tuple[str, _Found, int]]:
+def _list_notes(rendered: Rendered) -> Iterator[tuple[str, _Detail, int]]:
     yield from rendered.notes
     omissions, typed = rendered.omissions, rendered.typed
     if omissions.not_printed:

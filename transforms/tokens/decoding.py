@@ -76,8 +76,8 @@ class TokenDecoder:
 
     def texts(self, rows: list[list[int]]) -> list[str]:
         """Return the text of each of some lists of ids, faster than `decode`."""
-        found: list[str] = self._tokenizer.decode_batch(rows, skip_special_tokens=False)
-        return found
+        texts: list[str] = self._tokenizer.decode_batch(rows, skip_special_tokens=False)
+        return texts
 
     def decode(self, ids: np.ndarray) -> Decoded:
         """Decode the tokens of one text. ids: integers, shape (tokens,)."""

@@ -144,7 +144,7 @@ class FastEncoder:
         """The same tokens, with some of the texts encoded by the reference."""
         shifts = np.repeat(encoded.bases, np.diff(encoded.offsets))
         arrays = (encoded.ids, encoded.starts - shifts, encoded.stops - shifts)
-        found = [*zip(*(np.split(array, encoded.offsets[1:-1]) for array in arrays), strict=True)]
+        parts = [*zip(*(np.split(array, encoded.offsets[1:-1]) for array in arrays), strict=True)]
         failed: dict[int, str] = {}
         for row in rows:
             expected = self._reference.encode([texts[row]], special_tokens=False)
@@ -152,8 +152,8 @@ class FastEncoder:
                 failed[row] = expected.failed[0]
             bytes_at = bytes_before(texts[row].encode())
             base = expected.bases[0]
-            found[row] = expected.ids, bytes_at[expected.starts - base], bytes_at[expected.stops - base]
-        return concatenated(found, lengths_to_offsets(sizes)[:-1], failed)
+            parts[row] = expected.ids, bytes_at[expected.starts - base], bytes_at[expected.stops - base]
+        return concatenated(parts, lengths_to_offsets(sizes)[:-1], failed)
 
     def _with_special_tokens(self, encoded: Encoded, sizes: np.ndarray) -> Encoded:
         """The same tokens, with those that the tokenizer adds before and after a text, and an EOS if it is missing."""

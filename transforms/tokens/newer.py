@@ -48,9 +48,9 @@ def _is_newer() -> np.ndarray:
     unknown_to_python = "".join(code for code in all_characters if unicodedata.category(code) == "Cn")
     # These are two kinds: tokenizers has no class for the first ones, and one for the others.
     newer = _without(r"\P{Cn}", all_characters) + _without(r"[^\p{L}\p{M}]", unknown_to_python)
-    found = np.zeros(0x110000, bool)
-    found[_code_points(newer)] = True
-    return found
+    table = np.zeros(0x110000, bool)
+    table[_code_points(newer)] = True
+    return table
 
 
 def _without(pattern: str, text: str) -> str:

@@ -51,8 +51,8 @@ class PlainEncoder(ReferenceEncoder):
             self._ids[self._backend.token_to_id(text)] = token["id"]
 
     def _encodings(self, texts: list[str], special_tokens: bool) -> Sequence[Any]:
-        found: Sequence[Any] = self._backend.encode_batch(texts, add_special_tokens=special_tokens)
-        return found
+        encodings: Sequence[Any] = self._backend.encode_batch(texts, add_special_tokens=special_tokens)
+        return encodings
 
     def _encoding_ids(self, encoding: Any) -> np.ndarray:
         return self._ids[encoding.ids]

@@ -33,9 +33,9 @@ class ReferenceEncoder:
 
     def encode(self, texts: list[str], special_tokens: bool) -> Encoded:
         """Encode texts, see TextEncoder."""
-        found = self._attempt(texts, special_tokens)
-        failed = {number: row for number, row in enumerate(found) if isinstance(row, str)}
-        rows = [_NO_TOKENS if isinstance(row, str) else row for row in found]
+        attempts = self._attempt(texts, special_tokens)
+        failed = {number: row for number, row in enumerate(attempts) if isinstance(row, str)}
+        rows = [_NO_TOKENS if isinstance(row, str) else row for row in attempts]
         bases = lengths_to_offsets(np.array([len(text) for text in texts], np.int64) + 2)[:-1] + 1
         return concatenated(rows, bases, failed)
 
@@ -73,8 +73,8 @@ class ReferenceEncoder:
     def _encodings(self, texts: list[str], special_tokens: bool) -> Sequence[Any]:
         """What the tokenizer in Rust gives for each text."""
         unneeded = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
-        found: Sequence[Any] = self._tokenizer(texts, add_special_tokens=special_tokens, **unneeded).encodings
-        return found
+        encodings: Sequence[Any] = self._tokenizer(texts, add_special_tokens=special_tokens, **unneeded).encodings
+        return encodings
 
     def _encoding_ids(self, encoding: Any) -> np.ndarray:
         return np.array(encoding.ids, np.int32)

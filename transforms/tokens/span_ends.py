@@ -44,11 +44,11 @@ class SpanEnds:
             if not moves.any():
                 break
             at = at - moves
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for id, count in zip(*(each.tolist() for each in np.unique(labels[at], return_counts=True)), strict=True):
             name = self._name(id)
-            found[_OTHERS if name == _SPACE else name] += count
-        return found
+            counts[_OTHERS if name == _SPACE else name] += count
+        return counts
 
     def _is_space(self, ids: np.ndarray) -> np.ndarray:
         some, inverse = np.unique(ids, return_inverse=True)

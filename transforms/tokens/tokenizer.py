@@ -100,12 +100,12 @@ def _added_tokens(config: dict[str, Any] | None, files: Mapping[str, bytes]) -> 
     if config is None or "added_tokens_decoder" in config or "fast_tokenizer_files" in config:
         return {}
     state = _decoded(files[TOKENIZER_JSON], _STATE)
-    found = state and _decoded(state.get("added_tokens", b""), _OBJECTS)
-    if found is None or any(name in files for name in _OTHERS_WITH_ADDED_TOKENS):
+    tokens = state and _decoded(state.get("added_tokens", b""), _OBJECTS)
+    if tokens is None or any(name in files for name in _OTHERS_WITH_ADDED_TOKENS):
         return {}
     from tokenizers import AddedToken
 
-    return {"added_tokens_decoder": {token.pop("id"): AddedToken(**token) for token in found}}
+    return {"added_tokens_decoder": {token.pop("id"): AddedToken(**token) for token in tokens}}
 
 
 def _decoded(content: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -> Any:

@@ -48,12 +48,12 @@ def find_token_spans(starts: np.ndarray, stops: np.ndarray, spans: np.ndarray, k
     """
     first = np.searchsorted(spans[:, 1], starts, side="right")
     counts = np.maximum(np.searchsorted(spans[:, 0], np.maximum(stops, starts + 1)) - first, 0)
-    found = np.where(counts > 0, first, -1)[:, None]
+    table = np.where(counts > 0, first, -1)[:, None]
     several = np.flatnonzero(counts > 1)
     tokens, numbers = np.repeat(several, counts[several]), slice_indices(first[several], counts[several])
     firsts = np.sort(np.unique(tokens << 32 | kinds[numbers], return_index=True)[1])
     tokens, numbers = tokens[firsts], numbers[firsts]
     columns = np.arange(len(tokens)) - np.searchsorted(tokens, tokens)
-    found = np.pad(found, ((0, 0), (0, columns.max(initial=0))), constant_values=-1)
-    found[tokens, columns] = numbers
-    return found
+    table = np.pad(table, ((0, 0), (0, columns.max(initial=0))), constant_values=-1)
+    table[tokens, columns] = numbers
+    return table

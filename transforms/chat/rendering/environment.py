@@ -106,13 +106,13 @@ def render_generation_blocks(given: Given) -> tuple[str, list[Span]]:
     own: Any = {**given.tokenizer.special_tokens_map, **given.arguments, "return_assistant_tokens_mask": True}
     compile_template(given.source)
     with _RENDERING, _fixed_clock(given.source, given.clock):
-        found: Any = render_jinja_template(
+        rendered: Any = render_jinja_template(
             [given.messages],  # type: ignore[list-item]
             tools=given.tools,  # type: ignore[arg-type]
             chat_template=given.source,
             **own,
         )
-    (text,), (spans,) = found
+    (text,), (spans,) = rendered
     return text, spans
 
 
@@ -171,9 +171,9 @@ def look_up_quickly(environment: Any) -> None:
             if name in _LOOP_NAMES:
                 return getattr(value, name)
         elif isinstance(value, Namespace) and name[0] != "_":
-            found = getattr(value, name, value)
-            if type(found) in _PLAIN_TYPES or isinstance(found, str):
-                return found
+            field = getattr(value, name, value)
+            if type(field) in _PLAIN_TYPES or isinstance(field, str):
+                return field
         return attribute(value, name)
 
     def getitem_quickly(value: Any, key: Any) -> Any:

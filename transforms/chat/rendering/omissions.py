@@ -261,8 +261,8 @@ class Tag(NamedTuple):
 
 def tags_in(text: str, start: int = 0, stop: int | None = None) -> list[Tag]:
     """Return the tags between two places in a content, in their order."""
-    found = _TAG.finditer(text, start, len(text) if stop is None else stop)
-    return [Tag(*tag.span(), _kind(tag[0])) for tag in found]
+    tags = _TAG.finditer(text, start, len(text) if stop is None else stop)
+    return [Tag(*tag.span(), _kind(tag[0])) for tag in tags]
 
 
 def may_complete_tag(text: str) -> bool:

@@ -195,16 +195,16 @@ class ChatTemplate:
 
         messages = with_sources(plain, tracked)
         values = self.values(conversation, messages, add_generation_prompt)
-        found = self._followed(conversation, values)
+        printed = self._followed(conversation, values)
         shown = {
             (key, last - first)
-            for start, stop, key, first, last, is_copy in found.texts
-            if is_copy or not found.text[start:stop].isspace()
+            for start, stop, key, first, last, is_copy in printed.texts
+            if is_copy or not printed.text[start:stop].isspace()
         }
         tools = self._known_tools(conversation.tools) if conversation.tools else None
-        prints_all = all(one in shown or one[0] in found.keys for one in given)
+        prints_all = all(one in shown or one[0] in printed.keys for one in given)
         prints_all = prints_all and (tools is None or shown.issuperset(tools.names))
-        return Rendering(conversation, plain, *found, prints_all, tools)
+        return Rendering(conversation, plain, *printed, prints_all, tools)
 
     def render_with_sources(self, conversation: Conversation) -> Rendering:
         """Find which characters of a text came from which text of its record, of any kind but roles.
@@ -230,17 +230,17 @@ class ChatTemplate:
             for number, message in enumerate(values["messages"])
         ]
         own = {name: with_keys(values[name], None, name) for name in ("tools", *conversation.template_kwargs)}
-        found = self._followed(conversation, {**values, **own, "messages": messages})
-        return Rendering(conversation, plain, *found)
+        printed = self._followed(conversation, {**values, **own, "messages": messages})
+        return Rendering(conversation, plain, *printed)
 
     def _followed(self, conversation: Conversation, values: dict[str, Any]) -> Printed:
         """What the template prints of values with sources."""
-        found: Printed = self._print(read_parts, conversation, values)
+        printed: Printed = self._print(read_parts, conversation, values)
         is_compared = self._is_reference or _compares_identity(self.source(conversation))
-        if is_compared and self.apply(conversation, values["add_generation_prompt"]) != found.text:
+        if is_compared and self.apply(conversation, values["add_generation_prompt"]) != printed.text:
             why = "the template prints another text while it is followed where its texts are printed"
             raise RecordError("spans_not_established", f"{why}, so it is unknown what is trained on")
-        return found
+        return printed
 
     def _print(self, read: Callable[[list[str]], Any], conversation: Conversation, values: dict[str, Any]) -> Any:
         """What the instrumented template prints. values: its variables, with sources or without; tools are changed."""
@@ -338,11 +338,11 @@ class ChatTemplate:
         values = self.values(Conversation(messages), messages, False)
         try:
             template = instrumented(source)
-            found: Printed = self._rendered(lambda: read_parts(print_parts(template, values)))
+            printed: Printed = self._rendered(lambda: read_parts(print_parts(template, values)))
         except RecordError:  # the template refuses the content in this form
             return PrintedContent(False, False, None)
-        copied = [text.is_copy for text in found.texts if text.key[:2] == (number, "content")]
-        return PrintedContent(bool(copied), any(copied), found.text)
+        copied = [text.is_copy for text in printed.texts if text.key[:2] == (number, "content")]
+        return PrintedContent(bool(copied), any(copied), printed.text)
 
     def _rendered(self, render: Callable[..., Any], *arguments: Any) -> Any:
         try:

@@ -113,31 +113,31 @@ class SourcedText(str):
         """The characters from start to stop, and all marks. is_character: of a loop, which has all in the end."""
         if start == 0 and stop == len(self):
             return self
-        found: list[Run] = []
+        runs: list[Run] = []
         at = 0
         for length, sources in self.runs:
             if type(sources) is Mark:
-                found.append((0, sources))
+                runs.append((0, sources))
                 continue
             first, last = max(start - at, 0), min(stop - at, length)
             if first < last:
                 run = str.__getitem__(self, slice(at, at + length))
-                found.append((last - first, _cut(run, sources, first, last, is_character)))
+                runs.append((last - first, _cut(run, sources, first, last, is_character)))
             at += length
-        return tracked(str.__getitem__(self, slice(start, stop)), found)
+        return tracked(str.__getitem__(self, slice(start, stop)), runs)
 
     def _parts(self, parts: list[str], separator: str | None) -> list[str]:
         """The parts that a split gave."""
-        found, at = [], 0
+        pieces, at = [], 0
         for part in parts:
             start = at if separator is not None else str.index(self, part, at)
             at = start + len(part)
             piece: Any = self._part(start, at)
-            found.append(piece)
-            if separator is not None and len(found) < len(parts):
+            pieces.append(piece)
+            if separator is not None and len(pieces) < len(parts):
                 at += len(separator)
                 piece.separator = tuple(_sources(self._part(at - len(separator), at)))
-        return found
+        return pieces
 
     def _three(self, parts: tuple[str, str, str]) -> tuple[str, str, str]:
         before, separator, _ = map(len, parts)
@@ -172,14 +172,14 @@ def _deriving(kind: type[str], name: str) -> Callable[..., Any]:
     method = getattr(kind, name)
 
     @functools.wraps(method)
-    def made(self: str, *arguments: Any, **keywords: Any) -> Any:
+    def deriving(self: str, *arguments: Any, **keywords: Any) -> Any:
         arguments = tuple(map(listed, arguments))
         result = method(kind(str.__str__(self)), *arguments, **keywords)
         if kind is str and name in _OTHER_CASE and len(result) == len(self):
             return tracked(result, list_runs(self))
         return derived(result, (self, arguments, keywords)) if isinstance(result, str) else result
 
-    return made
+    return deriving
 
 
 def _cutting_markup(name: str) -> Callable[..., Any]:
@@ -212,9 +212,9 @@ def sourced(text: str, key: Any) -> str:
         text: its characters.
         key: names the text.
     """
-    made: Any = str.__new__(SourcedText, text)
-    made.runs = [(len(text), ((key, 0, len(text)),))]
-    return made
+    copy: Any = str.__new__(SourcedText, text)
+    copy.runs = [(len(text), ((key, 0, len(text)),))]
+    return copy
 
 
 def list_runs(text: str) -> Sequence[Run]:
@@ -245,7 +245,7 @@ def _is_plain(value: Any) -> bool:
 
 def _sources(values: Any) -> list[Source]:
     """The sources of all texts in some values, in their order."""
-    found: list[Source] = []
+    all_sources: list[Source] = []
     left = [values]
     while left:
         value = left.pop()
@@ -255,12 +255,12 @@ def _sources(values: Any) -> list[Source]:
         if kind is SourcedText or kind is _SourcedMarkup:
             for _, sources in value.runs:
                 if type(sources) is not Mark:
-                    found += sources
+                    all_sources += sources
         elif isinstance(value, dict):
             left += [one for item in reversed(value.items()) for one in reversed(item)]
         elif isinstance(value, _GROUPS):
             left += [*value][::-1]
-    return found
+    return all_sources
 
 
 def interleaved(separator: str, parts: list[str]) -> str:
@@ -332,8 +332,9 @@ def is_copy(length: int, sources: tuple[Source, ...]) -> bool:
 
 
 def tracked(text: str, runs: Sequence[Run], separator: tuple[Source, ...] = ()) -> str:
-    made: Any = str.__new__(_SourcedMarkup if isinstance(text, Markup) else SourcedText, text)
-    made.runs = runs
+    """Return a string with the same characters, which carries where they came from."""
+    copy: Any = str.__new__(_SourcedMarkup if isinstance(text, Markup) else SourcedText, text)
+    copy.runs = runs
     if separator:
-        made.separator = separator
-    return made
+        copy.separator = separator
+    return copy
