@@ -234,17 +234,22 @@ class RecordReader:
             columns, values, further = {}, {}, {}
             taken = columns.values()  # with their names, since --columns may give a column to two fields
             for name, field, choices, own, is_required, is_further in candidate.slots:
-                free = [each for each in choices if each not in taken]
-                fitting = [(field.kind.fits(record[each[1]], each[1], reading), each) for each in free]
-                fitting = [one for one in fitting if one[0] is not UNFIT]
-                if fitting:
-                    value, columns[name] = next((one for one in fitting if not _is_empty(one[0])), fitting[0])
-                    if value or value is False or is_required:
-                        (further if is_further else values)[name] = value
+                fits = field.kind.fits
+                for each in choices:
+                    if each in taken or (value := fits(record[each[1]], each[1], reading)) is UNFIT:
+                        continue
+                    if name not in columns or not _is_empty(value):
+                        columns[name] = each
+                        if value or value is False or is_required:
+                            (further if is_further else values)[name] = value
+                    if not _is_empty(value):
+                        break
+                if name in columns:
                     continue
-                for ours, column in free:
-                    if is_required or (ours in own and not _is_empty(record[column])):
-                        return _Unfit(candidate.layout, field.kind, column, ours in own)
+                for each in choices:
+                    is_wrong = is_required or (each[0] in own and not _is_empty(record[each[1]]))
+                    if is_wrong and each not in taken:
+                        return _Unfit(candidate.layout, field.kind, each[1], each[0] in own)
         reading.columns, reading.values, reading.further = columns, values, further
         return None
 
