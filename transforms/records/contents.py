@@ -79,8 +79,8 @@ def _fit_to_tools(messages: _Messages, tools: list[dict[str, Any]], reading: Rea
         if null := leave_out_padding(messages, tools):
             reading.notes["null_arguments_left_out"] = f"{null} of a call, which its tool does not have"
     if role == "system" and any("<tools>" in text for text in strings_in(content)):
-        found = "the system message has tools in its text, which a template would print again"
-        raise RecordError("bad_tools", f"{found}; {formatter_hint('hermes')}")
+        problem = "the system message has tools in its text, which a template would print again"
+        raise RecordError("bad_tools", f"{problem}; {formatter_hint('hermes')}")
 
 
 def _plain_turns(turns: list[Any], reading: Reading) -> _Lazy | None:
@@ -90,18 +90,18 @@ def _plain_turns(turns: list[Any], reading: Reading) -> _Lazy | None:
         return None
     names, texts = [], []
     try:
-        role, text = ("role", "content") if "content" in turns[0] else ("from", "value")
+        role_key, text_key = ("role", "content") if "content" in turns[0] else ("from", "value")
         if type(turns[0].get("content")) is list:
             parts = in_parts(turns)
             are_named = parts and options.roles_named(parts[0]) == parts[0]
             return (parts[0], parts[2], turns, parts[1]) if parts and are_named else None
         for turn in turns:  # faster than a comprehension for each
             first, second = turn
-            said = turn[second]
-            if first != role or second != text or type(said) is not str:
+            text = turn[second]
+            if first != role_key or second != text_key or type(text) is not str:
                 return None
-            names.append(turn[role])
-            texts.append(said)
+            names.append(turn[role_key])
+            texts.append(text)
         return options.roles_named(tuple(names)), texts, None, None
     except (AttributeError, LookupError, TypeError, ValueError):
         return None
@@ -148,12 +148,12 @@ def prompt_completion(
         if not prompt + completion:
             raise RecordError("empty", "prompt and completion are both empty")
         if lost := [reading.column(name) for name in ("system", "tools", "template_kwargs") if name in reading.further]:
-            found = f"prompt and completion are strings, and {' and '.join(lost)} has no place in plain text"
-            raise RecordError("bad_prompt_completion", f"{found}; expected messages, or as_chat")
+            problem = f"prompt and completion are strings, and {' and '.join(lost)} has no place in plain text"
+            raise RecordError("bad_prompt_completion", f"{problem}; expected messages, or as_chat")
         return PromptCompletion(prompt, completion)
     if isinstance(prompt, str):
-        found = f"prompt is a string, completion is {json_type(completion)}"
-        raise RecordError("bad_prompt_completion", f"{found}; expected strings, or lists of messages")
+        problem = f"prompt is a string, completion is {json_type(completion)}"
+        raise RecordError("bad_prompt_completion", f"{problem}; expected strings, or lists of messages")
     if isinstance(completion, str):
         answers = [_message("assistant", completion)]
     elif not completion:
@@ -164,8 +164,10 @@ def prompt_completion(
         answers = read_messages(completion, reading.column("completion"), reading)
     if reasoning:
         if answers[0]["role"] != "assistant" or any(answers[0].get(key) for key in REASONING_KEYS):
-            found = f"{reading.column('reasoning')} has reasoning, and the completion has no answer that it belongs to"
-            raise RecordError("bad_content", found)
+            problem = (
+                f"{reading.column('reasoning')} has reasoning, and the completion has no answer that it belongs to"
+            )
+            raise RecordError("bad_content", problem)
         answers = [{**answers[0], "reasoning_content": reasoning}, *answers[1:]]
     messages = [*read_messages(prompt, reading.column("prompt"), reading), *answers]
     return _conversation(reading, messages, len(answers))
@@ -200,13 +202,13 @@ def question_answer(
         raise RecordError("bad_question_answer", f"{problem}; give a formatter")
     if not asked and not reasoning:
         return _conversation(reading, (_USER_ASSISTANT, [question, answer], None, None))
-    said = _message("assistant", answer) | ({"reasoning_content": reasoning} if reasoning else {})
-    return _conversation(reading, [*_asked(reading, question, **asked), said])
+    reply = _message("assistant", answer) | ({"reasoning_content": reasoning} if reasoning else {})
+    return _conversation(reading, [*_asked(reading, question, **asked), reply])
 
 
 def question_calls(reading: Reading, question: str, calls: Any, **asked: Any) -> Conversation:
-    said = {**_message("assistant", ""), "tool_calls": calls}
-    return _conversation(reading, read_messages([*_asked(reading, question, **asked), said], "messages", reading))
+    reply = {**_message("assistant", ""), "tool_calls": calls}
+    return _conversation(reading, read_messages([*_asked(reading, question, **asked), reply], "messages", reading))
 
 
 def alternating_texts(reading: Reading, turns: list[Any]) -> Conversation:
@@ -219,8 +221,8 @@ def alternating_texts(reading: Reading, turns: list[Any]) -> Conversation:
         if text.lstrip().startswith(("{", "[{")):
             raise RecordError("bad_message", f"text {i} looks like JSON; expected what is said")
         if speaker := find_speaker(text):
-            found = f"text {i} begins with {speaker!r}, the name of a speaker"
-            raise RecordError("bad_message", f"{found}; expected objects with role and content. Give a formatter")
+            problem = f"text {i} begins with {speaker!r}, the name of a speaker"
+            raise RecordError("bad_message", f"{problem}; expected objects with role and content. Give a formatter")
         if not text.strip():
             raise RecordError("bad_message", f"text {i} is empty, so it is not certain who says the next one")
     roles = tuple(_USER_ASSISTANT[i % 2] for i in range(len(texts)))
@@ -262,8 +264,10 @@ def sampled(reading: Reading, completion: list[Any], prompt: Any = None, mask: A
     prompts = prompt if type(prompt[0]) is list else [prompt]
     masks = mask or [None] * len(prompts)
     if len({len(completion), len(prompts), len(masks)}) > 1 or (mask and type(mask[0]) not in (list, type(None))):
-        found = f"there are {len(completion):,} completions for {len(prompts):,} prompts"
-        raise RecordError("bad_tokens", f"{found}; expected a prompt, and a mask if there are any, for each completion")
+        problem = f"there are {len(completion):,} completions for {len(prompts):,} prompts"
+        raise RecordError(
+            "bad_tokens", f"{problem}; expected a prompt, and a mask if there are any, for each completion"
+        )
     return [sampled_row(*call) for call in zip(prompts, completion, masks, strict=True)]
 
 

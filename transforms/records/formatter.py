@@ -36,15 +36,15 @@ def load_formatter(name: str) -> Formatter:
         source = read_bytes(module) if module.endswith(".py") else None
         if source is not None:
             check_unchanged("formatter", module, hashlib.sha256(source).hexdigest())
-        found = getattr(_load_module(module, source), function, None)
+        formatter = getattr(_load_module(module, source), function, None)
     except (StoreError, UserError):
         raise
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is loaded
         raise ParameterError("formatter", name, f"{module or 'it'} cannot be loaded: {error}") from error
-    if not callable(found):
+    if not callable(formatter):
         problem = f"{module} has no function {function}. Expected module:function or file.py:function."
         raise ParameterError("formatter", name, problem)
-    return found
+    return formatter
 
 
 @once

@@ -70,11 +70,11 @@ def split_chosen(
     if (system and own_system not in ([], system)) or _compared(own_turns[: len(turns)]) != _compared(turns):
         raise RecordError("bad_preference", "chosen is a conversation that does not begin with the record's prompt")
     shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(chosen, rejected, strict=False)))
-    known = len(own_system) + len(turns) if turns else shared
-    if not known:
+    least = len(own_system) + len(turns) if turns else shared
+    if not least:
         raise RecordError("bad_preference", "chosen and rejected begin differently, and the record has no prompt")
     # If the rejected conversation goes on where the chosen one ends, the answer is the last one.
-    start = min(max(shared, known), answers[-1])
+    start = min(max(shared, least), answers[-1])
     return (system + chosen, start + 1) if system and not own_system else (chosen, start)
 
 

@@ -148,10 +148,10 @@ class RecordReader:
             raise RecordDropped("undesirable")
         if beyond and (read := [name for name in beyond if name not in unused and name not in self._kept]):
             raise not_json(read, "expected a number or null")
-        made = layout.make(reading, **reading.values)
+        content = layout.make(reading, **reading.values)
         schema = f"{layout.name} ({', '.join(dict.fromkeys(reading.forms))})" if reading.forms else layout.name
         unread = _count(record, unused, reading) if unused else _NONE
-        return Read(schema, made if isinstance(made, list) else (made,), unread)
+        return Read(schema, content if isinstance(content, list) else (content,), unread)
 
     def _make_plan(self, key: tuple[str, ...]) -> _Plan:
         """Make the plan of records with some columns."""
@@ -269,9 +269,9 @@ class RecordReader:
                 else:
                     rivals.append(column)
             if len(rivals) > 1:
-                found = f"{' and '.join(rivals)} may each be its {field.names[0]}, and differ"
+                problem = f"{' and '.join(rivals)} may each be its {field.names[0]}, and differ"
                 options = " or ".join(self._option({field.names[0]: column}) for column in rivals)
-                raise RecordError("ambiguous", f"{found}; choose one: {options}")
+                raise RecordError("ambiguous", f"{problem}; choose one: {options}")
         return [column for column, value in record.items() if value is not None and column not in read]
 
     def _refused(self, record: Mapping[str, Any], unfit: Sequence[_Unfit], reading: Reading) -> RecordError:
@@ -284,16 +284,16 @@ class RecordReader:
             return _malformed(own, record, reading)
         for column, value in record.items():
             if isinstance(value, list) and value and isinstance(value[0], dict) and has_messages(value[0]):
-                found = f"the records are in the list {column} of an object; expected that list alone, or its elements"
-                return RecordError("unknown_schema", found)
+                problem = f"the records are in the list {column} of an object"
+                return RecordError("unknown_schema", f"{problem}; expected that list alone, or its elements")
         more = f" and {len(record) - _SHOWN_COLUMNS:,} more" if len(record) > _SHOWN_COLUMNS else ""
-        found = f"the columns are {', '.join(map(str, islice(record, _SHOWN_COLUMNS))) or 'none'}{more}"
+        problem = f"the columns are {', '.join(map(str, islice(record, _SHOWN_COLUMNS))) or 'none'}{more}"
         if self._options.schema == "auto":
-            found = f"{found}; expected {_EXPECTED}"
+            problem = f"{problem}; expected {_EXPECTED}"
         else:
-            found = f"schema {self._options.schema} needs {' and '.join(self._chosen)}; {found}"
+            problem = f"schema {self._options.schema} needs {' and '.join(self._chosen)}; {problem}"
         wrong = f"{_another(unfit[0], record)}. " if unfit else ""
-        return RecordError(reason, f"{found}. {wrong}{self._advice(record, reading)}")
+        return RecordError(reason, f"{problem}. {wrong}{self._advice(record, reading)}")
 
     def _advice(self, record: Mapping[str, Any], reading: Reading) -> str:
         """Return the option by which a record is read, if it has one column of the right kind for each field."""
@@ -325,11 +325,11 @@ class RecordReader:
     def _is_read_with(self, columns: Mapping[str, str], record: Mapping[str, Any], reading: Reading) -> bool:
         """Whether a layout reads a record if --columns has these, too."""
         reader = RecordReader(dataclasses.replace(self._options, columns={**self._renamed, **columns}))
-        found = False
+        is_read = False
         for candidate in reader._plan(tuple(record)).candidates:
             if candidate.layout.name != "one_message" and not reader._take(candidate, record, reading):
-                found |= columns.keys() <= {name for name, _ in reading.columns.values()}
-        return found
+                is_read |= columns.keys() <= {name for name, _ in reading.columns.values()}
+        return is_read
 
     def _option(self, columns: Mapping[str, str]) -> str:
         """Return the option that names columns, with those that are named already."""
@@ -344,8 +344,8 @@ def has_messages(record: Mapping[str, Any]) -> bool:
 
 def not_json(columns: Collection[str], detail: str) -> RecordError:
     """Return the error of columns with numbers that JSON does not have."""
-    found = f"{' and '.join(columns)} has NaN, Infinity or a number out of range, which is not valid JSON"
-    return RecordError("invalid_json", f"{found}; {detail}")
+    problem = f"{' and '.join(columns)} has NaN, Infinity or a number out of range, which is not valid JSON"
+    return RecordError("invalid_json", f"{problem}; {detail}")
 
 
 def _say_the_same(value: Any, other: Any, kind: Kind, reading: Reading) -> bool:
@@ -387,9 +387,11 @@ def _malformed(unfit: _Unfit, record: Mapping[str, Any], reading: Reading) -> Re
 def _another(unfit: _Unfit, record: Mapping[str, Any]) -> str:
     """Say what a column is, and what was expected."""
     value, expected = record[unfit.column], unfit.kind.words
-    found = "the JSON of messages" if unfit.kind is QUESTION and isinstance(value, str) else json_type(value)
+    actual = "the JSON of messages" if unfit.kind is QUESTION and isinstance(value, str) else json_type(value)
     return (
-        f"{unfit.column} is not {expected}" if found in expected else f"{unfit.column} is {found}; expected {expected}"
+        f"{unfit.column} is not {expected}"
+        if actual in expected
+        else f"{unfit.column} is {actual}; expected {expected}"
     )
 
 

@@ -68,9 +68,11 @@ def sampled_row(prompt: list[int], completion: list[int], mask: list[int] | None
     ids = _token_ids(_integers([*prompt, *completion], "input_ids"))
     mask = [1] * len(completion) if mask is None else mask
     if len(mask) not in (len(completion), len(ids)):
-        found = f"the mask has {len(mask):,} values for {len(prompt):,} tokens of the prompt and {len(completion):,} of"
+        problem = (
+            f"the mask has {len(mask):,} values for {len(prompt):,} tokens of the prompt and {len(completion):,} of"
+        )
         raise RecordError(
-            "bad_tokens", f"{found} the completion; expected one for each token of the completion, or of both"
+            "bad_tokens", f"{problem} the completion; expected one for each token of the completion, or of both"
         )
     trained = np.zeros(len(ids), bool)
     trained[len(ids) - len(mask) :] = _mask(mask, "completion_mask", len(mask))
@@ -88,8 +90,8 @@ def _token_ids(ids: np.ndarray) -> np.ndarray:
 def _check_not_packed(columns: Mapping[str, Any], tokens: int, own: slice) -> None:
     """Raise RecordError if a row has several examples: each would attend to those before it."""
     if "seq_start_id" in columns:
-        found = "the row is packed for Megatron-Bridge (seq_start_id), and a loss_mask is that of the next token"
-        raise RecordError("bad_tokens", f"{found}; expected rows of one example, each with a mask of its own tokens")
+        problem = "the row is packed for Megatron-Bridge (seq_start_id), and a loss_mask is that of the next token"
+        raise RecordError("bad_tokens", f"{problem}; expected rows of one example, each with a mask of its own tokens")
     several = "seq_lengths" in columns and len(_integers(columns["seq_lengths"], "seq_lengths")) > 1
     if "position_ids" in columns:
         several |= not _integers(columns["position_ids"], "position_ids", tokens)[own][1:].all()

@@ -71,8 +71,8 @@ class Parser:
         parsed, rejects = attempt(batch.records, parse_record)
         examples = _with_duplicate_keys(list(chain.from_iterable(parsed)))
         outcomes = batch.outcomes.reject(rejects).drop(drops)
-        notes = [(name, found, example.position) for example in examples for name, found in example.notes]
-        firsts = {name: (position, found) for name, found, position in reversed(notes) if found is not None}
+        notes = [(name, words, example.position) for example in examples for name, words in example.notes]
+        firsts = {name: (position, words) for name, words, position in reversed(notes) if words is not None}
         for name, count in Counter(name for name, _, _ in notes).items():
             outcomes = outcomes.note(name, count, firsts.get(name))
         outcomes = outcomes.plus(statistics=_statistics(examples))
@@ -129,7 +129,7 @@ class Parser:
         reader, each = self._trace_reader, "conversation {} of the trace"
         if self._format:
             reader, each = self._reader, "example {} of the formatter"
-            records = [made for record in records for made in _formatted(self._format, record)]
+            records = [one for record in records for one in _formatted(self._format, record)]
         reads: list[Read] = []
         dropped = RecordDropped("filtered")
         for number, fields in enumerate(records, 1):
@@ -144,8 +144,8 @@ class Parser:
             except Exception as error:  # values that JSON does not have, such as numpy's, may raise anything
                 if not self._format or isinstance(error, NOT_OF_A_RECORD):
                     raise
-                found = f"it returned a value that cannot be read: {type(error).__name__}: {error}"
-                raise RecordError("formatter", found) from error
+                detail = f"it returned a value that cannot be read: {type(error).__name__}: {error}"
+                raise RecordError("formatter", detail) from error
         if not reads:
             raise dropped
         if len(reads) < len(records):
@@ -157,12 +157,12 @@ def _formatted(function: Formatter, fields: dict[str, Any]) -> list[dict[str, An
     """Return the records that a formatter makes of one."""
     formatted = call_user_function(function, fields, "formatter")
     records = [] if formatted is None else formatted if isinstance(formatted, list) else [formatted]
-    for made in records:
-        if not isinstance(made, (dict, str)):
-            found = f"a list with {type(made).__name__}" if made is not formatted else type(made).__name__
+    for record in records:
+        if not isinstance(record, (dict, str)):
+            returned = f"a list with {type(record).__name__}" if record is not formatted else type(record).__name__
             expected = "expected a dict, a string, None, or a list of dicts and strings"
-            raise RecordError("formatter", f"it returned {found}; {expected}")
-    return [{"text": made} if isinstance(made, str) else made for made in records]
+            raise RecordError("formatter", f"it returned {returned}; {expected}")
+    return [{"text": record} if isinstance(record, str) else record for record in records]
 
 
 def _statistics(examples: Sequence[Example]) -> Statistics:
@@ -205,10 +205,10 @@ def _decoded(raw: bytes | dict[str, Any]) -> tuple[dict[str, Any], Collection[st
     except UnicodeDecodeError as error:
         raise RecordError("invalid_unicode", f"the record is not UTF-8: {error}") from None
     except (msgspec.MsgspecError, RecursionError) as error:
-        found = decode_beyond_range(raw, error)
-        if found is None:
+        decoded = decode_beyond_range(raw, error)
+        if decoded is None:
             raise RecordError("invalid_json", f"the record is not JSON: {error}") from None
-        fields, beyond = found
+        fields, beyond = decoded
     if isinstance(fields, list) and is_conversation(fields):
         return {"messages": fields}, beyond
     if not isinstance(fields, dict):
