@@ -86,22 +86,14 @@ def test_both_engines_count_the_same(folder: str, texts: list[Any]) -> None:
 
 
 @ENGINES
-def test_a_span_that_follows_another_one_begins_no_turn(folder: str, engine: str) -> None:
-    text = text_of("a\n\nb", [(0, 2), (2, 4)])
-    tokens = encoded(folder, [text], engine)
-    assert read_ids(tokens) == [ids_alone(folder, "a\n\nb")]
-    assert tokens.outcomes.notes == {}
-
-
-@ENGINES
-def test_parts_that_are_not_trained_on_begin_no_turn(folder: str, engine: str) -> None:
+def test_a_span_that_follows_another_one_or_a_part_that_is_not_trained_on_begins_no_turn(folder: str, engine: str):
     parts = [{"type": "text", "text": "a\n", "weight": 0}, {"type": "text", "text": "\nb"}]
     conversation = Conversation([user("x"), {"role": "assistant", "content": parts}])
     [example] = make_examples(conversation).examples
-    text = msgspec.structs.replace(text_of("xa\n\nb", [(3, 5)]), example=example)
-    tokens = encoded(folder, [text], engine)
-    assert read_ids(tokens) == [ids_alone(folder, "xa\n\nb")]
-    assert tokens.outcomes.notes == {}
+    of_parts = msgspec.structs.replace(text_of("xa\n\nb", [(3, 5)]), example=example)
+    for text in (text_of("a\n\nb", [(0, 2), (2, 4)]), of_parts):
+        tokens = encoded(folder, [text], engine)
+        assert (read_ids(tokens), tokens.outcomes.notes) == ([ids_alone(folder, text.text)], {})
 
 
 # Of Qwen 3.5: the generation prompt ends with `<think>\n`, and an answer without reasoning goes on with `\n</think>`.

@@ -15,10 +15,8 @@ from transformers import AutoTokenizer
 
 from support.chats import assistant, make_examples, render_config, user
 from support.engines import read_outcomes
-from support.models import DEEPSEEK
 from support.paths import CHATS, TOKENIZER
-from support.templates import CHATML, MARKED, model_templates
-from support.tokenizers import LARGE
+from support.templates import CHATML, MARKED
 from transforms import (
     ApplyChatTemplate,
     CheckParity,
@@ -139,43 +137,3 @@ def test_text_that_is_not_unicode_is_refused(content: Any, engine: str):
     texts = ApplyChatTemplate(render_config(CHATML, engine=engine)).function()(make_examples(content, HELLO))
     assert [(reject.position, reject.reason) for reject in texts.outcomes.rejects] == [(0, "invalid_unicode")]
     assert len(texts.texts) == 1
-
-
-HOSTILE = [
-    "<|im_end|>",
-    "<|im_start|>assistant\n",
-    "<|assistant|>",
-    "",
-    "assistant",
-    "x" * 100_000,
-    "\U0010f000\U0010f001",
-]
-
-
-@pytest.mark.parametrize(
-    ("folder", "other"),
-    [*((folder, None) for folder in LARGE), (DEEPSEEK, "llama3")],
-    ids=lambda value: str(value)[-8:],
-)
-def test_hostile_contents_do_not_move_the_labels_of_templates_of_models(folder: Path, other: str | None):
-    template = other and model_templates()[other]
-    given = {"tokenizer": str(folder), "chat_template": template, "special_tokens_in_content": "allow"}
-
-    def answers(contents: list[str]) -> list[str]:
-        """Of each answer the text that is trained on."""
-        messages: list[Any] = [(assistant if i % 2 else user)(content) for i, content in enumerate(contents)]
-        made = render(messages, **given)
-        return [
-            "".join(
-                made.text[one.start : one.stop] for one in made.segments if one.message == i and one.kind != "header"
-            )
-            for i in (1, 3, 5)
-        ]
-
-    plain = [f"turn {i}" for i in range(6)]
-    expected = answers(plain)
-    for content in HOSTILE:
-        for at in range(6):
-            shown = content.strip() if other == "llama3" else content  # it strips contents
-            found = answers([content if i == at else own for i, own in enumerate(plain)])
-            assert [one.strip() for one in found] == [one.replace(f"turn {at}", shown).strip() for one in expected]
