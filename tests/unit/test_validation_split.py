@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from support.paths import ROOT
 from transforms import parse
 
+# Records with the splits in which they are, and records of one content in several forms, which holds N.
+CASES = [json.loads(line) for line in (ROOT / "tests" / "data" / "validation_split.jsonl").read_text().splitlines()]
+KNOWN, DUPLICATES = ([case for case in CASES if key in case] for key in ("record", "same"))
 USER = {"role": "user", "content": "Where is order K-7? 😀"}
 ASSISTANT = {"role": "assistant", "content": "On its way."}
 CALLS = [{"type": "function", "function": {"name": "track", "arguments": {"order": "K-7", "n": [1, 2.5, None]}}}]
@@ -21,66 +25,14 @@ def held_back(record: dict[str, Any], fraction: float = 0.5, seed: int = 0) -> b
 def test_which_records_are_for_validation_never_changes():
     # BLAKE2b of 8 bytes, keyed with the seed, of the content as compact JSON; computed without the code.
     # v: for validation with the seed of that number, 0 to 15.
-    call = {"id": "call_1", "function": {"name": "track", "arguments": {"order": "é", "n": [1, 2.5, None]}}}
-    called = [{"role": "user", "content": "Where is K-7?"}, {"role": "assistant", "tool_calls": [call]}]
-    hello = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi, how can I help?"}]
-    nihao = [{"role": "user", "content": "你好！😀"}, {"role": "assistant", "content": "您好"}]
-    conversation = [{"from": "human", "value": "Where is it?"}, {"from": "gpt", "value": "Over there."}]
-    known: dict[str, dict[str, Any]] = {
-        "vvvvtttvtvvvtvtt": {"messages": hello},
-        "vtvvtvtvttvttttv": {"messages": nihao},
-        "tvvvvttttvttvttt": {"messages": called},
-        "ttvvvtvvvtvtvtvv": {"instruction": "Add.", "input": "1 + 1", "output": "2"},
-        "ttvttttvtvttttvv": {"conversations": conversation},
-        "tvtvtttvvtvtttvt": {"prompt": "Q: 2 + 2?\nA:", "completion": " 4"},
-        "ttttvvtvvtvvtttt": {"text": "Once upon a time, in a valley far away"},
-        "vvttvtvtvtvtvvvt": {"text": '\u2028 "quoted" \\ \0 \x7f'},
-        "vvvvvvtttvvvtttv": {"input_ids": [1, 15043, 2], "labels": [-100, 15043, 2]},
-    }
-    for sides, record in known.items():
-        assert "".join("v" if held_back(record, seed=seed) else "t" for seed in range(16)) == sides, record
+    for case in KNOWN:
+        sides = "".join("v" if held_back(case["record"], seed=seed) else "t" for seed in range(16))
+        assert sides == case["sides"], case
 
 
-def asked(answer: Any, question: Any = "Question N", **more: Any) -> list[dict[str, Any]]:
-    return [{"role": "user", "content": question}, {"role": "assistant", "content": answer, **more}]
-
-
-def calling(function: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"messages": asked("", tool_calls=[{"type": "function", "function": function, **more}])}
-
-
-CALL = {"name": "track", "arguments": {"order": "N", "nested": {"a": 1, "b": 2}}}
-SAME_CALL = {"arguments": {"nested": {"b": 2, "a": 1}, "order": "N"}, "name": "track"}
-PARTS = [{"type": "text", "text": text} for text in ("Question", " N")]
-DUPLICATES: dict[str, list[dict[str, Any]]] = {
-    "a conversation under other schemas and names": [
-        {"messages": asked("Answer N")},
-        {"messages": asked("Answer N", PARTS)},
-        {"messages": asked([{"type": "text", "text": "Answer N"}])},
-        {"messages": asked("Answer N"), "id": 3, "tools": [{"name": "f"}], "source": "a"},
-        {"messages": [dict(reversed(turn.items())) for turn in asked("Answer N", weight=1)], "id": "copy-N"},
-        {"messages": asked("Answer N"), "chat_template_kwargs": {"enable_thinking": False}},
-        {"conversations": [{"from": "human", "value": "Question N"}, {"value": "Answer N", "from": "gpt"}]},
-        {"prompt": asked("")[:1], "completion": asked("Answer N")[1:]},
-        {"instruction": "Question N", "input": "", "output": "Answer N", "history": []},
-    ],
-    "a call with other ids, orders of keys and schemas": [
-        *(calling(call, id=id) for call in (CALL, SAME_CALL) for id in ("call_3fa9", "call_71c0")),
-        *({"messages": asked(content, tool_calls=[CALL])} for content in ("", None, [])),
-        {"conversations": [*asked("")[:1], {"from": "function_call", "value": json.dumps(SAME_CALL)}]},
-    ],
-    "a text": [
-        {"text": "Question N Answer"},
-        {"prompt": "Question N", "completion": " Answer"},
-        {"prompt": "", "completion": "Question N Answer", "id": 3},
-    ],
-    "token ids": [{"input_ids": "[1, N]"}, {"input_ids": "[1, N]", "labels": "[-100, N]", "id": "copy"}],
-}
-
-
-@pytest.mark.parametrize("duplicates", DUPLICATES.values(), ids=DUPLICATES)
-def test_duplicates_are_in_the_same_split(duplicates):
-    records = [[json.loads(json.dumps(record).replace("N", str(n))) for record in duplicates] for n in range(40)]
+@pytest.mark.parametrize("case", DUPLICATES, ids=lambda case: case["same"])
+def test_duplicates_are_in_the_same_split(case):
+    records = [[json.loads(json.dumps(record).replace("N", str(n))) for record in case["records"]] for n in range(40)]
     sides = [{held_back(record) for record in same} for same in records]
     assert all(len(side) == 1 for side in sides)
     assert {True, False} == set.union(*sides)
