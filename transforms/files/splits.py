@@ -273,9 +273,9 @@ def with_targets(system: Any, entries: Entries) -> Entries:
 
 def log_skipped(folder: str, datasets: Sequence[str]) -> None:
     """Log the datasets of this project in a folder, which are not read."""
+    message = "%s: %s is a dataset of an earlier build and is not read. To read its rows, name its folder."
     for below in datasets:
-        problem = "is a dataset of an earlier build and is not read. To read its rows, name its folder."
-        _LOGGER.warning("%s: %s %s", folder, below, problem)
+        _LOGGER.warning(message, folder, below)
 
 
 def split_suffixes(path: str) -> tuple[str, str]:

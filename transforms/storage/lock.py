@@ -52,9 +52,8 @@ def locked(url: str, output: str, when_held: Callable[[str], None] | None = None
     system, path = file_system(url)
     if not isinstance(system, LocalFileSystem):
         if not creates_exclusively(url):
-            problem = "its store cannot create a file only if there is none, so that two builds might write to it. "
-            problem += "Expected a disk, s3://, gs:// or another store that can."
-            raise ParameterError("output", output, problem)
+            problem = "its store cannot create a file only if there is none, so that two builds might write to it"
+            raise ParameterError("output", output, f"{problem}. Expected a disk, or a store that can: s3:// or gs://.")
         yield False
         return
     descriptor, was_held = _lock(url, path, output, when_held)

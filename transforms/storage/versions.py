@@ -46,7 +46,5 @@ def check_version(url: str, version: str, entry: Mapping[str, Any]) -> None:
         change = f"its {rest[0]} was {rest[1]} and is {entry[rest[0]]}"
     else:
         return
-    raise UserError(
-        f"{url}: the file has changed since the job was planned ({change}). Nothing was committed. Restore it "
-        "to go on, or overwrite the output to build from the file as it is now."
-    )
+    help = "Restore it to go on, or overwrite the output to build from the file as it is now."
+    raise UserError(f"{url}: the file has changed since the job was planned ({change}). Nothing was committed. {help}")

@@ -35,12 +35,9 @@ SNIFFED_BYTES = 1 << 16
 
 
 class Chunk(NamedTuple):
-    """Some records of a file, in order.
+    """Some records of a file, in order, and rejects of those that Python cannot represent.
 
-    Attributes:
-        records: the records.
-        rejects: for those that cannot be represented in Python.
-        bytes: about how much of the decompressed input it is.
+    bytes: about how much of the decompressed input it is.
     """
 
     records: list[Record]

@@ -106,21 +106,16 @@ def sized_records(
 ) -> Iterator[tuple[Record | Reject, int]]:
     """Yield the rows of batches as records, the last one of a batch with its size in Arrow's memory, for in_chunks.
 
-    Args:
-        batches: of ROWS_AT_ONCE at most, each after the number in its file of its first row.
-        max_record_bytes: a row that takes more memory is rejected; none of it is kept.
+    batches: of ROWS_AT_ONCE at most, each after the number in its file of its first row. max_record_bytes: a row that
+    takes more memory is rejected; none of it is kept.
     """
     for first_row, batch in batches:
-        features = _features(batch.schema)
-        size = batch.nbytes
+        features, size = _features(batch.schema), batch.nbytes
         for row in range(len(batch)):
-            single = batch.slice(row, 1)
+            position, single = first_row + row, batch.slice(row, 1)
             is_long = size > max_record_bytes and single.nbytes > max_record_bytes
-            position = first_row + row
-            yield (
-                too_long(position, b"", max_record_bytes) if is_long else _record(position, single, features),
-                size if row + 1 == len(batch) else 0,
-            )
+            record = too_long(position, b"", max_record_bytes) if is_long else _record(position, single, features)
+            yield record, size if row + 1 == len(batch) else 0
 
 
 def _record(position: int, row: pa.RecordBatch, features: dict[str, Any]) -> Record | Reject:

@@ -43,11 +43,11 @@ def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_rec
 
 def _batches(table: pq.ParquetFile, row_group: int, first_row: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the batches of a row group, each after the number of its first row."""
-    row = first_row
+    row, expected = first_row, table.metadata.row_group(row_group).num_rows
     for batch in table.iter_batches(batch_size=ROWS_AT_ONCE, row_groups=[row_group]):
         yield row, batch
         row += len(batch)
-    if row - first_row != (expected := table.metadata.row_group(row_group).num_rows):
+    if row - first_row != expected:
         raise pa.ArrowInvalid(f"a row group has {row - first_row} rows, and the footer says {expected}")
 
 
