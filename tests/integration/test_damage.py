@@ -373,11 +373,7 @@ WRONG: list[tuple[Callable[[Path, Path], Any], Sequence[str], str]] = [
     (edited(3, lambda of: of["increments"][0]["counts"].update(rows=1)), OF_ALL, rf"00000003.json: {DAMAGED}"),
     (edited(5, lambda version: version.update(previous="0" * 64)), OF_ALL, rf"00000004.json: {DAMAGED}it is not what"),
     (plant, OF_ALL, rf"00000005.json: {DAMAGED}it is not what version 6 follows"),
-    (
-        edited(5, lambda version: version.update(format=9)),
-        ["append"],
-        "00000005.json: it has the format 9; this",
-    ),
+    (edited(5, lambda version: version.update(format=9)), ["append"], "00000005.json: it has the format 9; this"),
     (without(VERSIONS, STATE), ["inspect"], "there is no tokenizer"),
     (without(VERSIONS, "data"), ["inspect"], ".parquet: the file is missing"),
     (without(VERSIONS, "manifest.json"), ["stats"], "it is not finished"),

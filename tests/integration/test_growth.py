@@ -1,7 +1,7 @@
 """The versions of a dataset as a state machine: whatever happens to it, each record is there once, and nothing is lost.
 
 Files arrive, are half-written, grow and leave; builds append, overwrite, fail, are killed at any change of the disk, or
-meet another one; versions expire; files are damaged. docs/growing.md is what holds.
+meet another one; versions expire. docs/growing.md is what holds; test_damage.py has what is said of damaged files.
 """
 
 from __future__ import annotations
@@ -330,31 +330,6 @@ class Versions:
         self.taken = [*self.taken, *new] if first == "append" else [*self.files.items()]
         self._look()
 
-    @step(harm=st.sampled_from(["flip", "cut", "empty", "remove"]), which=st.integers(0, 99), at=st.floats(0, 0.99))
-    def damaged(self, harm: str, which: int, at: float) -> None:
-        """verify finds a damaged file in each version that has it, and nothing else; and then it is put back."""
-        self._begin()
-        paths = sorted({path for number in self.versions for path in self._files(number)})
-        path = paths[which % len(paths)]
-        file = self.output / path
-        content, times = file.read_bytes(), (file.stat().st_atime, file.stat().st_mtime)
-        byte = int(at * len(content))
-        changed = {
-            "flip": content[:byte] + bytes([content[byte] ^ 4]) + content[byte + 1 :],
-            "cut": content[:byte],
-            "empty": b"",
-        }
-        if harm == "remove":
-            file.unlink()
-        else:
-            file.write_bytes(changed[harm])
-        for each in self.versions:
-            found = [fault for fault in self._faults(each) if fault.startswith(_PARTS) or not self.is_stale]
-            assert found == ([path] if path in self._files(each) else [])
-        file.write_bytes(content)
-        os.utime(file, times)
-        self._look()
-
     # --- what always holds
 
     def _look(self) -> None:
@@ -522,7 +497,6 @@ _AGES: list[tuple[str, dict[str, Any]]] = [
     ("append", {"kinds": ["short"], "budget": "1", "is_strict": True}),
     ("days_pass", {"days": 1}),
     ("expire", {"days": 1, "keep": 1}),
-    ("damaged", {"harm": "flip", "which": 0, "at": 0.5}),
     ("expire", {"days": -1, "keep": 1}),
 ]
 # A file was half-written when it was added.

@@ -14,7 +14,6 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from support.chats import assistant, user
 from support.command_line import chatmill
 from support.datasets import (
     assert_statistics_add_up,
@@ -23,11 +22,9 @@ from support.datasets import (
     read_rejects,
     read_rows,
     stopped_before_the_commit,
-    write_jsonl,
 )
 from support.laws import broken_laws
 from support.paths import CHATS, ROOT, TOKENIZER
-from support.templates import DROPS_REASONING
 from transforms import (
     ApplyChatTemplate,
     BuildLabels,
@@ -251,22 +248,6 @@ def test_sources_have_their_own_options_and_sums(tmp_path):
     assert sharegpt["trained_tokens"] == sharegpt["tokens"] > 0
     assert support["rows"] + sharegpt["rows"] == manifest["rows"] == len(read_rows(tmp_path / "out"))
     assert_statistics_add_up(manifest)
-
-
-def test_turns_that_differ_from_inference_have_their_budget(tmp_path):
-    dialog = [user("a"), assistant("b", reasoning_content="r"), user("c"), assistant("d")]
-    config = RenderConfig(tokenizer=str(TOKENIZER), chat_template=DROPS_REASONING)
-    texts = (
-        beam.Pipeline("FnApiRunner")
-        | ReadConversations(str(write_jsonl(tmp_path / "chats.jsonl", [{"messages": dialog}])))
-        | ParseConversations()
-        | ApplyChatTemplate(config)
-        | CheckParity(config)
-    )
-    rows = texts | Tokenize(str(TOKENIZER)) | BuildLabels() | TruncateOrPack()
-    dataset = WriteDataset(str(tmp_path / "out"), {}, tokenizer=str(TOKENIZER), max_parity_fraction=0)
-    with pytest.raises(Exception, match="turns that were compared differ from inference"):
-        (rows | dataset).pipeline.run()
 
 
 def test_inputs_are_refused_while_the_pipeline_is_built(tmp_path):

@@ -25,15 +25,7 @@ import pytest
 
 from support.chats import assistant, user
 from support.command_line import chatmill
-from support.datasets import (
-    age_work,
-    build_in_process,
-    digests,
-    read_manifest,
-    read_rows,
-    work_in,
-    write_jsonl,
-)
+from support.datasets import age_work, build_in_process, digests, read_manifest, read_rows, work_in, write_jsonl
 from support.forks import kill_before_the_commit
 from support.harms import edit_version, flip_a_bit
 from support.paths import CHATS, ROOT, TOKENIZER

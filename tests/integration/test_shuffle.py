@@ -17,14 +17,7 @@ import pytest
 
 from support.chats import assistant, user
 from support.command_line import chatmill
-from support.datasets import (
-    digests,
-    read_manifest,
-    read_rows,
-    stopped_before_the_commit,
-    work_in,
-    write_jsonl,
-)
+from support.datasets import digests, read_manifest, read_rows, stopped_before_the_commit, work_in, write_jsonl
 from support.harms import flip_a_bit
 from support.paths import TOKENIZER
 from transforms import Dataset, Task

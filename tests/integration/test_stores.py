@@ -24,7 +24,6 @@ from support.command_line import chatmill
 from support.datasets import digests, name_in_increment
 from support.faulty_proxy import FAULTS, FaultyProxy, each, seeded
 from support.paths import CHATS, ROOT, TOKENIZER
-from support.processes import running_command, wait_until
 from support.stores import Store, gs, running, s3
 from transforms import Dataset, UserError, shards
 
@@ -136,27 +135,6 @@ def test_a_lost_answer_is_not_taken_for_the_write_of_somebody_else(build, store,
     ended = build(*make_options(store, output, ONE))
     assert ended.code == 0, ended.err
     assert proxy.injected["lost"] > 1 and shards_in(store, output) == on_disk
-
-
-def test_run_that_was_killed_is_resumed_in_a_bucket(build, store, output, on_disk):
-    receipts: list[str] = []
-
-    def has_receipts() -> bool:
-        receipts[:] = [name for name in store.names(f"{output}/_chatmill/building") if "/receipts/" in name]
-        return len(receipts) >= 3
-
-    with running_command(*make_options(store, output, "--direct_num_workers=2")) as process:
-        wait_until(has_receipts, process)
-    # If one task of a file that is read by several is missing, all of them are read again.
-    whole = [name for name in receipts if name.endswith("-00000.json") and json.loads(store.files.cat(name))["last"]]
-    paths = [shard["path"] for name in whole for shard in json.loads(store.files.cat(name))["files"]]
-    written = {path: store.files.modified(f"{output}/{path}") for path in paths}
-    assert not store.files.exists(f"{output}/manifest.json")
-    done = build(*make_options(store, output, ONE))
-    assert done.code == 0, done.err
-    assert shards_in(store, output) == on_disk
-    store.files.invalidate_cache()
-    assert {path: store.files.modified(f"{output}/{path}") for path in written} == written != {}
 
 
 @pytest.mark.parametrize(

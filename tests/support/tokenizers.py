@@ -18,10 +18,7 @@ WORDS = ["The wheel turns", "when the rain comes", "<s>", "</s>", "<|im_end|>", 
 
 
 def save_tokenizer(
-    folder: Path,
-    post_processor: Any = None,
-    special_tokens: dict[str, str] | None = None,
-    words: Sequence[str] = (),
+    folder: Path, post_processor: Any = None, special_tokens: dict[str, str] | None = None, words: Sequence[str] = ()
 ) -> str:
     """Train a small byte-level BPE, save it in the format of transformers, and return its folder.
 
