@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.cli.options import parse_options
 from support.command_line import chatmill
 from support.hub import Hub
 from support.paths import CHATS, ROOT, TOKENIZER
@@ -150,11 +149,12 @@ def test_recipe_in_the_guide_is_the_example():
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_commands_that_are_not_run_have_options_that_exist(page):
+def test_commands_that_are_not_run_have_options_that_exist(page, capfd):
     for language, code in blocks(page):
         for command in commands(code) if language == "bash" else []:
             if is_on_a_cluster(command) or "--every" in command:
-                parse_options(arguments(command))
+                assert chatmill("build", *arguments(command), "--nope=1") == 2
+                assert capfd.readouterr().err.startswith("chatmill: unknown option --nope.")
 
 
 def test_each_page_of_the_guide_is_run():

@@ -15,8 +15,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from pipeline.cli.options import parse_options
-from pipeline.config import Options
+from support.command_line import chatmill
 from support.paths import CHATS, ROOT, TOKENIZER
 
 MANIFESTS = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / "deploy").glob("*.yaml")}
@@ -64,22 +63,14 @@ def container_of(job: dict[str, Any]) -> dict[str, Any]:
     return container
 
 
-def test_flink_job_is_a_build_on_the_cluster_next_to_it():
+def test_flink_job_is_a_build_on_the_cluster_next_to_it(capfd):
     container, cluster = container_of(MANIFESTS["flink-job"]), MANIFESTS["flink-cluster"]
     assert container["command"] == ["chatmill", "build"]
-    options, beam_flags = parse_options(container["args"])
-    assert options == Options(
-        input=("gs://example-corpus/chats",),
-        tokenizer="gs://example-models/qwen3",
-        output="gs://example-shards/qwen3-4096",
-        max_length=4096,
-        packing="bfd",
-        json=True,
-        runner="FlinkRunner",
-    )
     [pool] = cluster["spec"]["taskManager"]["podTemplate"]["spec"]["initContainers"]
     slots = cluster["spec"]["flinkConfiguration"]["taskmanager.numberOfTaskSlots"]
-    assert beam_flags == [
+    options, of_cluster = container["args"][:6], container["args"][6:]
+    assert of_cluster == [
+        "--runner=FlinkRunner",
         f"--flink_master={cluster['metadata']['name']}-rest:8081",
         f"--flink_version={cluster['spec']['flinkVersion'].removeprefix('v').replace('_', '.')}",
         "--flink_submit_uber_jar",
@@ -88,7 +79,10 @@ def test_flink_job_is_a_build_on_the_cluster_next_to_it():
         "--environment_type=EXTERNAL",
         f"--environment_config=localhost:{pool['startupProbe']['tcpSocket']['port']}",
     ]
-    assert pool["image"] == container["image"]
+    assert pool["image"] == container["image"] and {"--max_length=4096", "--packing=bfd", "--json"} < {*options}
+    capfd.readouterr()
+    assert chatmill("build", *container["args"], "--nope=1") == 2  # each other option is known
+    assert json.loads(capfd.readouterr().out)["error"].startswith("unknown option --nope.")
 
 
 def test_pod_of_the_cronjob_appends_what_is_new_and_ends_with_the_codes_that_its_job_knows(tmp_path):
