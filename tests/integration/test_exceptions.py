@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from support.chats import assistant, user
 from support.command_line import chatmill
 from support.datasets import read_exceptions, read_manifest, write_jsonl
-from support.paths import TOKENIZER
+from support.paths import ROOT, TOKENIZER
 from support.templates import DROPS_REASONING
 
 FORMATTER = """
@@ -25,28 +24,10 @@ def several(record):
 """
 
 
-def thinking(content: str) -> dict[str, Any]:
-    return assistant(content, reasoning_content="because")
-
-
 LOST = ("tokens_lost", "trained_tokens_lost")
-RECORDS: list[Any] = [
-    {"id": "pair", "several": [[user("Hi"), assistant("Hello there")], [user("a"), assistant("b")]]},
-    {"id": "long", "messages": [user("Tell me a story"), assistant("Once upon a time " * 12)]},
-    {"id": "long prompt", "messages": [user("Once upon a time " * 12), assistant("Yes")]},
-    {"id": "untrained", "messages": [user("Hi"), assistant("Hello", train=False)]},
-    {"id": "role", "messages": [{"role": "narrator", "content": "x"}]},
-    ["not an object"],
-    {"id": "none", "messages": []},
-    {"id": "several", "several": [[user("a"), assistant("b")], [user("c"), assistant("d " * 70)]]},
-    {"id": "contexts", "messages": [user("a"), thinking("b"), user("c"), thinking("d")]},
-    {"id": "plain too", "messages": [user("How are you?"), assistant("Well")]},
-    {"id": "untrained too", "messages": [user("Hey"), assistant("Hey", train=False)]},
-    {
-        "id": "long too",
-        "messages": [user("Another"), assistant("Twice upon a time " * 12), user("More"), assistant("No")],
-    },
-]
+# Each record, and the outcome, the reason and the example of each of its lines.
+CASES = [json.loads(line) for line in (ROOT / "tests/data/exceptions.jsonl").read_text().splitlines()]
+RECORDS: list[Any] = [case["record"] for case in CASES]
 
 
 @pytest.mark.parametrize("packing", ["none", "bfd"])
@@ -64,18 +45,7 @@ def test_a_record_has_one_outcome_and_a_reason(build, tmp_path, capfd, packing):
     names = dict(zip(accumulate(lengths, initial=0), RECORDS, strict=False))
     lines = read_exceptions(tmp_path / "out")
     found = [(names[line["origin_position"]], line["outcome"], line["reason"], line["example"]) for line in lines]
-    assert [(record["id"] if isinstance(record, dict) else None, *of) for record, *of in found] == [
-        ("long", "truncated", None, 0),
-        ("long prompt", "dropped", "no_trained_tokens_left", 0),
-        ("untrained", "dropped", "no_trained_tokens", 0),
-        ("role", "rejected", "unknown_role", 0),
-        (None, "rejected", "not_an_object", 0),
-        ("none", "dropped", "filtered", 0),
-        ("several", "truncated", None, 0),
-        ("several", "truncated", None, 1),
-        ("untrained too", "dropped", "no_trained_tokens", 0),
-        ("long too", "truncated", None, 0),
-    ]
+    assert found == [(case["record"], *line) for case in CASES for line in case["lines"]]
     assert {line["reason"] for line in lines if line["detail"]} == {"unknown_role", "not_an_object"}
     assert [json.loads(line["columns"] or "{}") for line in lines] == [
         {} if outcome == "rejected" else {"id": record["id"]} for record, outcome, *_ in found
