@@ -27,7 +27,7 @@ _TEXT = ("text", "input_text", "output_text")
 _EMPTY_ANSWER_KEYS = {"role", "content", "tool_call_id", "name", "id"}
 _AS_JSON = "Write another value as a string, with json.dumps"
 # Where the text of a part is. LLaMA-Factory: value.
-_PLACES = ("text", "value", "content")
+_TEXT_KEYS = ("text", "value", "content")
 
 
 def read_messages(turns: Any, column: str, reading: Reading) -> list[dict[str, Any]]:
@@ -158,7 +158,7 @@ def _with_text_parts(message: dict[str, Any], where: str, reading: Reading) -> d
         kind, text = _kind_and_text(part, at)
         if kind == "text" and "tool_calls" not in fields:
             if part.get("type") != "text" or part.get("text") != text:
-                rest = {key: value for key, value in part.items() if key not in ("type", *_PLACES)}
+                rest = {key: value for key, value in part.items() if key not in ("type", *_TEXT_KEYS)}
                 part = {"type": "text", "text": text, **rest}
             part, weight = take_weight(part, at, reading, message["role"] == "assistant")
             parts.append(part if weight == 1 else {**part, "weight": weight})
@@ -178,11 +178,10 @@ def _kind_and_text(part: Any, where: str) -> tuple[str, str]:
     if not isinstance(part, dict):
         raise RecordError("bad_content", f"{where} is {json_type(part)}; expected an object with type and text")
     kind = part.get("type") or "text"
-    medium = next((medium for medium in MEDIA if kind != "text" and medium in str(kind)), None)
-    if medium:
+    if medium := next((medium for medium in MEDIA if medium in str(kind)), None):
         raise RecordError(medium, f"{where} has {medium} (type {kind}); only text can be tokenized")
     check_no_media_fields(part, where)
-    texts = [part[name] for name in _PLACES if part.get(name) is not None]
+    texts = [part[name] for name in _TEXT_KEYS if part.get(name) is not None]
     text = texts[0] if texts and texts.count(texts[0]) == len(texts) else None
     if kind in _TEXT and not isinstance(text, str):
         problem = "a text that is not one string" if texts else "no text"
