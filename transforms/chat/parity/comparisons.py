@@ -22,12 +22,10 @@ from transforms.chat.rendering.arguments import with_read_arguments
 from transforms.chat.rendering.template import ChatTemplate
 from transforms.chat.spans.template_facts import shared_start
 from transforms.chat.spans.turns import TurnFinder
-from transforms.chat.traced.compiled import CompiledTemplate, Target, Trace
-from transforms.chat.traced.guards import Guards
+from transforms.chat.traced.compiled import CompiledTemplate, Skeleton, Target, Trace
 from transforms.chat.traced.signatures import Cut, Signature
-from transforms.chat.traced.skeleton import Skeleton
 from transforms.chat.traced.trace_cache import SignatureCache
-from transforms.chat.traced.tracer import SENTINEL, NotTraceable, plain_text, sentinel_number
+from transforms.chat.traced.tracer import SENTINEL, Guards, NotTraceable, plain_text, sentinel_number
 from transforms.model.examples import Conversation, Span
 
 # Gives the numbers of the messages of a conversation to compare. They depend on its signature alone.

@@ -14,8 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from transforms.chat.traced.guards import Guards
-from transforms.chat.traced.tracer import MOST_TEXTS, SENTINEL, NotTraceable, sentinel, traced_text
+from transforms.chat.traced.tracer import MOST_TEXTS, SENTINEL, Guards, NotTraceable, sentinel, traced_text
 from transforms.model.examples import Conversation, are_text_parts, in_parts, plain
 
 # The most messages of a conversation that is traced.
