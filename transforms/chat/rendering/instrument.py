@@ -12,7 +12,7 @@ import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import jinja2
 from jinja2 import nodes
@@ -29,7 +29,7 @@ from transforms.chat.rendering.environment import (
     method_owner,
     new_environment,
 )
-from transforms.chat.rendering.renderings import KEY, Key, KnownTools, Piece, PrintedText
+from transforms.chat.rendering.renderings import KEY, Key, KnownTools, Piece, PrintedText, Rendering
 from transforms.chat.rendering.tracked_text import (
     Mark,
     SourcedText,
@@ -42,6 +42,7 @@ from transforms.chat.rendering.tracked_text import (
     listed,
     tracked,
 )
+from transforms.model.examples import Conversation
 
 # Kinds of marks: a pass of a loop begins, a variable in it is given a message, a loop ends.
 _BEGIN: Final = 0
@@ -62,19 +63,6 @@ _WITHOUT_NEW_TEXTS = {
 }
 _CONSTANTS = frozenset((str, int, bool, type(None)))
 _new: Any = tuple.__new__  # in half the time that a NamedTuple takes
-
-
-class Printed(NamedTuple):
-    """What a template prints.
-
-    Attributes:
-        text, pieces, texts, keys: as of `Rendering`.
-    """
-
-    text: str
-    pieces: list[Piece]
-    texts: list[PrintedText]
-    keys: frozenset[Key]
 
 
 @functools.cache
@@ -121,8 +109,8 @@ def print_parts(template: jinja2.Template, values: Mapping[str, Any], tools: Kno
     return [*template.root_render_func(template.new_context({**values, **own}))]
 
 
-def read_parts(parts: Iterable[str]) -> Printed:
-    """Return the text of some parts, and where it came from."""
+def read_parts(conversation: Conversation, messages: list[dict[str, Any]], parts: Iterable[str]) -> Rendering:
+    """Return the rendering of a conversation that is printed in some parts. messages: as the template is given them."""
     texts: list[PrintedText] = []
     keys = set[Key]()
     marks: list[tuple[int, Mark]] = []
@@ -146,7 +134,7 @@ def read_parts(parts: Iterable[str]) -> Printed:
                 else:
                     texts.append(_new(PrintedText, (at, stop, key, first, last, is_copy)))
             at = stop
-    return Printed("".join(parts), _read_pieces(at, marks), texts, frozenset(keys))
+    return Rendering(conversation, messages, "".join(parts), _read_pieces(at, marks), texts, frozenset(keys))
 
 
 def _read_pieces(length: int, marks: Iterable[tuple[int, Mark]]) -> list[Piece]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import marshal
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from itertools import count, pairwise
 from typing import Any
@@ -26,7 +27,7 @@ from transforms.chat.rendering.environment import (
     render_generation_blocks,
     with_reasoning_aliases,
 )
-from transforms.chat.rendering.instrument import Printed, instrumented, print_parts, read_parts
+from transforms.chat.rendering.instrument import instrumented, print_parts, read_parts
 from transforms.chat.rendering.probes import (
     PrintedContent,
     find_call_forms,
@@ -195,7 +196,7 @@ class ChatTemplate:
 
         messages = with_sources(plain, tracked)
         values = self.values(conversation, messages, add_generation_prompt)
-        printed = self._followed(conversation, values)
+        printed = self._followed(conversation, plain, values)
         shown = {
             (key, last - first)
             for start, stop, key, first, last, is_copy in printed.texts
@@ -204,7 +205,7 @@ class ChatTemplate:
         tools = self._known_tools(conversation.tools) if conversation.tools else None
         prints_all = all(one in shown or one[0] in printed.keys for one in given)
         prints_all = prints_all and (tools is None or shown.issuperset(tools.names))
-        return Rendering(conversation, plain, *printed, prints_all, tools)
+        return replace(printed, prints_all=prints_all, tools=tools)
 
     def render_with_sources(self, conversation: Conversation) -> Rendering:
         """Find which characters of a text came from which text of its record, of any kind but roles.
@@ -230,12 +231,11 @@ class ChatTemplate:
             for number, message in enumerate(values["messages"])
         ]
         own = {name: with_keys(values[name], None, name) for name in ("tools", *conversation.template_kwargs)}
-        printed = self._followed(conversation, {**values, **own, "messages": messages})
-        return Rendering(conversation, plain, *printed)
+        return self._followed(conversation, plain, {**values, **own, "messages": messages})
 
-    def _followed(self, conversation: Conversation, values: dict[str, Any]) -> Printed:
+    def _followed(self, conversation: Conversation, plain: list[dict[str, Any]], values: dict[str, Any]) -> Rendering:
         """What the template prints of values with sources."""
-        printed: Printed = self._print(read_parts, conversation, values)
+        printed: Rendering = self._print(functools.partial(read_parts, conversation, plain), conversation, values)
         is_compared = self._is_reference or _compares_identity(self.source(conversation))
         if is_compared and self.apply(conversation, values["add_generation_prompt"]) != printed.text:
             why = "the template prints another text while it is followed where its texts are printed"
@@ -334,13 +334,14 @@ class ChatTemplate:
 
     def _probe(self, source: str, messages: list[dict[str, Any]], number: int) -> PrintedContent:
         """How the content of one of some messages of our own is printed."""
-        messages = with_sources(messages)
-        values = self.values(Conversation(messages), messages, False)
+        conversation, messages = Conversation(messages), with_sources(messages)
+        values = self.values(conversation, messages, False)
         try:
             template = instrumented(source)
-            printed: Printed = self._rendered(lambda: read_parts(print_parts(template, values)))
+            parts = self._rendered(lambda: print_parts(template, values))
         except RecordError:  # the template refuses the content in this form
             return PrintedContent(False, False, None)
+        printed = read_parts(conversation, messages, parts)
         copied = [text.is_copy for text in printed.texts if text.key[:2] == (number, "content")]
         return PrintedContent(bool(copied), any(copied), printed.text)
 
