@@ -194,11 +194,11 @@ class TypedTokens:
             is_content[:] = False
             for (start, stop), pieces in groupby(rendering.texts, key=lambda piece: piece[:2]):
                 is_content[start:stop] = True
-                made = Counter(self._plain.findall(whole[start:stop]))
+                added = Counter(self._plain.findall(whole[start:stop]))
                 for piece in pieces:
-                    made -= Counter(self._plain.findall(piece.key[3][piece.first : piece.last]))
-                if made:
-                    raise _unknown(f"the template prints {next(iter(made))} in a piece that it makes of contents")
+                    added -= Counter(self._plain.findall(piece.key[3][piece.first : piece.last]))
+                if added:
+                    raise _unknown(f"the template prints {next(iter(added))} in a piece that it makes of contents")
         is_plain = {
             match.start(): match[0] in self._plain.strings and bool(is_content[match.start() : match.end()].any())
             for match in self._any_added.finditer(whole)

@@ -35,8 +35,8 @@ def _trained(batch: Tokens) -> tuple[np.ndarray, np.ndarray | None]:
     """
     if batch.parts is None or batch.trained_parts is None:
         return batch.trained, None if batch.parts is None else batch.parts[:, 0]
-    of_kinds = np.array([False, *(part in batch.trained_parts for part in PARTS)])
-    is_chosen = of_kinds[code_kinds(batch.parts)]
+    kinds_chosen = np.array([False, *(part in batch.trained_parts for part in PARTS)])
+    is_chosen = kinds_chosen[code_kinds(batch.parts)]
     first = np.argmax(is_chosen, axis=1)[:, None]
     without_turn = batch.parts[:, 0] == 0  # of a text that has none, or of no span
     trained = batch.trained & (without_turn | is_chosen.any(axis=1))

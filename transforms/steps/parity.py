@@ -79,15 +79,15 @@ class ParityChecker:
         left = self._uncompared(batch, compared)
         selected = self._selected(batch, left)
         compared |= {number: self._one_by_one(batch.texts[number], left[number]) for number in selected}
-        compared = {number: found for number, found in sorted(compared.items()) if found.turns}
+        compared = {number: own for number, own in sorted(compared.items()) if own.turns}
         outcomes = self._noted(batch, compared).note("parity_records_not_checked", len(left) - len(selected))
         if self._parity == "report":
             return dataclasses.replace(batch, outcomes=outcomes)
         texts, rejects = list[Text](), dict[int, Reject]()
         for number, text in enumerate(batch.texts):
             try:
-                found = compared.get(number)
-                texts += self._expanded(text, found) if found and found.kinds else [text]
+                own = compared.get(number)
+                texts += self._expanded(text, own) if own and own.kinds else [text]
             except RecordError as error:
                 rejects.setdefault(text.example.position, text.example.rejected(error))
         texts = [text for text in texts if text.example.position not in rejects]
@@ -103,8 +103,8 @@ class ParityChecker:
             target: Any = resolve_loss(content, self._loss_on)
             if target == "all":
                 continue
-            if found := self._comparisons.find(content, text.signature, target):
-                compared[number] = found
+            if own := self._comparisons.find(content, text.signature, target):
+                compared[number] = own
         return compared
 
     def _uncompared(self, batch: Texts, compared: Mapping[int, Compared]) -> dict[int, Sequence[int]]:
@@ -132,39 +132,39 @@ class ParityChecker:
 
     def _noted(self, batch: Texts, compared: Mapping[int, Compared]) -> Outcomes:
         outcomes = batch.outcomes.note("parity_records_checked", len(compared))
-        outcomes = outcomes.note("parity_turns_checked", sum(len(found.turns) for found in compared.values()))
-        others = [(batch.texts[number], found) for number, found in compared.items() if found.kinds]
+        outcomes = outcomes.note("parity_turns_checked", sum(len(own.turns) for own in compared.values()))
+        others = [(batch.texts[number], own) for number, own in compared.items() if own.kinds]
         if not others:
             return outcomes
-        text, found = others[0]
-        first = text.example.position, self._detail(text, found)
+        text, own = others[0]
+        first = text.example.position, self._detail(text, own)
         outcomes = outcomes.note("parity_records_differing", len(others), first)
-        counts = Counter(kind for _, found in others for kind in found.kinds.values())
+        counts = Counter(kind for _, own in others for kind in own.kinds.values())
         outcomes = outcomes.note("parity_turns_differing", counts.total())
         for kind in KINDS:
-            one = next(((text, found) for text, found in others if kind in found.kinds.values()), None)
-            shown = one and kind not in OWN_WAY and (one[0].example.position, self._detail(*one, kind))
+            alike = [(text, own) for text, own in others if kind in own.kinds.values()]
+            shown = alike and kind not in OWN_WAY and (alike[0][0].example.position, self._detail(*alike[0], kind))
             outcomes = outcomes.note(f"parity_turns_{kind}", counts[kind], shown or None)
         return outcomes
 
-    def _detail(self, text: Text, found: Compared, kind: str | None = None) -> str:
+    def _detail(self, text: Text, compared: Compared, kind: str | None = None) -> str:
         """The first difference of a text, of a kind if one is given, in one line; empty if the reference finds none."""
-        turns = [turn for turn, of_turn in found.kinds.items() if kind in (None, of_turn)][:1]
-        if found.kinds[turns[0]] == REASONING_DROPPED:  # as most
+        turns = [turn for turn, own_kind in compared.kinds.items() if kind in (None, own_kind)][:1]
+        if compared.kinds[turns[0]] == REASONING_DROPPED:  # as most
             return Difference(REASONING_DROPPED, turns[0], "", "").detail
         differences = differing(self._beginnings(text), text.text, merged(text.spans), turns)
         return next((difference.detail for difference in differences.values()), "")
 
-    def _expanded(self, text: Text, found: Compared) -> list[Text]:
+    def _expanded(self, text: Text, compared: Compared) -> list[Text]:
         """The texts that replace one in which some turns differ. Raises RecordError."""
         if self._parity == "reject":
-            raise RecordError("differs_from_inference", self._detail(text, found))
+            raise RecordError("differs_from_inference", self._detail(text, compared))
         if text.prompt is not None:
-            raise RecordError("not_expandable", f"a completion is one context: {self._detail(text, found)}")
+            raise RecordError("not_expandable", f"a completion is one context: {self._detail(text, compared)}")
         if text.with_stand_ins is not None:
             how = "special tokens were typed in its contents, and which these are is not known for other contexts"
             raise RecordError("not_expandable", how)
-        rows = found.rows() if found.rows else expanded(self._beginnings(text), found.turns)
+        rows = compared.rows() if compared.rows else expanded(self._beginnings(text), compared.turns)
         return [self._replace_text(text, row) for row in rows]
 
     def _replace_text(self, text: Text, row: Expanded) -> Text:

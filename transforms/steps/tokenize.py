@@ -104,14 +104,14 @@ class Encoder:
         whole, longer = ([row for row in rows if (sizes[row] > _EXCERPT) == is_longer] for is_longer in (False, True))
         excerpts = dataclasses.replace(batch, texts=[_excerpt(kept[row], f"{batch.chunk}-{row}") for row in longer])
         texts = dataclasses.replace(batch, texts=[*(kept[row] for row in whole), *excerpts.texts])
-        found = [_row(tokens, row) for row in whole]
-        found += _rows(self._encode(excerpts, fast)) if longer else []
+        given = [_row(tokens, row) for row in whole]
+        given += _rows(self._encode(excerpts, fast)) if longer else []
         expected = _rows(self._encode(texts, self._reference))
-        for text, of_fast, of_reference in zip(texts.texts, found, expected, strict=True):
-            for what, one, other in zip(("tokens", "trained tokens"), of_fast, of_reference, strict=True):
-                if not np.array_equal(one, other):
-                    most = min(len(one), len(other))
-                    first = [*np.flatnonzero(one[:most] != other[:most]), most][0]
+        for text, fast_row, reference_row in zip(texts.texts, given, expected, strict=True):
+            for what, encoded, confirmed in zip(("tokens", "trained tokens"), fast_row, reference_row, strict=True):
+                if not np.array_equal(encoded, confirmed):
+                    most = min(len(encoded), len(confirmed))
+                    first = [*np.flatnonzero(encoded[:most] != confirmed[:most]), most][0]
                     piece, position = batch.task.origin(text.example.position)
                     raise InputError(
                         f"{piece.url}, {input_format(piece.format).position_unit} {position:,}: gigatoken gives other "
@@ -125,11 +125,11 @@ class Encoder:
         alike = _groups(texts, encoder.characters_at_once)
         groups = [self._group(group, encoder, [*reasons][-1], has_parts) for group in alike]
         rejects: dict[int, Reject] = {}
-        of_records: dict[int, str] = {}
+        reason_by_position: dict[int, str] = {}
         for reject in chain.from_iterable(group.rejects for group in groups):
             rejects.setdefault(reject.position, reject)
         for position, reason in chain.from_iterable(group.by_reference for group in groups):
-            of_records[position] = min(of_records.get(position, reason), reason, key=[*reasons].index)
+            reason_by_position[position] = min(reason_by_position.get(position, reason), reason, key=[*reasons].index)
         lengths, skipped = (joined([getattr(g, name) for g in groups], np.int64) for name in ("lengths", "skipped"))
         starts, lengths = lengths_to_offsets(lengths)[:-1] + skipped, lengths - skipped
         if rejects:  # all texts of a rejected record are removed
@@ -142,10 +142,10 @@ class Encoder:
             position, token = across[0]
             detail = f"token {token} is {self._tokenizer.decode([token])!r}"
             outcomes = outcomes.note("turns_with_token_across_prompt_end", len(across), (position, detail))
-        for reason, found in reasons.items():
-            own = [p for p, of_record in of_records.items() if of_record == reason and p not in rejects]
-            first = (own[0], found) if own and found is not None else None
-            outcomes = outcomes.by_reference("tokenized_by_reference", reason, len(own), first)
+        for reason, what in reasons.items():
+            positions = [p for p, own_reason in reason_by_position.items() if own_reason == reason and p not in rejects]
+            first = (positions[0], what) if positions and what is not None else None
+            outcomes = outcomes.by_reference("tokenized_by_reference", reason, len(positions), first)
         return batch.succeeded_by(
             Tokens,
             outcomes,
@@ -217,8 +217,8 @@ def _failure(text: Text, error: str) -> RecordError:
     if text.token_ids is not None:
         return RecordError("bad_tokens", error)
     spaces = max(map(len, re.findall(r"\s+", text.text)), default=0)
-    found = f"{len(text.text):,} characters with one piece of white space of {spaces:,}"
-    return RecordError("tokenizer_failed", f"the tokenizer cannot encode this text of {found}: {error}")
+    size = f"{len(text.text):,} characters with one piece of white space of {spaces:,}"
+    return RecordError("tokenizer_failed", f"the tokenizer cannot encode this text of {size}: {error}")
 
 
 def _excerpt(text: Text, seed: str) -> Text:
@@ -282,14 +282,14 @@ def _across_prompt_end(
     across = some[encoded.stops[tokens[some]] > spans[some, 0]]
     firsts = lengths_to_offsets(counts)
     rows = np.searchsorted(firsts, across, "right") - 1
-    found = []
+    tokens_across = []
     for row, number, token in zip(rows.tolist(), across - firsts[rows], encoded.ids[tokens[across]], strict=True):
         text = texts[row]
         start, stop = text.spans[number]
         follows = number > 0 and text.spans[number - 1][1] == start
         if 0 < start < min(stop, len(text.text)) and not follows and not _has_untrained_parts(text.example.content):
-            found.append((row, int(token)))
-    return found
+            tokens_across.append((row, int(token)))
+    return tokens_across
 
 
 def _has_untrained_parts(content: Content) -> bool:

@@ -184,12 +184,12 @@ class TemplateFacts:
     def between_contents(self) -> str:
         """Return what is printed after the contents of dialogues, each up to the next one."""
         further = [*probes.DIALOGUE, probes.SECOND_ANSWER, probes.SECOND_QUESTION]
-        found = ""
+        printed = ""
         for messages in ([probes.INSTRUCTION, *further], further):  # some templates refuse an instruction
             if rendering := self._rendering(messages):
                 ends = [*sorted(rendering.contents.values()), (None, None)]
-                found += "".join(rendering.text[stop:start] for (_, stop), (start, _) in pairwise(ends))
-        return found
+                printed += "".join(rendering.text[stop:start] for (_, stop), (start, _) in pairwise(ends))
+        return printed
 
     def around_result(self) -> str:
         """Return what is printed for the answer of a tool, before and after its content."""

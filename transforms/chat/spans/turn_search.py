@@ -72,13 +72,13 @@ class TurnSearch:
 
     def turns(self, numbers: Sequence[int]) -> dict[int, Turn]:
         """Find turns by the generation prompt before them, without ends. Args, Raises: as of `TurnFinder.turns`."""
-        found = {turn: self._turn(turn) for turn in numbers if turn in self._pieces}
-        for turn in numbers:
-            if turn not in found and any(key[0] == turn for key in self._rendering.printed):
-                raise not_established(f"the template prints messages[{turn}] outside of a loop over the messages")
-        self._check_texts(found)
-        found = {turn: self._until_ended(turn, one) for turn, one in found.items()}
-        return {turn: one for turn, one in found.items() if one.spans and one.spans[0][0] < one.spans[-1][1]}
+        turns = {number: self._turn(number) for number in numbers if number in self._pieces}
+        for number in numbers:
+            if number not in turns and any(key[0] == number for key in self._rendering.printed):
+                raise not_established(f"the template prints messages[{number}] outside of a loop over the messages")
+        self._check_texts(turns)
+        turns = {number: self._until_ended(number, turn) for number, turn in turns.items()}
+        return {number: turn for number, turn in turns.items() if turn.spans and turn.spans[0][0] < turn.spans[-1][1]}
 
     def find_block_turns(self, blocks: Sequence[Span], numbers: Sequence[int]) -> dict[int, Turn]:
         """Find turns by the generation blocks of the template, without ends. Args, Raises: as of `turns`."""
@@ -132,17 +132,17 @@ class TurnSearch:
         spans = [(start, self._end(turn, start, stop)) for start, stop in ((header[1], stop), *pieces[1:])]
         return Turn(header, spans if len(spans) == 1 else merged(spans))
 
-    def _until_ended(self, turn: int, found: Turn) -> Turn:
-        """The turn without what no server lets the model write, since it follows what ends a turn, without a header."""
-        spans = found.spans
+    def _until_ended(self, number: int, turn: Turn) -> Turn:
+        """A turn without what no server lets the model write, since it follows what ends a turn, without a header."""
+        spans = turn.spans
         if self._facts.header:
             # What the template moves to the place after the answers of tools is not written there either, if a server
             # asks for the next turn at its end.
-            spans = [spans[0], *(span for span in spans[1:] if not self._is_moved(turn, span))]
+            spans = [spans[0], *(span for span in spans[1:] if not self._is_moved(number, span))]
             begin = spans[0][0]
-            if found.header == (begin, begin) and self._follows_end(turn, begin):
+            if turn.header == (begin, begin) and self._follows_end(number, begin):
                 del spans[0]
-        return found._replace(spans=spans)
+        return turn._replace(spans=spans)
 
     def _is_moved(self, turn: int, span: Span) -> bool:
         """Whether a later span of a turn ends it, and a server renders it before the next turn, without a header."""
@@ -235,19 +235,19 @@ class TurnSearch:
             return start, len(context)
         header = facts.header
         # What is printed before the first text of the turn.
-        of_turn = (one.start for one in self._rendering.texts_between(start, stop) if one.key[0] == turn)
-        own = text[start : next(of_turn, stop)]
+        starts = (printed.start for printed in self._rendering.texts_between(start, stop) if printed.key[0] == turn)
+        lead = text[start : next(starts, stop)]
         if header and prompt is not None:
             # Before the first turn, the template may print a system message of its own.
-            begin = start + own.rfind(header) if turn <= self._first and header in own else start
+            begin = start + lead.rfind(header) if turn <= self._first and header in lead else start
             if text.startswith(header, begin, stop) and self._is_header(turn, begin, begin + len(header)):
                 end = begin + common_prefix(prompt, text[begin:stop], at_least=len(header))
                 return begin, end if self._is_header(turn, begin, end) else begin + len(header)
-        is_cut = own.strip() and prompt and prompt.startswith(own) and common_prefix(prompt, own) == len(own)
-        if is_cut and self._is_header(turn, start, start + len(own)):  # the generation prompt goes on
-            return start, start + len(own)
+        is_cut = lead.strip() and prompt and prompt.startswith(lead) and common_prefix(prompt, lead) == len(lead)
+        if is_cut and self._is_header(turn, start, start + len(lead)):  # the generation prompt goes on
+            return start, start + len(lead)
         follows_answer = turn and self._is_answer(turn - 1)
-        joins_answers = follows_answer and header and header not in own and facts.joins_answers
+        joins_answers = follows_answer and header and header not in lead and facts.joins_answers
         ignores_prompt = turn and prompt == "" and facts.ignores_prompt
         expected = facts.prompt_after("user") if prompt is None else prompt
         if joins_answers or ignores_prompt or (begins_with_content and not (expected or "").strip()):
@@ -271,16 +271,16 @@ class TurnSearch:
                 return False
         return True
 
-    def _check_texts(self, found: Mapping[int, Turn]) -> None:
+    def _check_texts(self, turns: Mapping[int, Turn]) -> None:
         """Raise RecordError if a text of a turn was printed outside of it alone, or another text inside of it."""
         inside: set[PrintedText] = set()
-        for turn, own in found.items():
-            texts = [text for span in own.spans for text in self._rendering.texts_between(*span)]
-            if other := next((text for text in texts if text.key[0] != turn), None):
+        for number, turn in turns.items():
+            texts = [text for span in turn.spans for text in self._rendering.texts_between(*span)]
+            if other := next((text for text in texts if text.key[0] != number), None):
                 raise _not_in_turn(other.key)
             inside.update(texts)
-        outside = [text for text in self._rendering.texts if text.key[0] in found and text not in inside]
-        outside = [text for text in outside if not _is_in_header(text, found)]
+        outside = [text for text in self._rendering.texts if text.key[0] in turns and text not in inside]
+        outside = [text for text in outside if not _is_in_header(text, turns)]
         for start, stop, key, first, last, _ in outside:
             others = [text for text in self._rendering.texts if text.key == key and text not in outside]
             is_printed_twice = any(text.first <= first and last <= text.last for text in others)

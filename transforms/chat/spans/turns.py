@@ -119,8 +119,8 @@ class TurnFinder:
         """
         if not turns and not self.follows_blocks(rendering.conversation):
             return {}
-        found = self.turns(rendering, turns) if self.rules.masks_after_end else self._turns(rendering, turns)
-        by_turn = {turn: own.without_after_end() for turn, own in found.items()}
+        find_turns = self.turns if self.rules.masks_after_end else self._turns
+        by_turn = {number: turn.without_after_end() for number, turn in find_turns(rendering, turns).items()}
         is_all = whole or not has_untrained_parts(rendering.conversation, turns)
         return by_turn if is_all else remove_untrained_parts(rendering, by_turn)
 
@@ -137,8 +137,8 @@ class TurnFinder:
         Raises:
             RecordError: if the turns cannot be established.
         """
-        search, found = self._search(rendering), self._turns(rendering, turns)
-        return {turn: one._replace(end=search.end(turn, one.spans[-1])) for turn, one in found.items()}
+        end, without_ends = self._search(rendering).end, self._turns(rendering, turns)
+        return {number: turn._replace(end=end(number, turn.spans[-1])) for number, turn in without_ends.items()}
 
     def with_end(self, text: Text, conversation: Conversation, turns: Sequence[int]) -> Text:
         """Return a text with the end of its last turn, if that is to be appended, see `TemplateFacts.appended`.
@@ -210,9 +210,9 @@ class TurnFinder:
         start = len(prompt)
         if not text.startswith(prompt) or not search.divides(start, first):
             is_answer = conversation.messages[first]["role"] == "assistant"
-            found = search.turns([first]) if is_answer else {}
-            start = found[first].spans[0][0] if first in found else 0
-            if first not in found or not search.divides(start, first):
+            turns = search.turns([first]) if is_answer else {}
+            start = turns[first].spans[0][0] if first in turns else 0
+            if first not in turns or not search.divides(start, first):
                 raise RecordError(
                     "prompt_not_a_prefix",
                     "the rendered prompt is not a prefix of the rendered prompt and completion, and the completion "
