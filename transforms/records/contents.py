@@ -246,19 +246,14 @@ def text(reading: Reading, text: str) -> PlainText:
 
 def one_message(reading: Reading, **fields: Any) -> PlainText:
     columns = " and ".join(map(reading.column, fields))
-    raise RecordError(
-        "one_message",
-        f"the record has {columns}: it is one message of a conversation. Join the messages of each conversation in one "
-        "record; or read each text as a document, with schema text",
-    )
+    advice = "Join the messages of each conversation in one record; or read each text as a document, with schema text"
+    raise RecordError("one_message", f"the record has {columns}: it is one message of a conversation. {advice}")
 
 
 def sampled(reading: Reading, completion: list[Any], prompt: Any = None, mask: Any = None) -> list[TokenRow]:
     """Make the row of the literal ids of a call of a model, or those of several calls."""
     if prompt is None:
-        raise RecordError(
-            "unknown_schema", "the record has token ids of a completion; expected those of its prompt, too"
-        )
+        raise RecordError("unknown_schema", "there are token ids of a completion; expected those of its prompt, too")
     if type(completion[0]) is not list:
         completion, prompt, mask = [completion], [prompt], [mask]
     prompts = prompt if type(prompt[0]) is list else [prompt]
@@ -297,10 +292,8 @@ def pair(
     if isinstance(prompt, list):
         before = read_messages(prompt, reading.column("prompt"), reading)
     before = _with_system(before, system) if system else before
-    answers = [
-        _pair_answer(reading, *each) for each in ((chosen, "turns" if turns else "chosen"), (rejected, "rejected"))
-    ]
-    messages, start = split_chosen(before, *answers)
+    chosen = _pair_answer(reading, chosen, "turns" if turns else "chosen")
+    messages, start = split_chosen(before, chosen, _pair_answer(reading, rejected, "rejected"))
     return _conversation(reading, messages, len(messages) - start)
 
 

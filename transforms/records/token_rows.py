@@ -68,12 +68,9 @@ def sampled_row(prompt: list[int], completion: list[int], mask: list[int] | None
     ids = _token_ids(_integers([*prompt, *completion], "input_ids"))
     mask = [1] * len(completion) if mask is None else mask
     if len(mask) not in (len(completion), len(ids)):
-        problem = (
-            f"the mask has {len(mask):,} values for {len(prompt):,} tokens of the prompt and {len(completion):,} of"
-        )
-        raise RecordError(
-            "bad_tokens", f"{problem} the completion; expected one for each token of the completion, or of both"
-        )
+        tokens = f"{len(prompt):,} tokens of the prompt and {len(completion):,} of the completion"
+        problem = f"the mask has {len(mask):,} values for {tokens}"
+        raise RecordError("bad_tokens", f"{problem}; expected one for each token of the completion, or of both")
     trained = np.zeros(len(ids), bool)
     trained[len(ids) - len(mask) :] = _mask(mask, "completion_mask", len(mask))
     return TokenRow(ids, trained)

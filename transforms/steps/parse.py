@@ -75,7 +75,10 @@ class Parser:
         firsts = {name: (position, words) for name, words, position in reversed(notes) if words is not None}
         for name, count in Counter(name for name, _, _ in notes).items():
             outcomes = outcomes.note(name, count, firsts.get(name))
-        outcomes = outcomes.plus(statistics=_statistics(examples))
+        schemas = Counter([example.schema for example in examples])
+        unread = sum_unread([example.unread for example in examples if example.unread])
+        events = sum_events([example.trace_events for example in examples if example.trace_events])
+        outcomes = outcomes.plus(statistics=Statistics(schemas=schemas, unread=unread, trace_events=events))
         return batch.succeeded_by(Examples, outcomes, examples=examples)
 
     def parse_all(self, record: Record) -> list[Example]:
@@ -163,14 +166,6 @@ def _formatted(function: Formatter, fields: dict[str, Any]) -> list[dict[str, An
             expected = "expected a dict, a string, None, or a list of dicts and strings"
             raise RecordError("formatter", f"it returned {returned}; {expected}")
     return [{"text": record} if isinstance(record, str) else record for record in records]
-
-
-def _statistics(examples: Sequence[Example]) -> Statistics:
-    """Count how many examples were read by each schema, and what was not read of their records."""
-    schemas = Counter([example.schema for example in examples])
-    unread = sum_unread([example.unread for example in examples if example.unread])
-    events = sum_events([example.trace_events for example in examples if example.trace_events])
-    return Statistics(schemas=schemas, unread=unread, trace_events=events)
 
 
 def _with_duplicate_keys(examples: list[Example]) -> list[Example]:
