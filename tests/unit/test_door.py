@@ -21,7 +21,6 @@ support/chats.py
 trainers/test_recipes.py
 unit/test_architecture.py
 unit/test_cores.py
-unit/test_decoding.py
 unit/test_progress.py
 unit/test_stopping.py
 """
