@@ -42,6 +42,11 @@ GIVEN = {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>", "pad_token
 NOW = "2026-11-20T12:00:00"
 
 
+def read_template(name: str) -> str:
+    """Read a template of tests/data/templates."""
+    return (DATA / "templates" / f"{name}.jinja").read_text()
+
+
 @functools.cache
 def trl_templates() -> dict[str, str]:
     """Return the chat templates that TRL has, by their names: those of models, and the same with marks of its own."""

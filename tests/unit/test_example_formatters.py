@@ -16,6 +16,7 @@ from transformers import AutoTokenizer
 from support.command_line import chatmill
 from support.datasets import read_manifest
 from support.paths import ROOT, TOKENIZER
+from support.templates import read_template
 from support.traces import TRACES
 from transforms import RecordDropped, RecordError, render
 from transforms import parse as read_record
@@ -29,21 +30,7 @@ CASES, DATASETS = (
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case["formatter"])
 
 # Prints all that the conversations have, with markers of what is trained on.
-TEMPLATE = """\
-{%- if tools %}<tools>{{ tools | tojson }}</tools>{% endif -%}
-{%- if enable_thinking is defined %}<thinking {{ enable_thinking }}>{% endif -%}
-{%- for m in messages -%}
-{%- if m.role == 'assistant' -%}
-{{ '<|im_start|>assistant\\n' }}{% generation %}
-{%- if m.reasoning_content %}{{ '<think>' + m.reasoning_content + '</think>' }}{% endif -%}
-{{ m.content or '' }}
-{%- for call in m.tool_calls or [] %}<tool_call>{{ call.function | tojson }}</tool_call>{% endfor -%}
-{{ '<|im_end|>\\n' }}{% endgeneration %}
-{%- else -%}
-{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}
-{%- endif -%}
-{%- endfor -%}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif -%}"""
+TEMPLATE = read_template("prints_all")
 
 
 @pytest.mark.parametrize("case", DATASETS, ids=lambda case: case["name"])

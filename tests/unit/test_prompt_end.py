@@ -20,6 +20,7 @@ from support.chats import assistant, make_batch, make_examples, text_of, user
 from support.datasets import read_rows, write_jsonl
 from support.drawn import examples
 from support.encodings import ATOMS, changed
+from support.templates import read_template
 from support.tokenizers import save_tokenizer
 from transforms import Conversation, Tokenize
 
@@ -97,14 +98,7 @@ def test_a_span_that_follows_another_one_or_a_part_that_is_not_trained_on_begins
 
 
 # Of Qwen 3.5: the generation prompt ends with `<think>\n`, and an answer without reasoning goes on with `\n</think>`.
-THINKS = """
-{%- for message in messages -%}
-    {{- '<|im_start|>' + message.role + '\\n' -}}
-    {%- if message.role == 'assistant' %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif -%}
-    {{- message.content + '<|im_end|>\\n' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n<think>\\n' -}}{%- endif -%}
-"""
+THINKS = read_template("thinks_nothing")
 
 
 @ENGINES
@@ -112,8 +106,7 @@ def test_a_build_encodes_a_text_as_one_and_counts_such_turns(build: Any, tmp_pat
     qwen = str(models.QWEN)
     messages = [user("2+2?"), assistant("4")]
     corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"messages": messages}] * 2)
-    (tmp_path / "thinks.jinja").write_text(THINKS)
-    options = ("--chat_template", tmp_path / "thinks.jinja", "--engine", engine)
+    options = ("--chat_template", THINKS, "--engine", engine)
     output = tmp_path / "output"
     ended = build("--input", corpus, "--tokenizer", qwen, "--output", output, *options)
     assert ended.code == 0, ended.err

@@ -13,7 +13,7 @@ from support.cases import framed
 from support.chats import assistant, user
 from support.models import DEEPSEEK
 from support.paths import ROOT, TOKENIZER
-from support.templates import CHATML, MARKED, model_templates
+from support.templates import CHATML, MARKED, model_templates, read_template
 from transforms import RecordError, RenderedExample, render
 
 FOLDER = str(TOKENIZER)
@@ -69,12 +69,7 @@ def test_segments_say_what_each_piece_is():
     assert other_prompt != MARKED and pieces(marked, 1) == [(None, "<|im_start|>assistant\n"), *answer[1:]]
 
 
-THINKS = CHATML.replace(
-    "message.content +",
-    "('<think>\\n' + message.reasoning_content + '\\n</think>\\n\\n' if message.reasoning_content else "
-    "'<think>\\n\\n</think>\\n\\n' if message.empty else '') + message.content +",
-).replace("+ '<|im_end|>", "-}}{%- for c in message.tool_calls or [] -%}{{- '\\n<call>' ~ c.function.name ~ "
-          "(c.function.arguments | tojson) ~ '</call>' -}}{%- endfor -%}{{- '<|im_end|>")  # fmt: skip
+THINKS = read_template("reasoning_and_calls")
 LOOK = {"type": "function", "function": {"name": "look", "arguments": {"at": "Thun"}}}
 CALL = '\n<call>look{"at": "Thun"}</call>'
 
@@ -109,12 +104,7 @@ def test_segments_within_a_turn_have_exact_kinds_or_none(message, expected, afte
 
 
 # It asks what it prints of the messages, and cuts it, before it prints it.
-ASKS = (
-    "{%- macro said() -%}{%- for message in messages -%}  {{ '<|im_start|>' + message.role + '\\n' + message.content + "
-    "'<|im_end|>\\n' }}{%- endfor -%}{%- endmacro -%}{%- set all = said() -%}{%- if all.startswith('<|im') -%}"
-    "{{- all[:3] + all[3:] -}}{%- endif -%}{%- if add_generation_prompt -%}"
-    "{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"
-)
+ASKS = read_template("asks_what_it_prints")
 
 
 def test_template_that_asks_for_what_it_prints_of_messages_has_segments():

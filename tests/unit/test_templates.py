@@ -19,6 +19,7 @@ from support.templates import (
     PRINTS,
     WAYS,
     models_and_odd,
+    read_template,
     trl_templates,
 )
 from support.tokenizers import LARGE
@@ -61,25 +62,15 @@ def test_templates_of_models_and_odd_ones(name: str):
 VALUES = {"name": "é<\u2028", "items": {"x": 1}, "n": 2**70, "f": [1e22, None, True], "deep": {"a": {"b": [{"c": 1}]}}}
 
 PROMPT = "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"
-TOOLS = (
-    "{%- for tool in tools or [] %}{{ tool | tojson }}\n{% endfor -%}{%- for message in messages -%}"
-    "{{- '<|im_start|>' + message.role + '\\n' + CONTENT -}}{%- for call in message.tool_calls or [] %}"
-    "{{ '<call>' + (call.function | tojson) }}{% endfor %}{{- '<|im_end|>\\n' -}}{%- endfor -%}" + PROMPT
-)
+TOOLS = read_template("tools_and_calls")
 READS_PARTS = (
     "{%- for part in message.content -%}{%- if part.type == 'text' -%}{{- part.text.split('</think>')[-1] -}}"
     "{%- endif -%}{%- endfor -%}"
 )
-# The system message is printed outside of the loop.
-COLLECTS = (
-    "{%- set ns = namespace(system='') -%}{%- for message in messages -%}{%- if message.role == 'system' -%}"
-    "{%- set ns.system = message.content -%}{%- endif -%}{%- endfor -%}{{- '<s>' + ns.system + '</s>' -}}"
-    + CHATML.replace("in messages", "in messages | rejectattr('role', 'equalto', 'system')")
-)
 OWN = {"chatml": CHATML, "marked": MARKED, "drops_reasoning": DROPS_REASONING, "opens_reasoning": OPENS_REASONING}
 OWN |= {
     "opens_and_trims": OPENS_REASONING.replace("message.content +", "message.content | trim +"),
-    "collects": COLLECTS,
+    "collects": read_template("collects_systems"),  # the system message is printed outside of the loop
 }
 OWN |= {"weights": CHATML.replace("message.content +", "message.content + message.weight | string +"), **PRINTS}
 OWN |= {
