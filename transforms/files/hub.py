@@ -71,7 +71,8 @@ def find_dataset(name: HubName, choice: Choice, commits: Commits) -> Entries:
         except StoreError as error:
             if error.is_transient:
                 raise
-    dataset = Dataset(name.url.removeprefix(HUB_PREFIX), files, choice)
+    # A split that is not there is an error also with files that are still to come: a push is complete.
+    dataset = Dataset(name.url.removeprefix(HUB_PREFIX), files, choice._replace(arriving=False))
     by_split: Splits
     if by_config := _converted(files):
         check_configuration(name.config, [*by_config], dataset.name)

@@ -116,8 +116,9 @@ def versions_below(folder: str) -> list[tuple[str, str, int]]:
 
 def _has_no_folders(system: Any) -> bool:
     """Whether a store lists all names below a prefix at once: its client does not leave `find` to fsspec."""
-    name, base = ("_find", AsyncFileSystem) if isinstance(system, AsyncFileSystem) else ("find", AbstractFileSystem)
-    return getattr(type(system), name) is not getattr(base, name)
+    if isinstance(system, AsyncFileSystem):
+        return type(system)._find is not AsyncFileSystem._find
+    return type(system).find is not AbstractFileSystem.find
 
 
 def _walk(system: Any, base: str, leads: Callable[[str], bool], follows_links: bool = False) -> Entries:
