@@ -52,7 +52,7 @@ def count_copies(output: Path) -> dict[str, Counter[str]]:
 def test_epochs_are_exact_and_copies_are_in_other_shards(sources, tmp_path):
     output = tmp_path / "out"
     mix = {"short": {"epochs": 0.3}, "long": {"epochs": 1.5}, "few": {"epochs": 2.5}}
-    assert build(sources, output, mix, "--provenance") == 0
+    assert build(sources, output, mix) == 0
     copies = count_copies(output)
     assert Counter(copies["short"].values()) == {1: 120}
     assert Counter(copies["long"].values()) == {1: 50, 2: 50}
@@ -63,9 +63,6 @@ def test_epochs_are_exact_and_copies_are_in_other_shards(sources, tmp_path):
     assert [source["rows"] for source in manifest["sources"]] == [120, 150, 50]
     assert [source["records"]["kept"] for source in manifest["sources"]] == [120, 100, 20]
     assert_statistics_add_up(manifest)
-    for row in read_rows(output):
-        record = Path(row["origin_file"]).read_bytes()[row["origin_position"] :].partition(b"\n")[0]
-        assert json.loads(record)["id"] == row["id"]
     shards: dict[str, list[str]] = defaultdict(list)
     for shard in manifest["shards"]:
         for id in pq.read_table(output / shard["path"], columns=["id"])["id"].to_pylist():
@@ -74,7 +71,6 @@ def test_epochs_are_exact_and_copies_are_in_other_shards(sources, tmp_path):
     # Which records are taken has nothing to do with where they are.
     of_short = {path for id, of_record in shards.items() if id.startswith("short") for path in of_record}
     assert len(of_short) > 0.9 * len(manifest["shards"])
-    assert chatmill("verify", output) == 0
 
 
 @pytest.mark.parametrize(

@@ -60,18 +60,8 @@ def one_line(capfd: pytest.CaptureFixture[str]) -> str:
     return lines[0]
 
 
-def test_split_of_a_folder_is_asked_for_and_chosen_on_the_command_line_and_in_a_recipe(
-    snapshot, saved, tmp_path, capfd
-):
-    capfd.readouterr()
-    for folder, described in ((snapshot, r"train ("), (saved, "sft (")):
-        assert chatmill("build", *OPTIONS, f"--input={folder}", f"--output={tmp_path / 'none'}") == 2
-        error = one_line(capfd)
-        assert f"--input {folder}: it has several splits: {described}" in error and "Choose with split, such" in error
-    assert chatmill("build", *OPTIONS, f"--input={snapshot}", "--split=tests", f"--output={tmp_path / 'none'}") == 2
-    assert "--split tests: " in (error := one_line(capfd)) and "Did you mean test?" in error
-    assert not (tmp_path / "none").exists()
-
+def test_split_of_a_folder_is_chosen_in_a_recipe(snapshot, saved, tmp_path):
+    """That it is asked for, and words that are no splits, are in tests/data/splits.jsonl."""
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(f"sources:\n- {{input: {snapshot}, split: train}}\n- {{input: {saved}, split: [sft]}}\n")
     assert chatmill("build", str(recipe), *OPTIONS, f"--output={tmp_path / 'recipe'}") == 0
