@@ -338,10 +338,9 @@ class ChatTemplate:
         values = self.values(conversation, messages, False)
         try:
             template = instrumented(source)
-            parts = self._rendered(lambda: print_parts(template, values))
+            printed = self._rendered(lambda: read_parts(conversation, messages, print_parts(template, values)))
         except RecordError:  # the template refuses the content in this form
             return PrintedContent(False, False, None)
-        printed = read_parts(conversation, messages, parts)
         copied = [text.is_copy for text in printed.texts if text.key[:2] == (number, "content")]
         return PrintedContent(bool(copied), any(copied), printed.text)
 
