@@ -253,7 +253,8 @@ def one_message(reading: Reading, **fields: Any) -> PlainText:
 def sampled(reading: Reading, completion: list[Any], prompt: Any = None, mask: Any = None) -> list[TokenRow]:
     """Make the row of the literal ids of a call of a model, or those of several calls."""
     if prompt is None:
-        raise RecordError("unknown_schema", "there are token ids of a completion; expected those of its prompt, too")
+        problem = "the record has token ids of a completion; expected those of its prompt, too"
+        raise RecordError("unknown_schema", problem)
     if type(completion[0]) is not list:
         completion, prompt, mask = [completion], [prompt], [mask]
     prompts = prompt if type(prompt[0]) is list else [prompt]
