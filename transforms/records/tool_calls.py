@@ -61,14 +61,12 @@ def _read_tools(tools: Any, reading: Reading) -> list[dict[str, Any]] | None:
         raise RecordError("bad_tools", f"tools is {json_type(tools)}; expected a list of objects, or its JSON")
     # Arrow gives each object the keys of all, with nulls.
     tools = [{k: v for k, v in tool.items() if v is not None} if isinstance(tool, dict) else tool for tool in tools]
-    declared = [declaration for tool in tools for declaration in _declarations(tool)]
-    return [_tool(tool, f"tools[{i}]", reading) for i, tool in enumerate(declared)]
-
-
-def _declarations(tool: Any) -> list[Any]:
-    """The tools of Gemini's list of function declarations; any other tool alone."""
-    name = next(iter(tool), "") if isinstance(tool, dict) and len(tool) == 1 else ""
-    return tool[name] if name in _DECLARATIONS and isinstance(tool[name], list) else [tool]
+    definitions: list[Any] = []
+    for tool in tools:
+        [key, *more] = tool if isinstance(tool, dict) and tool else [""]
+        is_gemini = not more and key in _DECLARATIONS and isinstance(tool[key], list)
+        definitions += tool[key] if is_gemini else [tool]
+    return [_tool(tool, f"tools[{i}]", reading) for i, tool in enumerate(definitions)]
 
 
 def _tool(tool: Any, where: str, reading: Reading) -> dict[str, Any]:
@@ -87,9 +85,7 @@ def _tool(tool: Any, where: str, reading: Reading) -> dict[str, Any]:
     if isinstance(function.get("parameters"), str):
         parameters = _object(function["parameters"], "bad_tools", f"the parameters of {where}", reading)
         function = {**function, "parameters": parameters}
-    if _has_null(function):
-        function = _without_nulls(function)
-    return _wrapped(tool, function)
+    return _wrapped(tool, _without_nulls(function))
 
 
 def _without_nulls(schema: Any, is_by_name: bool = False) -> Any:
