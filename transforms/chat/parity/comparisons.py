@@ -65,9 +65,11 @@ class Comparison(CompiledTemplate):
 
     def compared(self, conversation: Conversation, signature: Signature) -> Compared:
         """Return how the turns of a conversation of this signature differ, for whose texts the guards hold."""
-        given, kinds = (signature.texts, signature.trimmed), self.kinds
+        texts, kinds = (signature.texts, signature.trimmed), self.kinds
         if self.answers:
-            answers = {turn: [one.filled(*given)[0].rstrip() for one in pair] for turn, pair in self.answers.items()}
+            answers = {
+                turn: [answer.filled(*texts)[0].rstrip() for answer in pair] for turn, pair in self.answers.items()
+            }
             kinds = {
                 turn: compare_answers(conversation.messages[turn], *answers[turn]) if turn in answers else kind
                 for turn, kind in kinds.items()
@@ -76,7 +78,7 @@ class Comparison(CompiledTemplate):
         if rows is None:
             return Compared(self.turns, kinds)
         return Compared(
-            self.turns, kinds, lambda: [Expanded(*row.filled(*given), length, turns) for row, length, turns in rows]
+            self.turns, kinds, lambda: [Expanded(*row.filled(*texts), length, turns) for row, length, turns in rows]
         )
 
 
@@ -119,8 +121,11 @@ class ComparisonCache(SignatureCache[Comparison]):
         """
         if conversation.template_kwargs:
             conversation = with_read_arguments(conversation, self._template.source(conversation))
-        found = self._find(conversation, target, known)
-        return None if isinstance(found, str) else found[0].compared(conversation, found[1])
+        result = self._find(conversation, target, known)
+        if isinstance(result, str):
+            return None
+        comparison, signature = result
+        return comparison.compared(conversation, signature)
 
     def _compile(self, conversation: Conversation, target: Target, cut: Cut) -> Comparison:
         turns = self._find_turns(conversation)
@@ -167,19 +172,19 @@ class _TracedBeginnings(RenderedBeginnings):
         self._guards = trace.guards
 
     def difference(self, turn: int, text: str, spans: Sequence[Span]) -> Difference | None:
-        found = super().difference(turn, text, spans)
-        if found and found.inference is not None:
-            same = shared_start(found.training, found.inference)
-            one, other = found.training[same:], found.inference[same:]
+        difference = super().difference(turn, text, spans)
+        if difference and difference.inference is not None:
+            same = shared_start(difference.training, difference.inference)
+            rests = difference.training[same:], difference.inference[same:]
             # If one is the beginning of the other, it is for any texts. Two literals differ, too.
-            if one and other:
-                in_one, in_other = map(SENTINEL.match, (one, other))
-                if in_one and in_other:
-                    self._guards.apart.add((sentinel_number(in_one[0]), sentinel_number(in_other[0])))
-                elif begun := in_one or in_other:
-                    literal = SENTINEL.split(other if in_one else one)[0]
-                    self._guards.edges.setdefault((sentinel_number(begun[0]), 0), set()).add(literal)
-        return found
+            if all(rests):
+                numbers = [sentinel_number(text[0]) for text in map(SENTINEL.match, rests) if text]
+                literals = [SENTINEL.split(rest)[0] for rest in rests if not SENTINEL.match(rest)]
+                if not literals:
+                    self._guards.apart.add((numbers[0], numbers[1]))
+                elif numbers:
+                    self._guards.edges[numbers[0], 0] |= {*literals}
+        return difference
 
 
 def _is_certain(difference: Difference, message: Mapping[str, Any], guards: Guards) -> bool:
@@ -194,7 +199,7 @@ def _is_certain(difference: Difference, message: Mapping[str, Any], guards: Guar
     for thought in () if has_tag and may_have_tag else thoughts:
         if SENTINEL.fullmatch(thought) and sentinel_number(thought) in map(sentinel_number, added):
             # The reasoning begins after <think>, wherever that is in the text.
-            guards.edges.setdefault((sentinel_number(thought), -1), set()).add("<think>")
+            guards.edges[sentinel_number(thought), -1].add("<think>")
             return True  # it has its reasoning only if it is the last one
     # Without reasoning, it is that of any texts if one answer is the other without a piece of it.
     return not (has_tag or may_have_tag or thoughts) and compare_answers({}, training, inference) != OTHER_TEXT

@@ -206,11 +206,11 @@ def expanded(beginnings: RenderedBeginnings, turns: Sequence[int]) -> list[Expan
         text, spans = beginnings.text(length), beginnings.turns(length, left)
         if not rows and length == count:
             left = [turn for turn in left if turn in spans]  # the others are not printed, or not trained on
-        differences = {turn: beginnings.difference(turn, text, spans.get(turn, ())) for turn in left}
-        right = [turn for turn, difference in differences.items() if turn in spans and not difference]
-        if left and length == left[-1] + 1 and (difference := differences[left[-1]]):
+        is_last = bool(left) and length == left[-1] + 1
+        if is_last and (difference := beginnings.difference(left[-1], text, spans.get(left[-1], ()))):
             how = f"a turn differs even at the end of its text: {difference.detail}"
             raise RecordError("not_expandable", how)
+        right = [turn for turn in left if turn in spans and not beginnings.difference(turn, text, spans[turn])]
         if right:
             rows.append(Expanded(text, beginnings.trained(length, right), length, right))
         left = [turn for turn in left if turn not in right]

@@ -286,7 +286,7 @@ class Trace:
         for literal, (number, _) in zip(skeleton.literals, skeleton.holes, strict=False):
             is_answer = self._target == "completion" or messages[self._owners[number]]["role"] == "assistant"
             if is_answer and (continuations := {*self._continuations(literal)}):
-                self.guards.edges.setdefault((number, 0), set()).update(continuations)
+                self.guards.edges[number, 0] |= continuations
 
     def _continuations(self, literal: str) -> Iterator[str]:
         """What of a generation prompt, up to its next marker, could follow a literal."""

@@ -95,8 +95,8 @@ def _separate(messages: list[dict[str, Any]]) -> tuple[Any, ...] | None:
                 texts += [part["text"] for part in value]
             else:
                 return None
-    if _PLAIN_KEYS.issuperset(keys) and (found := plain(messages) or in_parts(messages)):
-        return found
+    if _PLAIN_KEYS.issuperset(keys) and (parts := plain(messages) or in_parts(messages)):
+        return parts
     return (*keys,), (*others,), texts
 
 

@@ -70,20 +70,20 @@ class SignatureCache(Generic[T]):
         signature = (known.first or known) if known else make_signature(conversation)
         while signature:
             key = target, conversation.completion_start, signature.key
-            found = self._batch.get(key)
-            if found is None and len(self._batch) < self._most:
+            compiled = self._batch.get(key)
+            if compiled is None and len(self._batch) < self._most:
                 if key not in self._cache:
                     self._cache[key] = self._compiled(conversation, target, signature.cut)
-                found = self._batch[key] = self._cache[key]
-            if isinstance(found, str):
-                return found
-            if found and found.guards.hold(signature.texts, signature.trimmed):
-                if not found.is_compared:
-                    if difference := self._difference(found, conversation, target, signature):
+                compiled = self._batch[key] = self._cache[key]
+            if isinstance(compiled, str):
+                return compiled
+            if compiled and compiled.guards.hold(signature.texts, signature.trimmed):
+                if not compiled.is_compared:
+                    if difference := self._difference(compiled, conversation, target, signature):
                         self._cache[key] = self._batch[key] = difference
                         return difference
-                    found.is_compared = True
-                return found, signature
+                    compiled.is_compared = True
+                return compiled, signature
             signature = None if signature.cut is not None else self._second(conversation, signature, known)
         return ""
 
@@ -105,14 +105,14 @@ class SignatureCache(Generic[T]):
         except RecordError as error:
             return f"the reference refuses it: {error.reason}: {error.detail}"
         whats = zip(("text", "spans", "omissions"), compiled.render(signature), expected, strict=True)
-        return next((f"other {what}" for what, one, other in whats if one != other), "")
+        return next((f"other {what}" for what, result, reference in whats if result != reference), "")
 
     def _second(self, conversation: Conversation, first: Signature, known: Signature | None) -> Signature | None:
         """The second signature of a conversation; None if it has the same texts as the first."""
         if known and known.first:
             return known
-        found = make_signature(conversation, self._cut)
-        return None if found is None or found.texts == first.texts else found._replace(first=first)
+        second = make_signature(conversation, self._cut)
+        return None if second is None or second.texts == first.texts else second._replace(first=first)
 
     @functools.cached_property
     def _cut(self) -> Cut:

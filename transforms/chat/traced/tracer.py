@@ -11,6 +11,7 @@ import functools
 import math
 import operator
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -78,7 +79,7 @@ class Guards:
     absent: set[str] = field(default_factory=set)
     trimmed: bool = False
     absent_in_lower: set[str] = field(default_factory=set)
-    edges: dict[tuple[int, int], set[str]] = field(default_factory=dict)
+    edges: dict[tuple[int, int], set[str]] = field(default_factory=lambda: defaultdict(set))
     apart: set[tuple[int, int]] = field(default_factory=set)
 
     def hold(self, texts: list[str], trimmed: list[str]) -> bool:
@@ -102,14 +103,17 @@ class Guards:
         for number, edge, characters, strings in self._edges:
             text, bare = texts[number], trimmed[number]
             may_touch = text[edge] in characters or bare[edge] in characters
-            if may_touch and any(_touch(one, string, edge) for one in (text, bare) for string in strings):
+            if may_touch and any(_touch(form, string, edge) for form in (text, bare) for string in strings):
                 return False
-        return not any(_touch(trimmed[one], trimmed[other], 0) for one, other in self.apart)
+        return not any(_touch(trimmed[first], trimmed[second], 0) for first, second in self.apart)
 
     @functools.cached_property
     def _edges(self) -> list[tuple[int, int, str, set[str]]]:
         """The edges, each with the characters that its strings have there, which are compared first."""
-        return [(*at, "".join({string[at[1]] for string in own}), own) for at, own in self.edges.items()]
+        return [
+            (number, edge, "".join({string[edge] for string in strings}), strings)
+            for (number, edge), strings in self.edges.items()
+        ]
 
 
 def _touch(text: str, string: str, edge: int) -> bool:
@@ -129,8 +133,9 @@ def _searching(search: Callable[..., Any]) -> Any:
     """A method of str that searches for a string, and returns the text, changed, or pieces of it."""
 
     def method(self: TracedText, string: Any = None, *others: Any) -> Any:
-        found = search(self, self.located(string), *(_constant(one) if isinstance(one, str) else one for one in others))
-        return self.derived(found) if isinstance(found, str) else type(found)(map(self.derived, found))
+        constants = (_constant(other) if isinstance(other, str) else other for other in others)
+        result = search(self, self.located(string), *constants)
+        return self.derived(result) if isinstance(result, str) else type(result)(map(self.derived, result))
 
     return method
 
@@ -159,12 +164,12 @@ def _searching_edge(is_at: Callable[[str, str], bool], edge: int) -> Any:
         if positions:
             raise NotTraceable("the template searches a part of a text")
         literal = self.literal_ends()[edge]
-        for one in given if isinstance(given, tuple) else (given,):
-            if is_at(literal, _constant(one)):
+        for string in given if isinstance(given, tuple) else (given,):
+            if is_at(literal, _constant(string)):
                 return True
             # The literal decides unless the string is longer and begins, or ends, with all of it.
-            if len(one) > len(literal) and is_at(one, literal):
-                self.located(one)
+            if len(string) > len(literal) and is_at(string, literal):
+                self.located(string)
         return False
 
     return method
@@ -274,7 +279,7 @@ class TracedText(str):
                 raise NotTraceable("the template searches a text in lower case after adding to it")
             for edge, strings in ((0, begun), (-1, ended)):
                 if strings:
-                    self.guards.edges.setdefault((sentinel_number(text), edge), set()).update(strings)
+                    self.guards.edges[sentinel_number(text), edge] |= strings
         return str(string)
 
 

@@ -33,8 +33,8 @@ def traceable_template(source: str) -> jinja2.Template:
     Raises:
         NotTraceable: if the template holds a sentinel's character or an expression that cannot be traced.
     """
-    if found := SENTINEL.search(source):
-        raise NotTraceable(f"the template holds the character {found[0]!r}")
+    if character := SENTINEL.search(source):
+        raise NotTraceable(f"the template holds the character {character[0]!r}")
     environment: Any = new_environment(source)
     environment.filters = {name: _traceable_filter(name, filter) for name, filter in environment.filters.items()}
     kinds = {"sequence": TracedText, "iterable": TracedText, "number": TracedLength, "integer": TracedLength}
@@ -164,5 +164,5 @@ def find_markers(source: str) -> frozenset[str]:
         name = getattr(call.node, "attr", None) if isinstance(call, nodes.Call) else call.name
         searched += call.args[: name in _SEARCHES]
     searched += [constants[node.name] for node in searched if isinstance(node, nodes.Name) and node.name in constants]
-    found = [constant.value for constant in nodes.List(searched).find_all(nodes.Const)]
-    return frozenset(one for one in found if isinstance(one, str) and len(one.strip()) >= _SHORTEST_MARKER)
+    values = [constant.value for constant in nodes.List(searched).find_all(nodes.Const)]
+    return frozenset(value for value in values if isinstance(value, str) and len(value.strip()) >= _SHORTEST_MARKER)
