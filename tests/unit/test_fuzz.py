@@ -5,12 +5,9 @@ What becomes of any values of a record is in test_record_laws, of damaged receip
 
 from __future__ import annotations
 
-import bz2
 import csv
-import gzip
 import io
 import json
-import lzma
 import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -20,26 +17,18 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import zstandard
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from support.command_line import chatmill
+from support.contents import COMPRESS, arrow, parquet
 from support.drawn import examples
 from support.paths import TOKENIZER
 from support.reading import File, read_each
 from transforms import Dataset, InputError, UserError
 
 FUZZ = examples(150, suppress_health_check=list(HealthCheck))
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "": bytes,
-    ".gz": lambda content: gzip.compress(content, mtime=0),
-    ".bz2": bz2.compress,
-    ".xz": lzma.compress,
-    ".zst": zstandard.compress,
-}
 
 texts = st.text(max_size=8) | st.sampled_from(["\n", '"', ",", "a\r\nb", "\\", "{", "]}", "\ud800", "<|im_end|>", "\0"])
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts
@@ -110,24 +99,6 @@ def as_table(rows: list[dict[str, Any]]) -> pa.Table:
     return pa.table({name: [row[name] for row in rows] for name in ("text", "n")} | {"messages": nested})
 
 
-def as_arrow(rows: list[dict[str, Any]], new: Callable[..., Any]) -> bytes:
-    sink, table = io.BytesIO(), as_table(rows)
-    with new(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=3)
-    return sink.getvalue()
-
-
-def as_parquet(rows: list[dict[str, Any]]) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(as_table(rows), sink, row_group_size=3, write_page_checksum=True)
-    return sink.getvalue()
-
-
-def footer_of(parquet: bytes) -> bytes:
-    """The end of a file, which has no checksum: it may say something else of the columns."""
-    return parquet[-8 - int.from_bytes(parquet[-8:-4], "little") :]
-
-
 TEXT_FORMATS: dict[str, Callable[[list[Any]], bytes]] = {
     "jsonl": as_lines,
     "json": lambda found: json.dumps(found, indent=1).encode(),
@@ -135,9 +106,9 @@ TEXT_FORMATS: dict[str, Callable[[list[Any]], bytes]] = {
     "tsv": lambda found: as_delimited(found, "\t"),
 }
 BINARY_FORMATS: dict[str, Callable[[list[dict[str, Any]]], bytes]] = {
-    "parquet": as_parquet,
-    "stream.arrow": lambda rows: as_arrow(rows, pa.ipc.new_stream),
-    "file.arrow": lambda rows: as_arrow(rows, pa.ipc.new_file),
+    "parquet": lambda rows: parquet(as_table(rows), row_group_size=3, write_page_checksum=True),
+    "stream.arrow": lambda rows: arrow(as_table(rows), rows_at_once=3),
+    "file.arrow": lambda rows: arrow(as_table(rows), pa.ipc.new_file, rows_at_once=3),
 }
 
 

@@ -26,6 +26,7 @@ import pytest
 import zstandard
 
 from support.command_line import chatmill
+from support.contents import COMPRESS, arrow, parquet
 from support.datasets import read_rejects, read_rows
 from support.drawn import AT_LENGTH
 from support.paths import TOKENIZER
@@ -33,14 +34,6 @@ from support.reading import File, read, read_content, read_each
 
 MEGA = 1 << 20
 BOM = b"\xef\xbb\xbf"
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "": bytes,
-    ".gz": lambda content: gzip.compress(content, mtime=0),
-    ".bz2": bz2.compress,
-    ".xz": lzma.compress,
-    # Without the size in the frame header, as if zstd compresses a pipe.
-    ".zst": zstandard.ZstdCompressor(write_content_size=False, write_checksum=True).compress,
-}
 SUFFIXES = [suffix for suffix in COMPRESS if suffix]
 
 # What json, csv and pyarrow say
@@ -111,20 +104,6 @@ def chats(rows: int) -> list[dict[str, Any]]:
 CHATS = pa.Table.from_pylist(chats(300))
 SMALL = pa.table({"text": [f"{i}" for i in range(6)]})
 PLAIN: dict[str, Any] = {"compression": "none", "use_dictionary": False}
-
-
-def parquet(table: pa.Table, **how: Any) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, **how)
-    return sink.getvalue()
-
-
-def arrow(table: pa.Table, writer: Callable[..., Any] = pa.ipc.new_stream, rows_at_once: int = 50) -> bytes:
-    sink = io.BytesIO()
-    with writer(sink, table.schema) as file:
-        for batch in table.to_batches(max_chunksize=rows_at_once):
-            file.write_batch(batch)
-    return sink.getvalue()
 
 
 def tables(draw: random.Random) -> Iterator[Case]:
