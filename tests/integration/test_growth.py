@@ -499,6 +499,12 @@ _AGES: list[tuple[str, dict[str, Any]]] = [
     ("expire", {"days": 1, "keep": 1}),
     ("expire", {"days": -1, "keep": 1}),
 ]
+# The version that was replaced is kept, and has files that the newest one does not have.
+_KEPT: list[tuple[str, dict[str, Any]]] = [
+    ("append", {"kinds": ["short"], "budget": "1", "is_strict": True}),
+    ("overwrite", {"kinds": ["short"]}),
+    ("expire", {"days": -1, "keep": 2}),
+]
 # A file was half-written when it was added.
 _GROWS: list[tuple[str, dict[str, Any]]] = [
     ("append", {"kinds": ["short", "broken"], "budget": "1", "is_strict": True}),
@@ -513,6 +519,7 @@ _GROWS: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.slow
 @examples(10, at_length=150)
 @given(_BEGINNINGS, st.lists(st.one_of(_STEPS), min_size=6, max_size=9))
+@example({"lengths": "", "order": "", "others": set(), "kinds": []}, _KEPT)
 @example({"lengths": "", "order": "", "others": {"--validation_fraction=0.4"}, "kinds": ["long"]}, _AGES)
 @example({"lengths": "", "order": "--dedup=exact", "others": {"--keep_columns=id"}, "kinds": []}, _GROWS)
 def test_each_record_is_there_once_whatever_happens(beginning, steps):
