@@ -265,15 +265,19 @@ class _Strings:
 
     def may_be_at_edge(self, text: str) -> bool:
         """Return whether a text, without the white space around it, begins or ends with a part of one of them."""
-        text, (heads, tails) = text.strip(), self._parts
-        longest = min(len(text), max(map(len, self.strings), default=0))
-        return any(text[:size] in tails or text[-size:] in heads for size in range(1, longest + 1))
+        text, (tails, reversed_heads) = text.strip(), self._parts
+        return bool(tails.match(text) or reversed_heads.match(text[: -self._longest - 1 : -1]))
 
     @functools.cached_property
-    def _parts(self) -> tuple[set[str], set[str]]:
-        """What each begins with, and what each ends with, but for all of it."""
+    def _parts(self) -> tuple[re.Pattern[str], re.Pattern[str]]:
+        """Match what each ends with, and what each begins with in reverse, but for all of it."""
         cuts = [(string, at) for string in self.strings for at in range(1, len(string))]
-        return {string[:at] for string, at in cuts}, {string[at:] for string, at in cuts}
+        parts = {string[at:] for string, at in cuts}, {string[:at][::-1] for string, at in cuts}
+        return re.compile(longest_match_regex(parts[0])), re.compile(longest_match_regex(parts[1]))
+
+    @functools.cached_property
+    def _longest(self) -> int:
+        return max(map(len, self.strings), default=0)
 
 
 def _json(value: Any) -> str:

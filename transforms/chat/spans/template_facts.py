@@ -307,8 +307,14 @@ def up_to_marker(prompt: str) -> str:
 
 def shared_start(one: str, other: str) -> int:
     """Return how many characters two texts begin with in common."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+    low, high = 0, min(len(one), len(other))
+    while low < high:  # a loop over the characters of long turns would take longer than the rest of a comparison
+        middle = (low + high + 1) // 2
+        if one.startswith(other[low:middle], low):
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def after(separator: str, text: str, start: int) -> int:
