@@ -87,6 +87,7 @@ def _separate(messages: list[dict[str, Any]]) -> tuple[Any, ...] | None:
             if key == "role":
                 others.append(value if type(value) is str else (repr(value),))
             elif type(value) is str:
+                others.append(None)  # in its place: which of the keys has a text is in the signature, too
                 texts.append(value)
             elif key == "weight" or value is None:
                 others.append((repr(value),))
