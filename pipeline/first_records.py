@@ -79,27 +79,27 @@ def check_first_records(source: Source, file: InputFile, checked: CheckedTokeniz
     """
     options, is_warned = source.options, False
     first_task = next(make_tasks([file], _LOOKED_AT))
-    for url, place, found in first_records(source, [first_task], _LOOKED_AT):
-        if not isinstance(found, Example):
-            if isinstance(found, Reject) and found.reason == "preference_data" and not is_warned:
+    for url, place, parsed in first_records(source, [first_task], _LOOKED_AT):
+        if not isinstance(parsed, Example):
+            if isinstance(parsed, Reject) and parsed.reason == "preference_data" and not is_warned:
                 is_warned = True
                 pair = f"a chosen and a rejected answer ({url}, {place})"
-                yield f"warning: {pair} are rejected as preference_data. {HINTS[found.reason]}."
+                yield f"warning: {pair} are rejected as preference_data. {HINTS[parsed.reason]}."
             continue
-        if isinstance(found.content, PromptCompletion) and checked.has_template:
-            of_source = f" of the source {source.name}" if source.place else ""
+        if isinstance(parsed.content, PromptCompletion) and checked.has_template:
+            where = f" of the source {source.name}" if source.place else ""
             yield (
-                f"note: prompt and completion{of_source} are strings, and are tokenized as plain text. --as_chat true "
+                f"note: prompt and completion{where} are strings, and are tokenized as plain text. --as_chat true "
                 "renders them as messages of a user and of the assistant, with the chat template."
             )
-        if not isinstance(found.content, Conversation):
+        if not isinstance(parsed.content, Conversation):
             return
         if not checked.has_template:
             raise checked.no_template()
         renderer = checked.renderer(options)
         with suppress(RecordError):
-            yield from _describe_changed_contents(renderer.template, found.content)
-        if isinstance(rendered := render(renderer, found), Reject):
+            yield from _describe_changed_contents(renderer.template, parsed.content)
+        if isinstance(rendered := render(renderer, parsed), Reject):
             name = shortened(options.chat_template or f"of {options.tokenizer}")
             yield (
                 f"warning: with the chat template {name}, the first conversation ({url}, {place}) would be rejected: "

@@ -41,9 +41,9 @@ from transforms.storage.writing import remove, remove_attempts
 
 # The errors that are meant for the user, and what Beam adds to their texts.
 _OURS = (InputError, StoreError, Unavailable, UserError)
-_STEP_OF_BEAM = " [while running '"
+_BEAM_STEP = " [while running '"
 # One of them in the text of a runner's error, which has no more of it than its name and its text.
-_IN_TEXT = re.compile(rf"transforms\.base\.errors\.\w+: (.+?)(?:{re.escape(_STEP_OF_BEAM)}|\n|$)")
+_IN_TEXT = re.compile(rf"transforms\.base\.errors\.\w+: (.+?)(?:{re.escape(_BEAM_STEP)}|\n|$)")
 
 
 def build_increments(
@@ -175,8 +175,8 @@ def _raising_failures(folder: Folder) -> Iterator[None]:
                 raise UserError(
                     f"{folder.output}: it was removed during the build. Run the same command again."
                 ) from None
-        if found := _find_error(error):
-            raise found from None
+        if own_error := _find_error(error):
+            raise own_error from None
         failure, text = last_failure(folder.failures), str(error)
         # A traceback without it: the run failed because of another error, and this one is of an earlier attempt.
         if failure and ("Traceback" not in text or type(failure).__name__ in text):
@@ -188,6 +188,6 @@ def _raising_failures(folder: Folder) -> Iterator[None]:
 
 def _find_error(error: BaseException | None) -> BaseException | None:
     """The error of ours for which another one was raised, without what Beam adds to its text; None if there is none."""
-    while error and not (isinstance(error, _OURS) and _STEP_OF_BEAM not in str(error)):
+    while error and not (isinstance(error, _OURS) and _BEAM_STEP not in str(error)):
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return error

@@ -173,7 +173,7 @@ def describe_recipe(
 
     now: what the template's strftime_now returns, if it is used. files: the inputs, with commits of those on the Hub.
     """
-    found: dict[str, Any] = {
+    recipe: dict[str, Any] = {
         option_name(field.name): getattr(options, field.name)
         for field in options_in(RowOptions)
         if getattr(options, field.name) != field.default
@@ -188,9 +188,9 @@ def describe_recipe(
             path if hub_name(expand_hub_name(path)) else _absolute(path) for path in options.decontaminate
         ],
     }
-    found |= {name: value for name, value in others.items() if value}
+    recipe |= {name: value for name, value in others.items() if value}
     entries = [_entry(source, [file for file in files if file.source == i]) for i, source in enumerate(sources)]
-    return msgspec.to_builtins(found | ({"sources": entries} if options.sources else {"input": entries[0]["input"]}))
+    return msgspec.to_builtins(recipe | ({"sources": entries} if options.sources else {"input": entries[0]["input"]}))
 
 
 def _entry(source: Source, files: Sequence[InputFile]) -> dict[str, Any]:
@@ -271,10 +271,10 @@ def differences(before: Job, now: Job, with_inputs: bool = False) -> list[str]:
 
     with_inputs: whether the inputs must be the same, as they were given.
     """
-    found = []
+    lines = []
     names = [as_typed([source.name for source in job.sources]) for job in (before, now)]
     if names[0] != names[1]:
-        found.append(f"the sources were {names[0]} and are {names[1]}")
+        lines.append(f"the sources were {names[0]} and are {names[1]}")
         before, now = (msgspec.structs.replace(job, sources=()) for job in (before, now))
     if before.tokenizer == now.tokenizer:  # by whichever name
         before = msgspec.structs.replace(before, tokenizer_name=now.tokenizer_name)
@@ -283,14 +283,14 @@ def differences(before: Job, now: Job, with_inputs: bool = False) -> list[str]:
         was, is_now = old.get(name, "not set"), new.get(name, "not set")
         if was != is_now:
             has_values = not name.endswith(("differ", "differs"))
-            found.append(f"{name} was {as_typed(was)} and is {as_typed(is_now)}" if has_values else name)
-    return found
+            lines.append(f"{name} was {as_typed(was)} and is {as_typed(is_now)}" if has_values else name)
+    return lines
 
 
 def _compared(job: Job, with_inputs: bool) -> dict[str, Any]:
     """What two jobs must have the same, by what errors call it; or by the error, if nobody could read the values."""
-    found = {f"--{option_name(name)}": value for name, value in sorted(option_values(RowOptions, job.options).items())}
-    found |= {
+    values = {f"--{option_name(name)}": value for name, value in sorted(option_values(RowOptions, job.options).items())}
+    values |= {
         "the tokenizer's files differ": job.tokenizer,
         "--tokenizer": job.tokenizer_name,
         "the chat template differs": job.chat_template,
@@ -299,8 +299,8 @@ def _compared(job: Job, with_inputs: bool) -> dict[str, Any]:
         "the evaluation sets (--decontaminate) differ": job.evaluations,
     }
     for source in job.sources:
-        found |= {f"{name} of the source {source.name}": value for name, value in sorted(source.options.items())}
-        found[f"the file of the formatter of the source {source.name} differs"] = source.formatter
+        values |= {f"{name} of the source {source.name}": value for name, value in sorted(source.options.items())}
+        values[f"the file of the formatter of the source {source.name} differs"] = source.formatter
         if with_inputs:
-            found[f"input of the source {source.name}" if job.sources[1:] else "--input"] = source.input
-    return found | {"--now": job.now} | job.versions
+            values[f"input of the source {source.name}" if job.sources[1:] else "--input"] = source.input
+    return values | {"--now": job.now} | job.versions

@@ -26,7 +26,7 @@ from transforms.tokens.tokenizer_files import fingerprint
 
 _DAMAGED = "warning: {} was corrupted; rewritten"
 # How many times the bytes of its input a bucket has in memory (sgd: 3.8), and from how many on a warning says so.
-_MEMORY_OF_INPUT, _MUCH_HELD = 4, 4 * MOST_TASK_BYTES
+_MEMORY_FACTOR, _MUCH_HELD = 4, 4 * MOST_TASK_BYTES
 # From how many bytes on a corpus may have more than MOST_RECORDS: few have records of less than a kilobyte.
 _MUCH_INPUT = MOST_RECORDS << 10
 
@@ -82,7 +82,7 @@ def warn_about_much_input(job: Job) -> Iterator[str]:
     held = total // options.shards if options.shards else min(total, job.split_bytes)
     if options.is_exchanged and held > _MUCH_HELD:
         better = f"shards {-(-total // MOST_TASK_BYTES)}" if options.shards else f"split_bytes {MOST_TASK_BYTES}"
-        needed, less = (decimal(size * _MEMORY_OF_INPUT) for size in (held, MOST_TASK_BYTES))
+        needed, less = (decimal(size * _MEMORY_FACTOR) for size in (held, MOST_TASK_BYTES))
         yield (
             f"warning: a worker holds all examples of a shard in memory. Those of {decimal(held)} of input may need "
             f"{needed}; with --{better} they need {less}."
@@ -120,9 +120,9 @@ def make_plan(
         own_versions = {file.key: file.version for file in own}
         is_ours = own_versions == versions or (options.append and own_versions.items() <= versions.items())
         for each in [own, files] if own and own != files and is_ours else [files]:
-            found = with_clock(job if each is files else with_plan(job, each), before, options)
-            if increment_id(found, taken) == id:
-                return Plan(begun, found, each)
+            resumed = with_clock(job if each is files else with_plan(job, each), before, options)
+            if increment_id(resumed, taken) == id:
+                return Plan(begun, resumed, each)
         if before and not (version or changed):
             changed += differences(before, job)
             if not options.append and before.inputs != job.inputs:
@@ -138,11 +138,11 @@ def make_plan(
 
 def _changed_files(folder: Folder, before: Sequence[InputFile], now: Sequence[InputFile]) -> Iterator[str]:
     """Describe the first input file that is not as it was when the increment in a folder was planned."""
-    planned, found = ({file.key: file for file in files} for files in (before, now))
+    planned, present = ({file.key: file for file in files} for files in (before, now))
     if not planned:
         yield f"the inputs differ, and {folder.plan}, which lists the earlier ones, is damaged"
-    elif key := next((key for key in planned | found if planned.get(key) != found.get(key)), None):
-        yield f"{key[1]} was {'added' if key not in planned else 'removed' if key not in found else 'changed'}"
+    elif key := next((key for key in planned | present if planned.get(key) != present.get(key)), None):
+        yield f"{key[1]} was {'added' if key not in planned else 'removed' if key not in present else 'changed'}"
 
 
 def begin(plan: Plan, stored: Mapping[str, bytes]) -> None:

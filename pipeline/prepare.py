@@ -162,15 +162,15 @@ def _unreadable(task: Task, position: int, problem: str) -> UserError:
     )
 
 
-def _warn_about_evaluations(found: JobEvaluations) -> Iterator[str]:
+def _warn_about_evaluations(evaluations: JobEvaluations) -> Iterator[str]:
     """Say what of the evaluation sets is not looked for."""
-    if found.too_short:
+    if evaluations.too_short:
         yield (
-            f"note: {counted(found.too_short, 'record')} of {found.records:,} of the evaluation sets cannot be found: "
-            "no text of them has enough words. docs/corpus.md"
+            f"note: {counted(evaluations.too_short, 'record')} of {evaluations.records:,} of the evaluation sets "
+            "cannot be found: no text of them has enough words. docs/corpus.md"
         )
-    if found.in_templates:
+    if evaluations.in_templates:
         yield (
-            f"note: {counted(found.in_templates, 'run')} of words of the evaluation sets are not looked for: more than "
-            f"{MOST_RECORDS} of their records have them. docs/corpus.md"
+            f"note: {counted(evaluations.in_templates, 'run')} of words of the evaluation sets are not looked for: "
+            f"more than {MOST_RECORDS} of their records have them. docs/corpus.md"
         )

@@ -29,7 +29,7 @@ _SECONDS_IN_TERMINAL = 0.5
 _SECONDS_TO_FIRST_LINE = 10.0
 _SECONDS_ELSEWHERE = 30.0
 # Reading receipts may take this share of the time: in a bucket, listing a million of them takes minutes.
-_SHARE_OF_TIME = 0.02
+_TIME_SHARE = 0.02
 _READERS = 16
 # Bytes of input from which on a log has a line before the first progress.
 _WORTH_A_LINE = 8 << 20
@@ -95,7 +95,7 @@ class ReportProgress:
                     self._done = read_reports(self._reports)
                 else:
                     self._read_receipts()
-            seconds = max(others, (time.monotonic() - began) / _SHARE_OF_TIME)
+            seconds = max(others, (time.monotonic() - began) / _TIME_SHARE)
             yield self._sums()
 
     def _sums(self) -> str:

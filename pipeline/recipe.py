@@ -104,8 +104,8 @@ def _arguments(url: str, key: Any, value: Any, names: Collection[str]) -> list[s
     """The arguments of an option of Beam: a flag, a value, or one for each element of a list."""
     values = value if isinstance(value, list) else [value]
     if not isinstance(key, str) or not all(isinstance(each, (str, int, float)) for each in values):
-        found = shortened(as_typed(value))
-        raise UserError(f"{url}: {key} {found}: this is no option.{did_you_mean(key, names)}")
+        given = shortened(as_typed(value))
+        raise UserError(f"{url}: {key} {given}: this is no option.{did_you_mean(key, names)}")
     return [f"--{key}" if each is True else f"--{key}={each}" for each in values if each is not False]
 
 
@@ -173,13 +173,13 @@ def _source(entry: Any, number: int, url: str, options: Options) -> Source:
         what = "files, folders, globs or urls, such as input: chats/, or a dataset on the Hub, such as input: ORG/NAME"
         raise UserError(f"{place}: input is missing: give {what}.")
     may_repeat = read_value(_MAY_REPEAT, entry.get(_MAY_REPEAT, False), Flag, place)
-    of_source = dataclasses.replace(options, sources=(), **_located(url, own))
+    source_options = dataclasses.replace(options, sources=(), **_located(url, own))
     try:
-        check_options(of_source)
+        check_options(source_options)
     except UserError as error:
         raise UserError(f"{place}: {error_text(error)}") from None
     inputs = own.pop("input")
-    return Source(name or f"{number}-{_stem(inputs[0])}", of_source, own, may_repeat, place)
+    return Source(name or f"{number}-{_stem(inputs[0])}", source_options, own, may_repeat, place)
 
 
 def _hint(key: Any) -> str:

@@ -207,5 +207,5 @@ def quiet_libraries() -> None:
 
 def _is_for_the_user(record: logging.LogRecord) -> bool:
     """Hide what Beam logs to the root logger while it waits for a job server, whose errors are raised as well."""
-    of_job_servers = record.module in ("portable_runner", "subprocess_server")
-    return not of_job_servers and "apitools not found" not in record.getMessage()
+    is_of_job_server = record.module in ("portable_runner", "subprocess_server")
+    return not is_of_job_server and "apitools not found" not in record.getMessage()

@@ -59,19 +59,19 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, list[str]]:
         is_recipe = _is_recipe(before, word) and not any(other.startswith("--recipe") for other in named)
         named.append(f"--recipe={word}" if is_recipe else word)
     known, rest = parser.parse_known_args(named)
-    values, of_recipe = dict[str, Any](), list[str]()
+    values, recipe_arguments = dict[str, Any](), list[str]()
     if "recipe" in known:
         from pipeline.recipe import read_recipe
 
-        values, of_recipe = read_recipe(known.recipe)
+        values, recipe_arguments = read_recipe(known.recipe)
         given = {word.partition("=")[0] for word in rest}
-        of_recipe = [word for word in of_recipe if word.partition("=")[0] not in given]
+        recipe_arguments = [word for word in recipe_arguments if word.partition("=")[0] not in given]
     options = Options(**values | vars(known))
-    _check_beam_flags(of_recipe, options.runner, f"{options.recipe}: ")
+    _check_beam_flags(recipe_arguments, options.runner, f"{options.recipe}: ")
     _check_beam_flags(rest, options.runner)
     options = for_consumer(options)
     check_options(options)
-    return options, [*of_recipe, *rest]
+    return options, [*recipe_arguments, *rest]
 
 
 def _is_recipe(before: str, word: str) -> bool:

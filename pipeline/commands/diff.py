@@ -24,10 +24,10 @@ def run(arguments: Sequence[str]) -> int:
     from transforms.dataset.reader import Dataset
 
     datasets = Dataset(options.a), Dataset(options.b)
-    found = compare(*(dataset.manifest for dataset in datasets))
+    differences = compare(*(dataset.manifest for dataset in datasets))
     if options.json:
-        print_json(found)
+        print_json(differences)
     else:
         with paged() as console:
-            print_differences(console, datasets, found)
-    return int(not found["equal"])
+            print_differences(console, datasets, differences)
+    return int(not differences["equal"])

@@ -51,8 +51,9 @@ def run(arguments: Sequence[str]) -> int:
     from transforms.storage.files import full_url
 
     url = full_url(options.dataset)
-    found = expire(url, options.older_than, options.keep, show_owner)
-    kept = f"version {found.newest}" if found.oldest == found.newest else f"versions {found.oldest} to {found.newest}"
-    dropped, removed = counted(found.versions, "version"), counted(found.files, "file")
+    expired = expire(url, options.older_than, options.keep, show_owner)
+    first, last = expired.oldest, expired.newest
+    kept = f"version {last}" if first == last else f"versions {first} to {last}"
+    dropped, removed = counted(expired.versions, "version"), counted(expired.files, "file")
     print(f"{url}: {dropped} dropped, {removed} removed; it has {kept}.")
     return 0

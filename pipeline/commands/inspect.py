@@ -44,18 +44,18 @@ def run(arguments: Sequence[str]) -> int:
     if options.search == "":
         raise UserError("--search: give a text that is not empty.")
 
-    from pipeline.show.find import find, found_as_json, print_found
+    from pipeline.show.find import find, items_as_json, print_items
     from pipeline.show.printing import paged, print_json
     from transforms.dataset.reader import Dataset, open_rejects
 
     is_of_rejects = options.reject is not None or options.reason is not None
     dataset = (open_rejects if is_of_rejects else Dataset)(options.dataset)
-    found = find(dataset, options)
+    items = find(dataset, options)
     if options.json:
-        print_json(found_as_json(found, options.tokens))
+        print_json(items_as_json(items, options.tokens))
         return 0
     with paged() as console:
-        print_found(console, found, options)
+        print_items(console, items, options)
     return 0
 
 

@@ -44,10 +44,11 @@ def run(arguments: Sequence[str]) -> int:
 
     with checked_tokenizer(options, read_tokenizer_files(options.tokenizer)) as checked:
         tokenizer, renderer = checked.tokenizer, checked.renderer(options)
-    found = list(_first_conversations(options))
-    first = next((example for _, example in found if not isinstance(example, Reject)), None)
+    conversations = list(_first_conversations(options))
+    first = next((example for _, example in conversations if not isinstance(example, Reject)), None)
     if first is None:
-        why = f" The first record is rejected ({found[0][1].reason}): {found[0][1].detail}." if found else ""
+        rejects = (reject for _, reject in conversations[:1])
+        why = "".join(f" The first record is rejected ({each.reason}): {each.detail}." for each in rejects)
         raise UserError(f"--input {','.join(options.input)}: there is no conversation among the first records.{why}")
     try:
         content, _ = adapted(first.content, renderer.template)
@@ -55,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
     except RecordError:
         raise checked.no_template() from None
     print_template(renderer, tokenizer, content)
-    return int(print_conversations(renderer, found, options.train_parts) > 0)
+    return int(print_conversations(renderer, conversations, options.train_parts) > 0)
 
 
 def _parse(arguments: Sequence[str]) -> Options:
@@ -97,16 +98,16 @@ def _first_conversations(options: Options) -> Iterator[tuple[str, Any]]:
     [source] = sources = read_sources(options)
     tasks = make_tasks(list_files(Request(options, sources)), _LOOKED_AT)
     shown = 0
-    for url, place, found in first_records(source, tasks, _LOOKED_AT):
+    for url, place, parsed in first_records(source, tasks, _LOOKED_AT):
         title = f"{Path(url).name}, {place}"
-        if isinstance(found, RecordDropped):
-            print(f"{title}: dropped ({found.reason})", file=sys.stderr)
+        if isinstance(parsed, RecordDropped):
+            print(f"{title}: dropped ({parsed.reason})", file=sys.stderr)
             continue
-        if isinstance(found, Example):
-            if not isinstance(found.content, Conversation):
+        if isinstance(parsed, Example):
+            if not isinstance(parsed.content, Conversation):
                 continue
-            title = f"{title}, as {found.schema}"
-        yield title, found
+            title = f"{title}, as {parsed.schema}"
+        yield title, parsed
         shown += 1
         if shown == _SHOWN:
             return

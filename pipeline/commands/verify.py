@@ -25,18 +25,18 @@ def run(arguments: Sequence[str]) -> int:
     from transforms.base.hidden import visible
     from transforms.dataset.verification import verify
 
-    found = verify(options.dataset)
+    verification = verify(options.dataset)
     if options.json:
-        faults = [fault._asdict() for fault in found.faults]
-        document = {"url": found.url, "ok": not faults, "files": found.files, "bytes": found.bytes}
-        print_json(document | {"faults": faults, "notes": found.notes})
+        faults = [fault._asdict() for fault in verification.faults]
+        document = {"url": verification.url, "ok": not faults, "files": verification.files, "bytes": verification.bytes}
+        print_json(document | {"faults": faults, "notes": verification.notes})
         return int(bool(faults))
-    for fault in found.faults[:_FAULTS_SHOWN]:
+    for fault in verification.faults[:_FAULTS_SHOWN]:
         print(visible(f"{fault.path}: {fault.problem}"))
-    if len(found.faults) > _FAULTS_SHOWN:
-        print(f"and {len(found.faults) - _FAULTS_SHOWN:,} more, which --json lists")
-    for note in found.notes:
+    if len(verification.faults) > _FAULTS_SHOWN:
+        print(f"and {len(verification.faults) - _FAULTS_SHOWN:,} more, which --json lists")
+    for note in verification.notes:
         print(f"note: {note}")
-    result = counted(len(found.faults), "fault") if found.faults else "OK"
-    print(f"{options.dataset}: {result} ({counted(found.files, 'file')}, {counted(found.bytes, 'byte')})")
-    return int(bool(found.faults))
+    result = counted(len(verification.faults), "fault") if verification.faults else "OK"
+    print(f"{options.dataset}: {result} ({counted(verification.files, 'file')}, {counted(verification.bytes, 'byte')})")
+    return int(bool(verification.faults))

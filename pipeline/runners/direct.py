@@ -44,10 +44,10 @@ class _DirectRunner(Runner):
 
             fork_server.start()
 
-    def started(self, *of_run: Any) -> AbstractContextManager[Any]:
+    def started(self, *arguments: Any) -> AbstractContextManager[Any]:
         from pipeline.workers import local_runner
 
-        return local_runner(*of_run)
+        return local_runner(*arguments)
 
 
 RUNNERS = (_DirectRunner("DirectRunner", has_our_workers=True, options_are_known=True),)

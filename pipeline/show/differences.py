@@ -28,11 +28,11 @@ def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
         job, records, sums: what differs, by name: of each the value in `a` and in `b`, None if it is not there.
         files: how many files of rows each has, and how many are the same bytes in both.
     """
-    of_a, of_b = (Counter(shard["sha256"] for shard in manifest["shards"]) for manifest in (a, b))
-    files = {"a": of_a.total(), "b": of_b.total(), "same": (of_a & of_b).total()}
+    checksums_a, checksums_b = (Counter(shard["sha256"] for shard in manifest["shards"]) for manifest in (a, b))
+    files = {"a": checksums_a.total(), "b": checksums_b.total(), "same": (checksums_a & checksums_b).total()}
     pairs = {}
-    for part, all_of_a, all_of_b in zip(_TITLES, _parts(a), _parts(b), strict=True):
-        both = {name: {"a": all_of_a.get(name), "b": all_of_b.get(name)} for name in {**all_of_a, **all_of_b}}
+    for part, values_a, values_b in zip(_TITLES, _parts(a), _parts(b), strict=True):
+        both = {name: {"a": values_a.get(name), "b": values_b.get(name)} for name in {**values_a, **values_b}}
         pairs[part] = {name: pair for name, pair in both.items() if pair["a"] != pair["b"]}
     equal = not (pairs["records"] or pairs["sums"]) and len({*files.values()}) == 1
     return {"equal": equal, **pairs, "files": files}
@@ -53,19 +53,19 @@ def _parts(manifest: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int],
     return described, outcomes, {name: manifest[name] for name in (*_SUMS, "trained_tokens_lost")} | manifest["notes"]
 
 
-def print_differences(console: Console, datasets: tuple[Dataset, Dataset], found: Mapping[str, Any]) -> None:
-    """Print what differs between two datasets. found: of compare."""
+def print_differences(console: Console, datasets: tuple[Dataset, Dataset], differences: Mapping[str, Any]) -> None:
+    """Print what differs between two datasets. differences: of compare."""
     a, b = datasets
-    of_each = {name.replace("_", " "): {"a": a.manifest[name], "b": b.manifest[name]} for name in _SUMS}
-    tables = {"": {"dataset": {"a": a.name, "b": b.name}, **of_each, "files of rows": found["files"]}}
-    tables |= {title: found[part] for part, title in _TITLES.items() if found[part]}
+    sums = {name.replace("_", " "): {"a": a.manifest[name], "b": b.manifest[name]} for name in _SUMS}
+    tables = {"": {"dataset": {"a": a.name, "b": b.name}, **sums, "files of rows": differences["files"]}}
+    tables |= {title: differences[part] for part, title in _TITLES.items() if differences[part]}
     for title, pairs in tables.items():
         table = new_table("lll", (title, "A", "B"))
         for name, pair in pairs.items():
-            table.add_row(visible(name), *(visible(shortened(as_typed(pair[of]))) for of in ("a", "b")))
+            table.add_row(visible(name), *(visible(shortened(as_typed(pair[side]))) for side in ("a", "b")))
         console.print(table, soft_wrap=False)
         console.print()
-    if found["equal"]:
+    if differences["equal"]:
         console.print(Text("equal: both have the same outcomes, sums and files", "bold"))
     else:
-        console.print(f"{found['files']['same']:,} files of rows have the same bytes in both.")
+        console.print(f"{differences['files']['same']:,} files of rows have the same bytes in both.")

@@ -26,12 +26,12 @@ from transforms.base.phrases import counted, did_you_mean
 from transforms.dataset.reader import Dataset, FailedBuild
 from transforms.rows.columns import PROVENANCE_COLUMNS
 
-# What is found: the list of the JSON document that it belongs to; and a row, a line of the exceptions (of a reject, or
+# What is shown: the list of the JSON document that it belongs to; and a row, a line of the exceptions (of a reject, or
 # of another record without a row), or a note as a sentence.
-Found: TypeAlias = tuple[str, Any]
+Item: TypeAlias = tuple[str, Any]
 
 
-def find(dataset: Dataset | FailedBuild, options: Namespace) -> Iterator[Found]:
+def find(dataset: Dataset | FailedBuild, options: Namespace) -> Iterator[Item]:
     """Return what the options of `chatmill inspect` ask for: of a build that failed, rejects.
 
     Raises UserError if there is no such row, reject or record.
@@ -56,9 +56,9 @@ def find(dataset: Dataset | FailedBuild, options: Namespace) -> Iterator[Found]:
     return iter([row] if options.row is not None else [("notes", overview(dataset.manifest)), row])
 
 
-def print_found(console: Console, found: Iterable[Found], options: Namespace) -> None:
-    """Print what was found. options: of `chatmill inspect`."""
-    for kind, item in found:
+def print_items(console: Console, items: Iterable[Item], options: Namespace) -> None:
+    """Print items. options: of `chatmill inspect`."""
+    for kind, item in items:
         if kind == "rows":
             print_row(console, item, options)
         elif kind == "rejects":
@@ -67,10 +67,10 @@ def print_found(console: Console, found: Iterable[Found], options: Namespace) ->
             console.print(visible(item) if kind == "notes" else Text(_title(item), "bold"))
 
 
-def found_as_json(found: Iterable[Found], tokens: bool) -> dict[str, list[Any]]:
-    """Return all that was found, for JSON. tokens: whether each token of a row is listed."""
+def items_as_json(items: Iterable[Item], tokens: bool) -> dict[str, list[Any]]:
+    """Return all items, for JSON. tokens: whether each token of a row is listed."""
     document: dict[str, list[Any]] = {"rows": [], "rejects": [], "records": [], "notes": []}
-    for kind, item in found:
+    for kind, item in items:
         if kind == "rejects":
             item = reject_as_json(item)
         elif kind == "records":
@@ -84,11 +84,11 @@ def found_as_json(found: Iterable[Found], tokens: bool) -> dict[str, list[Any]]:
     return document
 
 
-def _search(reader: RowReader, split: str, text: str, limit: int) -> Iterator[Found]:
+def _search(reader: RowReader, split: str, text: str, limit: int) -> Iterator[Item]:
     """Yield the first rows with an example whose decoded text has a text, and how many were found and searched."""
     if not reader.dataset.layout.has_ids:
         raise UserError("--search: the rows have no input_ids, so there is no text to search.")
-    found, rows = 0, reader.dataset.row_count(split)
+    matches, rows = 0, reader.dataset.row_count(split)
     for _, first, batch in reader.dataset.rows(split, ["input_ids"]):
         # Lists that Arrow makes would take a second for each row group.
         ids = [np.from_dlpack(row.values).tolist() for row in batch.column("input_ids")]
@@ -98,16 +98,16 @@ def _search(reader: RowReader, split: str, text: str, limit: int) -> Iterator[Fo
             row = reader.row(number, split)
             if not any(text in joined(example["text"]) for example in row["examples"]):  # it is in two of them
                 continue
-            if found == limit:
+            if matches == limit:
                 searched = f"of the first {number:,} of {rows:,}"
                 yield "notes", f"{counted(limit, 'row')} shown, {searched}; --limit shows more."
                 return
-            found += 1
+            matches += 1
             yield "rows", row
-    yield "notes", f"{found:,} of {rows:,} rows of {split} have it."
+    yield "notes", f"{matches:,} of {rows:,} rows of {split} have it."
 
 
-def _reject(dataset: Dataset | FailedBuild, number: int) -> Iterator[Found]:
+def _reject(dataset: Dataset | FailedBuild, number: int) -> Iterator[Item]:
     """Return a reject. number: among all of them, from 0."""
     for line in islice(read_lines(dataset, _is_reject), number, None):
         return iter([("rejects", line)])
@@ -119,7 +119,7 @@ def _is_reject(line: Line) -> bool:
     return bool(line["outcome"] == "rejected")
 
 
-def _with_reason(dataset: Dataset | FailedBuild, reader: RowReader | None, reason: str, limit: int) -> Iterator[Found]:
+def _with_reason(dataset: Dataset | FailedBuild, reader: RowReader | None, reason: str, limit: int) -> Iterator[Item]:
     """Yield the first records that were rejected or dropped for a reason, or `truncated`, and how many there are.
 
     Of records that were kept although they share a text with evaluation sets, it is `contaminated`.
@@ -147,7 +147,7 @@ def _with_reason(dataset: Dataset | FailedBuild, reader: RowReader | None, reaso
         yield "notes", f"{limit:,} of {counts[reason]:,} records are shown; --limit shows more."
 
 
-def _from_record(reader: RowReader, split: str, source: str, position: int, limit: int) -> Iterator[Found]:
+def _from_record(reader: RowReader, split: str, source: str, position: int, limit: int) -> Iterator[Item]:
     """Yield the rejects and the rows of a record. source: the url of its file, or the end of it from a slash.
 
     Rows are of the split, if their own columns are searched and not the exceptions.
@@ -162,7 +162,7 @@ def _from_record(reader: RowReader, split: str, source: str, position: int, limi
         is_shown = line["row"] is None or not has_provenance  # otherwise it is in the rows
         return is_shown and line["origin_position"] == position and is_source(line["origin_file"])
 
-    def rows() -> Iterator[Found]:
+    def rows() -> Iterator[Item]:
         for _, first, batch in dataset.rows(split, PROVENANCE_COLUMNS):
             files, positions = (batch.column(name) for name in PROVENANCE_COLUMNS)
             numbers = np.arange(first, first + len(batch))
@@ -174,23 +174,23 @@ def _from_record(reader: RowReader, split: str, source: str, position: int, limi
                 yield "rows", reader.row(number, split)
 
     items = chain(_records(dataset, is_it, reader), rows() if has_provenance else ())
-    found = list(islice(items, limit + 1))
-    yield from found[:limit]
-    if len(found) > limit:
+    first_items = list(islice(items, limit + 1))
+    yield from first_items[:limit]
+    if len(first_items) > limit:
         yield "notes", f"{limit:,} are shown; --limit shows more."
-    if not found:
-        advice = (
+    if not first_items:
+        hint = (
             "A position is the byte at which a line begins, or the number of a record (from 0)."
             if has_provenance
             else "The dataset has no sources of rows. Build with --provenance to record them."
         )
         where = f" in {split} or the rejects" if has_provenance else ""
-        raise UserError(f"--source {source}:{position}: nothing{where} comes from that record. {advice}")
+        raise UserError(f"--source {source}:{position}: nothing{where} comes from that record. {hint}")
 
 
 def _records(
     dataset: Dataset | FailedBuild, is_wanted: Callable[[Line], bool], reader: RowReader | None
-) -> Iterator[Found]:
+) -> Iterator[Item]:
     """The examples of the wanted lines of exceptions; the line itself if it has no row. reader: if rows are wanted."""
     for line in read_lines(dataset, is_wanted):
         if _is_reject(line):

@@ -35,5 +35,5 @@ HINTS = {
 
 def hints(reasons: Iterable[str]) -> list[str]:
     """A line for each of some reasons that has a hint: what to try, and where to read about it."""
-    found = [(reason, HINTS[reason]) for reason in reasons if reason in HINTS]
-    return [f"hint for {reason}: {hint if 'docs/' in hint else f'{hint} ({_RECORDS})'}." for reason, hint in found]
+    pairs = [(reason, HINTS[reason]) for reason in reasons if reason in HINTS]
+    return [f"hint for {reason}: {hint if 'docs/' in hint else f'{hint} ({_RECORDS})'}." for reason, hint in pairs]

@@ -46,10 +46,10 @@ def print_template(renderer: Renderer, tokenizer: Any, conversation: Conversatio
         console.print(f"{what}: {'none' if text is None else repr(text)}")
     lengths = {text: len(tokenizer.encode(text, add_special_tokens=False)) for text in rules.stop_tokens}
     named = [f"{text!r}{'' if length == 1 else f' ({length} tokens)'}" for text, length in lengths.items()]
-    found = f"{', '.join(named)}, from {'--eot_tokens' if rules.named else 'generation_config.json'}"
+    listed = f"{', '.join(named)}, from {'--eot_tokens' if rules.named else 'generation_config.json'}"
     if not named:
-        found = "none; --eot_tokens names them, or generation_config.json next to the tokenizer"
-    console.print(f"stop tokens that are trained on if they follow an answer: {found}")
+        listed = "none; --eot_tokens names them, or generation_config.json next to the tokenizer"
+    console.print(f"stop tokens that are trained on if they follow an answer: {listed}")
     for ending, what in _ENDS.items():
         closing = facts.closings[ending]
         shown = "unknown" if closing is None else repr(closing)
@@ -65,13 +65,13 @@ def print_template(renderer: Renderer, tokenizer: Any, conversation: Conversatio
 
 def print_conversations(
     renderer: Renderer,
-    found: Collection[tuple[str, Example | Reject]],
+    conversations: Collection[tuple[str, Example | Reject]],
     train_parts: Collection[str] | None,
 ) -> int:
     """Print conversations with their trained parts marked, and how many have some.
 
     Args:
-        found: each with its title: an example, or why there is none.
+        conversations: each with its title: an example, or why there is none.
         train_parts: the parts of turns that are trained on; None for all.
 
     Returns:
@@ -81,7 +81,7 @@ def print_conversations(
     if train_parts:
         console.print(legend())
     rejected = untrained = 0
-    for title, example in found:
+    for title, example in conversations:
         console.print(Text(f"\n{visible(title)}", "bold"))
         rendered = example if isinstance(example, Reject) else render(renderer, example)
         if isinstance(rendered, Reject):
@@ -103,9 +103,9 @@ def print_conversations(
             untrained += 1
             console.print("nothing in this conversation is trained on:", style="yellow")
         console.print(as_text(cut(text.text, spans)))
-    trained = len(found) - rejected - untrained
+    trained = len(conversations) - rejected - untrained
     console.print(
-        f"\n{trained} of {len(found)} conversations have trained parts (between ⟦ and ⟧); {untrained} have none and "
-        f"would be dropped; {rejected} would be rejected."
+        f"\n{trained} of {len(conversations)} conversations have trained parts (between ⟦ and ⟧); {untrained} have "
+        f"none and would be dropped; {rejected} would be rejected."
     )
     return rejected

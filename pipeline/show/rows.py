@@ -29,7 +29,7 @@ TOKEN_LISTS = ("input_ids", "labels", "token_texts")
 # those before it, or before the first one that is trained on.
 _SHOWN, _FOUND, _BEFORE = 1600, 480, 160
 # Tokens of an example at the end of a build, and before its first one that is trained on.
-_TOKENS_OF_PREVIEW, _TOKENS_BEFORE = 64, 24
+_PREVIEW_TOKENS, _TOKENS_BEFORE = 64, 24
 
 
 class RowReader:
@@ -68,7 +68,7 @@ class RowReader:
         if not layout.has_ids:
             return row | {"note": "The rows have no input_ids, so there is no text to show."}
         values = dataset.read_row(shard, in_shard)
-        found = find_examples(values, layout)
+        examples = find_examples(values, layout)
         lines: Mapping[int, Line] = {}
         if not layout.has_segments:
             row["note"] = (
@@ -81,13 +81,13 @@ class RowReader:
             about = read_lines(dataset, lambda line: (line["split"], line["row"]) == at, shard["path"])
             lines = {line["segment"]: line for line in about}
         others = {name: value for name, value in values.items() if name not in OUTPUT_COLUMNS}
-        count = len(found.offsets) - 1
+        count = len(examples.offsets) - 1
         for each in range(count) if segment is None else range(count)[segment : segment + 1]:
             own = {
                 name: value[each] if isinstance(value, list) and len(value) == count else value
                 for name, value in others.items()
             }
-            row["examples"].append(self._describe(found, each, own, lines.get(each)))
+            row["examples"].append(self._describe(examples, each, own, lines.get(each)))
         return row
 
     def _describe(self, row: RowExamples, number: int, own: dict[str, Any], line: Line | None) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def print_preview(console: Console, dataset: Dataset) -> None:
     split = "train" if dataset.shards("train") else "validation"
     if not dataset.shards(split, READ_FORMAT):
         return
-    for example in RowReader(dataset, _TOKENS_OF_PREVIEW).row(0, split)["examples"][:1]:
+    for example in RowReader(dataset, _PREVIEW_TOKENS).row(0, split)["examples"][:1]:
         if example["trained_tokens"]:
             console.print("\nThe first example, near its first trained token (⟦ ⟧; chatmill inspect has more):")
             # Line breaks would take most of the screen: a template prints several for each turn.

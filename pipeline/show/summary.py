@@ -33,15 +33,15 @@ def print_summary(folder: Folder, manifest: dict[str, Any], max_reject_fraction:
     """
     console = new_console()
     console.print(_verdict(manifest))
-    found = [warning for warning in warnings(manifest, max_reject_fraction) if not warning.is_rare]
+    shown = [warning for warning in warnings(manifest, max_reject_fraction) if not warning.is_rare]
     table = new_table("lrl")
-    for name, count, text in _counts(manifest, {warning.name for warning in found}):
+    for name, count, text in _counts(manifest, {warning.name for warning in shown}):
         table.add_row(name, f"{count:,}", text)
     console.print(table)
     if len(manifest.get("sources", ())) > 1:
         console.print(_format_sources_table(manifest))
     reasons = [reason for reason, _ in Counter(manifest["records"]["rejected"]).most_common(_SHOWN)]
-    for line in (*_format_warnings(manifest, found), *hints(reasons)):
+    for line in (*_format_warnings(manifest, shown), *hints(reasons)):
         print(f"chatmill: {line}", file=sys.stderr)
     if not manifest["shards"]:  # an append may replace all rows by none
         console.print(f"The dataset is in {folder.output}. It has no rows.")
@@ -51,14 +51,14 @@ def print_summary(folder: Folder, manifest: dict[str, Any], max_reject_fraction:
     console.print(f"  {loading_code(folder.output, manifest['shards'])}")
 
 
-def _format_warnings(manifest: Mapping[str, Any], found: Sequence[DatasetWarning]) -> Iterator[str]:
+def _format_warnings(manifest: Mapping[str, Any], shown: Sequence[DatasetWarning]) -> Iterator[str]:
     """Yield a line for each warning, and one about where their first records are."""
-    of_sources = [warning for warning in found if warning.part == "sources"]
-    for warning in of_sources[:_SOURCES_SHOWN] + [warning for warning in found if warning.part != "sources"]:
+    source_warnings = [warning for warning in shown if warning.part == "sources"]
+    for warning in source_warnings[:_SOURCES_SHOWN] + [warning for warning in shown if warning.part != "sources"]:
         yield f"warning: {warning.found}" + f" ({warning.hint})" * bool(warning.hint)
-    if len(of_sources) > _SOURCES_SHOWN:
-        yield f"warning: the same for {len(of_sources) - _SOURCES_SHOWN:,} more sources (manifest.json lists them)"
-    if any(warning.name in manifest["first_examples"] for warning in found):
+    if len(source_warnings) > _SOURCES_SHOWN:
+        yield f"warning: the same for {len(source_warnings) - _SOURCES_SHOWN:,} more sources (manifest.json lists them)"
+    if any(warning.name in manifest["first_examples"] for warning in shown):
         yield "first_examples in manifest.json has the first record of each, and report.html shows it."
 
 
