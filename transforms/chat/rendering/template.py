@@ -1,4 +1,4 @@
-"""A chat template, rendered by `apply_chat_template` of transformers.
+"""A chat template: rendered by `apply_chat_template` of transformers, or by the instrumented copy of its environment.
 
 What has to be prepared for it is prepared in the messages: `ChatTemplate.plain_messages`.
 """
