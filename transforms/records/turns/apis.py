@@ -165,15 +165,15 @@ def _kind_and_value(part: Any, where: str) -> tuple[str, Any]:
     """What a part of Gemini's is: `text`, `thought`, `function_call`, or `function_response`; and its value."""
     if isinstance(part, str):
         return "text", part
-    values = {plain_name(key): value for key, value in part.items() if value is not None}
-    is_thought = values.pop("thought", None) is True
-    values.pop("thought_signature", None)
-    kind, value = next(iter(values.items()), ("", None))
-    if len(values) == 1 and isinstance(value, _PARTS.get(kind, ())):
+    values = [(plain_name(key), value) for key, value in part.items() if value is not None]
+    is_thought = any(name == "thought" and value is True for name, value in values)
+    values = [(name, value) for name, value in values if name not in ("thought", "thought_signature")]
+    kind, value = values[0] if len(values) == 1 else ("", None)
+    if isinstance(value, _PARTS.get(kind, ())):
         return "thought" if is_thought and kind == "text" else kind, value
-    file = value if isinstance(value, dict) else {}
-    media_type = str(file.get("mimeType") or file.get("mime_type"))
-    reason = next((medium for medium in MEDIA if media_type.startswith(medium)), "bad_content")
+    files = [value for _, value in values if isinstance(value, dict)]
+    media_types = [str(file.get("mimeType") or file.get("mime_type")) for file in files]
+    reason = next((medium for medium in MEDIA for each in media_types if each.startswith(medium)), "bad_content")
     raise RecordError(reason, f"{where} has a part of {', '.join(part) or 'nothing'}; expected text or a call")
 
 
