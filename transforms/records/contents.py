@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 from transforms.base.errors import RecordError
@@ -27,6 +28,7 @@ from transforms.records.preference import split_chosen
 from transforms.records.reading import ROLE_NAMES, Reading
 from transforms.records.token_rows import sampled_row
 from transforms.records.tool_calls import leave_out_padding, read_tools
+from transforms.records.turns import read_turns
 from transforms.records.turns.marked import CHATML, LINES, find_speaker, marks_in, messages_in
 
 # Messages that are plain, or in parts: their roles and texts, the messages if they are made, and the lengths of parts.
@@ -175,11 +177,16 @@ def prompt_completion(
 
 def is_open(reading: Reading, values: Mapping[str, Any]) -> bool:
     """Return whether a prompt ends with a turn that is to be answered."""
+    turns, apart = values["prompt"], Reading(reading.options, {})
     try:
-        messages = read_messages(values["prompt"], "", Reading(reading.options, {}))
-    except RecordError:  # which is found again when it is read
-        return True
-    return bool(messages) and messages[-1]["role"] != "assistant"
+        messages = read_messages(turns, "", apart)
+        return bool(messages) and messages[-1]["role"] != "assistant"
+    except RecordError:  # which is found again when it is read, if its last turn is to be answered
+        with suppress(RecordError):
+            turns = read_turns(turns, "", apart)
+    role = str(turns[-1].get("role", turns[-1].get("from"))) if isinstance(turns[-1], dict) else ""
+    roles = reading.options.roles
+    return roles.get(role, roles.get(role.lower())) in ("user", "tool", "system", "developer")
 
 
 def _asked(
