@@ -55,7 +55,7 @@ def _format_warnings(manifest: Mapping[str, Any], shown: Sequence[DatasetWarning
     """Yield a line for each warning, and one about where their first records are."""
     source_warnings = [warning for warning in shown if warning.part == "sources"]
     for warning in source_warnings[:_SOURCES_SHOWN] + [warning for warning in shown if warning.part != "sources"]:
-        yield f"warning: {warning.found}" + f" ({warning.hint})" * bool(warning.hint)
+        yield f"warning: {warning.text}" + f" ({warning.hint})" * bool(warning.hint)
     if len(source_warnings) > _SOURCES_SHOWN:
         yield f"warning: the same for {len(source_warnings) - _SOURCES_SHOWN:,} more sources (manifest.json lists them)"
     if any(warning.name in manifest["first_examples"] for warning in shown):

@@ -132,8 +132,8 @@ def _configs(
 ) -> dict[str, dict[str, list[str]]]:
     """The files of each split by the name of the version: of the newest, and of as many others as are read quickly."""
     configs, globs = dict[str, dict[str, list[str]]](), 0
-    for name, of_version in chain([("default", shards)], ((f"v{number}", of) for number, of in versions)):
-        files = datasets_files(of_version) if of_version else {}
+    for name, version_shards in chain([("default", shards)], ((f"v{number}", of) for number, of in versions)):
+        files = datasets_files(version_shards) if version_shards else {}
         globs += sum(map(len, files.values()))
         if files and (not configs or globs <= _MOST_GLOBS):
             configs[name] = files
@@ -202,8 +202,8 @@ def _training(layout: RowLayout, consumer: str | None, model: str, folder: str) 
     if consumer is None:
         lines += [line for _, text in layout_warnings(layout) for line in (f"**Careful**: {_as_text(text)}", "")]
     for trainer in [TRAINERS[consumer]] if consumer else TRAINERS.values():
-        if found := trainer.problems(layout):
-            lines += [f"Not for {trainer.title}: {_as_text(found[0].text)}", ""]
+        if problems := trainer.problems(layout):
+            lines += [f"Not for {trainer.title}: {_as_text(problems[0].text)}", ""]
         else:
             lines += [f"{trainer.title}:", "", trainer.recipe(folder, model, layout), ""]
     return lines
@@ -213,8 +213,8 @@ def _without_paths(value: Any) -> Any:
     """A value with the name alone in place of each path on the machine that wrote the dataset."""
     if isinstance(value, dict):
         return {
-            _without_paths(name): of_name if name == "chat_template_kwargs" else _without_paths(of_name)
-            for name, of_name in value.items()
+            _without_paths(name): named if name == "chat_template_kwargs" else _without_paths(named)
+            for name, named in value.items()
         }
     if isinstance(value, list):
         return [_without_paths(part) for part in value]

@@ -74,14 +74,14 @@ def read_excerpts(folder: Folder, manifest: Mapping[str, Any]) -> list[Excerpt]:
     columns = [name for name in layout.columns if name in EXAMPLE_COLUMNS]
     decoder = TokenDecoder.load(folder.tokenizer(manifest["job"]["tokenizer"]))
     chosen = [shards[number] for number in _spread(len(shards), _ROWS)]
-    found = list[Excerpt]()
+    excerpts = list[Excerpt]()
     for number, shard in enumerate(chosen):
         with open_shard(folder.output, shard, columns) as reader:
             rows = reader.first(_FIRST_ROWS)
-        for row in _spread(len(rows), (_ROWS - len(found)) // (len(chosen) - number)):
+        for row in _spread(len(rows), (_ROWS - len(excerpts)) // (len(chosen) - number)):
             examples = find_examples(rows.slice(row, 1).to_pylist()[0], layout)
-            found.append(_excerpt(shard["path"], row, examples, decoder))
-    return found
+            excerpts.append(_excerpt(shard["path"], row, examples, decoder))
+    return excerpts
 
 
 def _spread(count: int, most: int) -> list[int]:

@@ -30,7 +30,7 @@ from transforms.report.warnings import warnings
 
 # The characters that are shown of a text that comes from the data; of details of records, fewer.
 _MOST_CHARACTERS = 40_000
-_MOST_OF_A_DETAIL = 400
+_MOST_DETAIL_CHARACTERS = 400
 _MOST_BARS = 48
 # Of what a table lists, the first ones are shown; the manifest has all.
 MOST_LISTED = 40
@@ -88,7 +88,7 @@ def _page() -> jinja2.Template:
     environment.filters |= {
         "count": "{:,}".format,
         "share": _share,
-        "detail": functools.partial(_visible, most=_MOST_OF_A_DETAIL),
+        "detail": functools.partial(_visible, most=_MOST_DETAIL_CHARACTERS),
         "bytes": decimal,
         "describe_source_mix": describe_source_mix,
     }
@@ -107,7 +107,7 @@ def _hash(text: str) -> str:
 
 def _json_for_html(value: Any) -> str:
     """JSON that can stand in a script element."""
-    return re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", msgspec.json.encode(value).decode())
+    return re.sub("[<>&\u2028\u2029]", lambda match: f"\\u{ord(match[0]):04x}", msgspec.json.encode(value).decode())
 
 
 def _finalized(value: Any) -> Any:
@@ -117,7 +117,7 @@ def _finalized(value: Any) -> Any:
 
 def _visible(text: str, most: int = _MOST_CHARACTERS) -> str:
     cut = f" … ({len(text) - most:,} more characters)" if len(text) > most else ""
-    return HIDDEN.sub(lambda found: f"‹U+{ord(found[0]):04X}›", text[:most]) + cut
+    return HIDDEN.sub(lambda match: f"‹U+{ord(match[0]):04X}›", text[:most]) + cut
 
 
 def _share(part: int, whole: int) -> str:
@@ -161,12 +161,12 @@ def _sum_shards(shards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     names = ("shards", "rows", "tokens", "trained_tokens", "bytes", "largest")
     sums = defaultdict[tuple[str, str], dict[str, Any]](lambda: dict.fromkeys(names, 0))
     for shard in shards:
-        of_kind = sums[shard["split"], shard["format"]]
-        of_kind["shards"] += 1
+        total = sums[shard["split"], shard["format"]]
+        total["shards"] += 1
         for name in names[1:-1]:
-            of_kind[name] += shard[name]
-        of_kind["largest"] = max(of_kind["largest"], shard["bytes"])
-    return [{"split": split, "format": format, **of_kind} for (split, format), of_kind in sorted(sums.items())]
+            total[name] += shard[name]
+        total["largest"] = max(total["largest"], shard["bytes"])
+    return [{"split": split, "format": format, **total} for (split, format), total in sorted(sums.items())]
 
 
 def _padding(manifest: Mapping[str, Any]) -> dict[str, int] | None:
@@ -181,10 +181,10 @@ def _padding(manifest: Mapping[str, Any]) -> dict[str, int] | None:
 
 def _histograms(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The histograms that hold anything, each with its bins, its percentiles and its chart."""
-    found = dict(manifest.get("statistics", {}).get("histograms", {}))
+    histograms = dict(manifest.get("statistics", {}).get("histograms", {}))
     if manifest["layout"]["packing"] == "none":
-        found.pop("examples_per_row", None)  # it is always one
-    return [_histogram(name, found[name]) for name in _HISTOGRAMS if found.get(name, {}).get("count")]
+        histograms.pop("examples_per_row", None)  # it is always one
+    return [_histogram(name, histograms[name]) for name in _HISTOGRAMS if histograms.get(name, {}).get("count")]
 
 
 def _histogram(name: str, histogram: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,20 +207,20 @@ def _histogram(name: str, histogram: Mapping[str, Any]) -> dict[str, Any]:
 
 def _findings(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What to look at, each with the part of the page that has the details."""
-    records, found = manifest["records"], []
+    records, findings = manifest["records"], []
     for outcome in ("rejected", "dropped"):
         if count := sum(records[outcome].values()):
             most = max(records[outcome], key=lambda reason: (records[outcome][reason], reason))
-            found.append((
+            findings.append((
                 "outcomes",
                 f"{count:,} of {records['read']:,} records ({_share(count, records['read'])}) were {outcome}, most "
                 f"often as {most}.",
             ))  # fmt: skip
     if unread := unread_text(manifest):
-        found.append(("contents", f"Not read: {unread}."))
+        findings.append(("contents", f"Not read: {unread}."))
     if events := unread_events_text(manifest):
-        found.append(("contents", f"Events of traces that were not read: {events}."))
+        findings.append(("contents", f"Events of traces that were not read: {events}."))
     for warning in warnings(manifest):
-        text = warning.found[0].upper() + warning.found[1:]
-        found.append((warning.part, f"{text} ({warning.hint})." if warning.hint else f"{text}."))
-    return found
+        text = warning.text[0].upper() + warning.text[1:]
+        findings.append((warning.part, f"{text} ({warning.hint})." if warning.hint else f"{text}."))
+    return findings

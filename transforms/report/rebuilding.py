@@ -52,12 +52,12 @@ def stored_recipe(manifest: Mapping[str, Any]) -> bytes | None:
         changes["chat_template"] = job["chat_template"]
     if "sources" in recipe:
         entries = zip(recipe["sources"], job["sources"], strict=True)
-        changes["sources"] = [entry | _stored_formatter(entry, of_job) for entry, of_job in entries]
+        changes["sources"] = [entry | _stored_formatter(entry, described) for entry, described in entries]
     return (recipe_text(manifest, changes) or "").encode()
 
 
-def _stored_formatter(entry: Mapping[str, Any], of_job: Mapping[str, Any]) -> dict[str, Any]:
-    """The option of a formatter by its stored file. of_job: what the job says of the recipe, or of a source."""
+def _stored_formatter(entry: Mapping[str, Any], described: Mapping[str, Any]) -> dict[str, Any]:
+    """The option of a formatter by its stored file. described: what the job says of the recipe, or of a source."""
     if not entry.get("formatter"):
         return {}
-    return {"formatter": Folder(".").stored_formatter(entry["formatter"], of_job["formatter"])}
+    return {"formatter": Folder(".").stored_formatter(entry["formatter"], described["formatter"])}

@@ -9,7 +9,7 @@ from transforms.base.hidden import visible
 from transforms.base.phrases import counted, describe_largest
 from transforms.corpus.mix import make_mix
 
-_MOST_OF_A_NAME = 80
+_MOST_NAME_CHARACTERS = 80
 
 
 def described_source(manifest: Mapping[str, Any], number: int) -> dict[str, str]:
@@ -29,8 +29,8 @@ def described_source(manifest: Mapping[str, Any], number: int) -> dict[str, str]
 def describe_source_mix(manifest: Mapping[str, Any], number: int) -> dict[str, str]:
     """Return what was asked of a source and what came out, by the titles of columns; empty if there is no mix."""
     job = manifest["job"]
-    of_sources = [(source["name"], source.get("options", {})) for source in job.get("sources", ())]
-    mix = make_mix(job.get("options", {}), of_sources)  # None of a custom pipeline
+    own_options = [(source["name"], source.get("options", {})) for source in job.get("sources", ())]
+    mix = make_mix(job.get("options", {}), own_options)  # None of a custom pipeline
     if mix is None:
         return {}
     source, weights = mix.sources[number], sum(each.weight or 0 for each in mix.sources)
@@ -59,12 +59,14 @@ def contamination_text(manifest: Mapping[str, Any]) -> str:
     job = manifest["job"]
     if not (evaluations := job.get("evaluations")):
         return ""
-    options, found = job["options"], manifest["statistics"].get("contaminated", {})
+    options, contaminated = job["options"], manifest["statistics"].get("contaminated", {})
     words = f"runs of {options['decontaminate_words']} words"
     text = f"compared with {counted(evaluations['records'], 'record')} of evaluation sets, by {words}: "
-    text += f"{counted(sum(found.values()), 'record')} {'share' if sum(found.values()) != 1 else 'shares'} some"
-    if found:
-        text += f" ({describe_largest(found, 4)}), and {'left out' if options['contaminated'] == 'drop' else 'kept'}"
+    records = sum(contaminated.values())
+    text += f"{counted(records, 'record')} {'share' if records != 1 else 'shares'} some"
+    if contaminated:
+        left_out = options["contaminated"] == "drop"
+        text += f" ({describe_largest(contaminated, 4)}), and {'left out' if left_out else 'kept'}"
     if evaluations["too_short"]:
         text += f"; {counted(evaluations['too_short'], 'evaluation record')} too short to be found"
     if evaluations["in_templates"]:
@@ -91,7 +93,7 @@ def unread_events_text(manifest: Mapping[str, Any], most: int = 4) -> str:
 def _shown(name: str) -> str:
     """A name that comes from the data, in one line."""
     name = visible(name).replace("\n", " ")
-    return name if len(name) <= _MOST_OF_A_NAME else f"{name[:_MOST_OF_A_NAME]}..."
+    return name if len(name) <= _MOST_NAME_CHARACTERS else f"{name[:_MOST_NAME_CHARACTERS]}..."
 
 
 def _counted(records: int, characters: int) -> str:

@@ -50,18 +50,20 @@ class Trainer:
 
     def problems(self, layout: RowLayout) -> list[Problem]:
         """Return why it would not train on rows of a layout as it should; nothing if its recipe holds."""
-        found = []
+        problems = []
         if layout.shift_labels:
-            found.append(Problem("shift_labels", f"{self.title} shifts labels itself: they would be shifted twice."))
+            problems.append(Problem("shift_labels", f"{self.title} shifts labels itself: they would be shifted twice."))
         if not _datasets_reads(layout):
-            found.append(Problem("output_format", f"{self.title} loads Parquet with datasets, which cannot read it."))
+            problems.append(
+                Problem("output_format", f"{self.title} loads Parquet with datasets, which cannot read it.")
+            )
         if layout.packed and self.if_packed:
-            found.append(Problem("packing", self.if_packed))
-        found += self.other_problems(layout)
+            problems.append(Problem("packing", self.if_packed))
+        problems += self.other_problems(layout)
         missing = [name for name in self.columns_for(layout.packed) if name not in layout.columns]
-        if missing and not found:
-            found.append(Problem("write_columns", f"{self.title} needs {', '.join(missing)}, too."))
-        return found
+        if missing and not problems:
+            problems.append(Problem("write_columns", f"{self.title} needs {', '.join(missing)}, too."))
+        return problems
 
     def recipe(self, path: str, model: str, layout: RowLayout) -> str:
         """Return the code with which it reads a dataset, as a block of Markdown. layout: one without problems."""
@@ -72,19 +74,19 @@ class Trainer:
 
 def layout_warnings(layout: RowLayout) -> list[Problem]:
     """Find what is a trap in a layout for every trainer, if it is not known which one will read it."""
-    found = []
+    problems = []
     if layout.packed and not layout.has_segments:
         text = "without seq_lengths, nothing separates the examples in a packed row, so each attends to others."
-        found.append(Problem("write_columns", text))
+        problems.append(Problem("write_columns", text))
     if layout.packed and "attention_mask" in layout.columns:
         text = "with an attention_mask, transformers reads a packed row as one example, so each attends to others."
-        found.append(Problem("write_columns", text))
+        problems.append(Problem("write_columns", text))
     if layout.shift_labels:
         text = "TRL, Axolotl and transformers' Trainer shift labels themselves: they would be shifted twice."
-        found.append(Problem("shift_labels", text))
+        problems.append(Problem("shift_labels", text))
     if not _datasets_reads(layout):
-        found.append(Problem("output_format", "datasets.load_dataset cannot read it."))
-    return found
+        problems.append(Problem("output_format", "datasets.load_dataset cannot read it."))
+    return problems
 
 
 def _datasets_reads(layout: RowLayout) -> bool:

@@ -30,14 +30,14 @@ class DatasetWarning(NamedTuple):
 
     Attributes:
         part: the part of the report that has the details.
-        found: what was found.
+        text: what was found.
         hint: what to do about it, or where to read more; may be empty.
         is_rare: whether it is about so few records that the report alone shows it.
         name: of the note that counts it, if the manifest has its first record.
     """
 
     part: str
-    found: str
+    text: str
     hint: str = ""
     is_rare: bool = False
     name: str = ""
@@ -48,15 +48,15 @@ class _Note(NamedTuple):
 
     Attributes:
         noun: what it counts.
-        found: what was found of these, after their number.
+        text: what was found of these, after their number.
         hint: as of a DatasetWarning.
-        is_grave: whether a single one is worth a line of the summary.
+        is_severe: whether a single one is worth a line of the summary.
     """
 
     noun: str
-    found: str
+    text: str
     hint: str
-    is_grave: bool = False
+    is_severe: bool = False
 
 
 _NOTES = {
@@ -64,19 +64,19 @@ _NOTES = {
         "record",
         "whose compiled template differs from apply_chat_template: they were rendered one by one, their rows are right",
         "docs/engines.md",
-        is_grave=True,
+        is_severe=True,
     ),
     "turns_without_end": _Note(
         "trained turn",
         "without an end of turn: a model does not learn to stop there",
         "--eot_tokens, with + before one that a last turn lacks: docs/masks.md",
-        is_grave=True,
+        is_severe=True,
     ),
     "records_without_generation_prompt": _Note(
         "record",
         "with trained headers of answers: the template ignores add_generation_prompt",
         "docs/masks.md",
-        is_grave=True,
+        is_severe=True,
     ),
     "turns_with_token_across_prompt_end": _Note(
         "trained turn",
@@ -87,7 +87,7 @@ _NOTES = {
         "record",
         "of which the template does not print all",
         "--unprinted reject rejects them, docs/masks.md",
-        is_grave=True,
+        is_severe=True,
     ),
     "last_reasoning_not_printed": _Note(
         "record",
@@ -98,22 +98,22 @@ _NOTES = {
         "record",
         "with special tokens in contents",
         "--special_tokens_in_content, docs/records.md",
-        is_grave=True,
+        is_severe=True,
     ),
     "traces_without_tools": _Note(
         "trace",
         "with calls and no tool definitions, which a model is given at inference",
         "--trace_tools gives them, docs/traces.md",
-        is_grave=True,
+        is_severe=True,
     ),
     "contaminated": _Note(
         "record",
         "with a run of words of an evaluation set",
         "chatmill inspect OUT --reason contaminated shows them, --contaminated drop leaves them out, docs/corpus.md",
-        is_grave=True,
+        is_severe=True,
     ),
     "not_compared_with_evaluations": _Note(
-        "record", "of token ids, which are not compared with evaluation sets", "docs/corpus.md", is_grave=True
+        "record", "of token ids, which are not compared with evaluation sets", "docs/corpus.md", is_severe=True
     ),
     "empty_answers": _Note("record", "with an empty turn of which only the end is trained on", "docs/masks.md"),
     "train_flags_not_understood": _Note(
@@ -140,8 +140,8 @@ def warnings(manifest: Mapping[str, Any], max_reject_fraction: float | None = No
     yield from _warn_about_stops(manifest.get("statistics", {}))
     yield from _warn_about_sources(manifest, max_reject_fraction)
     if undesirable := manifest["records"].get("dropped", {}).get("undesirable"):
-        found = f"{counted(undesirable, 'record')} dropped ({undesirable / manifest['records']['read']:.1%})"
-        yield DatasetWarning("outcomes", f"{found} whose label or kto_tag is false", "docs/records.md")
+        text = f"{counted(undesirable, 'record')} dropped ({undesirable / manifest['records']['read']:.1%})"
+        yield DatasetWarning("outcomes", f"{text} whose label or kto_tag is false", "docs/records.md")
     yield from _warn_about_max_length(manifest)
     yield from _warn_about_notes(manifest)
     for what in _BY_REFERENCE:
@@ -150,38 +150,38 @@ def warnings(manifest: Mapping[str, Any], max_reject_fraction: float | None = No
 
 def count_difference_kinds(notes: Mapping[str, int], left_out: Collection[str] = ()) -> str:
     """The most frequent kinds of turns that differ from inference, with their counts. notes: of a manifest."""
-    of_kinds = {kind.replace("_", " "): notes.get(f"parity_turns_{kind}", 0) for kind in KINDS if kind not in left_out}
-    return describe_largest({kind: count for kind, count in of_kinds.items() if count})
+    counts = {kind.replace("_", " "): notes.get(f"parity_turns_{kind}", 0) for kind in KINDS if kind not in left_out}
+    return describe_largest({kind: count for kind, count in counts.items() if count})
 
 
 def _warn_about_stops(statistics: Mapping[str, Any]) -> Iterator[DatasetWarning]:
     """Conversations of which nothing that is trained on ends with what looks like a stop."""
     ends = statistics.get("span_ends", {})
     if "turns" in statistics.get("histograms", {}) and {*ends} == {"others"}:
-        found = f"none of {counted(ends['others'], 'span')} of trained tokens ends with an added token, such as"
-        yield DatasetWarning("contents", f"{found} <|im_end|>: a model may not learn to stop", "docs/masks.md")
+        text = f"none of {counted(ends['others'], 'span')} of trained tokens ends with an added token, such as"
+        yield DatasetWarning("contents", f"{text} <|im_end|>: a model may not learn to stop", "docs/masks.md")
 
 
 def _warn_about_notes(manifest: Mapping[str, Any]) -> Iterator[DatasetWarning]:
     notes, read = manifest["notes"], manifest["records"]["read"]
-    for name, (noun, found, hint, is_grave) in _NOTES.items():
+    for name, (noun, text, hint, is_severe) in _NOTES.items():
         if count := notes.get(name):
             tokens = manifest["special_tokens_in_content"] if name == "records_with_special_tokens_in_content" else {}
             which = describe_largest(tokens, 1)
             if name == "train_flags_not_understood":  # which key it is
                 which = manifest.get("first_examples", {}).get(name, {}).get("detail", "")
-            found = f"{counted(count, noun)} {found}" + f": {which}" * bool(which)
-            yield DatasetWarning("checks", found, hint, not is_grave and count <= _MANY * read, name)
+            text = f"{counted(count, noun)} {text}" + f": {which}" * bool(which)
+            yield DatasetWarning("checks", text, hint, not is_severe and count <= _MANY * read, name)
     kinds = {kind: count for kind in KINDS if kind not in OWN_WAY and (count := notes.get(f"parity_turns_{kind}"))}
     if kinds:
         sample = f" of {records_compared(notes)}" * bool(notes.get("parity_records_not_checked"))
-        found = f"{counted(sum(kinds.values()), 'trained turn')}{sample} not as at inference: "
-        found += count_difference_kinds(notes, OWN_WAY)
+        text = f"{counted(sum(kinds.values()), 'trained turn')}{sample} not as at inference: "
+        text += count_difference_kinds(notes, OWN_WAY)
         name = f"parity_turns_{max(kinds, key=kinds.__getitem__)}"
         if first := manifest.get("first_examples", {}).get(name):
-            found += f", as {posixpath.basename(first['file'])}, {first['position']}"
+            text += f", as {posixpath.basename(first['file'])}, {first['position']}"
         hint = _AFTER_PARITY.get(manifest["job"]["options"].get("parity"), "") + "docs/masks.md"
-        yield DatasetWarning("checks", found, hint, name=name)
+        yield DatasetWarning("checks", text, hint, name=name)
 
 
 def _warn_about_max_length(manifest: Mapping[str, Any]) -> Iterator[DatasetWarning]:
@@ -190,18 +190,18 @@ def _warn_about_max_length(manifest: Mapping[str, Any]) -> Iterator[DatasetWarni
     if not lost:
         return
     records = counted(manifest["notes"].get("records_that_lost_trained_tokens", 0), "record")
-    beyond = {
+    cut_off = {
         int(limit): of.get("trained_tokens") for limit, of in manifest.get("statistics", {}).get("limits", {}).items()
     }
-    longer = {limit: cut for limit, cut in beyond.items() if limit > (layout["max_length"] or 0) and cut < lost}
+    longer = {limit: cut for limit, cut in cut_off.items() if limit > (layout["max_length"] or 0) and cut < lost}
     hint = []
     if longer:
         limit = next((limit for limit, cut in longer.items() if 10 * cut <= lost), max(longer))
         hint.append(f"{limit} loses {longer[limit]:,}")
     if longer_segments(layout["packing"]) == "truncate":
         hint.append("--truncation windows loses none")
-    found = f"{counted(lost, 'trained token')} of {records} lost to --max_length {layout['max_length']}"
-    yield DatasetWarning("limits", found, ", ".join(hint))
+    text = f"{counted(lost, 'trained token')} of {records} lost to --max_length {layout['max_length']}"
+    yield DatasetWarning("limits", text, ", ".join(hint))
 
 
 def _warn_about_reference(what: str, manifest: Mapping[str, Any]) -> Iterator[DatasetWarning]:
@@ -209,10 +209,10 @@ def _warn_about_reference(what: str, manifest: Mapping[str, Any]) -> Iterator[Da
     reasons = {reason: count for reason, count in manifest.get(what, {}).items() if reason not in _EXPECTED_REASONS}
     records, read = sum(reasons.values()), manifest["records"]["read"]
     if records > _MANY * read:
-        found = (
+        text = (
             f"{counted(records, 'record')} {_BY_REFERENCE[what]} by the slower reference: {describe_largest(reasons)}"
         )
-        yield DatasetWarning("checks", found, "docs/engines.md")
+        yield DatasetWarning("checks", text, "docs/engines.md")
 
 
 def _warn_about_sources(manifest: Mapping[str, Any], max_reject_fraction: float) -> Iterator[DatasetWarning]:
@@ -221,9 +221,9 @@ def _warn_about_sources(manifest: Mapping[str, Any], max_reject_fraction: float)
     for source in sources if len(sources) > 1 else []:
         read, rejected = source["records"]["read"], source["records"]["rejected"]
         if (count := sum(rejected.values())) > max_reject_fraction * read:
-            found = (
+            text = (
                 f"{count:,} of {read:,} records of the source {source['name']} rejected: {describe_largest(rejected)}"
             )
-            yield DatasetWarning("sources", found)
+            yield DatasetWarning("sources", text)
         elif not source["tokens"]:  # its examples may be in rows that begin with others
             yield DatasetWarning("sources", f"no row of the source {source['name']} in the dataset")
