@@ -38,8 +38,8 @@ def exceeded(budgets: Budgets, sums: Sums, options: Mapping[str, Any], folder: F
         )
 
     def first(name: str) -> str:
-        found = sums.first_examples.get(name)
-        return f" The first is {found.file}, {found.position}: {found.detail}." if found else ""
+        example = sums.first_examples.get(name)
+        return f" The first is {example.file}, {example.position}: {example.detail}." if example else ""
 
     lost = sums.trained_tokens_lost
     total = lost + totals.trained_tokens
@@ -83,7 +83,7 @@ def first_rejects(sums: Sums) -> str:
     return "The most frequent reasons:\n" + "\n".join(lines)
 
 
-def nothing_left(sums: Sums, folder: Folder) -> str:
+def no_rows_message(sums: Sums, folder: Folder) -> str:
     """Describe that no row is left, and why. Takes what `exceeded` takes."""
     records = sums.totals().records
     if not records.read:

@@ -12,7 +12,7 @@ import apache_beam as beam
 
 from transforms.base.errors import InputError, RejectsError
 from transforms.dataset import Budgets
-from transforms.dataset.budgets import exceeded, nothing_left, too_many_rejects
+from transforms.dataset.budgets import exceeded, no_rows_message, too_many_rejects
 from transforms.dataset.derived import finish_commit
 from transforms.dataset.description import read_job
 from transforms.dataset.layout import PUBLISHED, Folder
@@ -85,7 +85,7 @@ def commit_increment(
     totals, has_too_many_rejects = sums.totals(), too_many_rejects(budgets, sums)
     problem = "\n".join(exceeded(budgets, sums, job["options"], folder))
     if not problem and change.kind == "build" and not totals.rows:
-        problem = nothing_left(sums, folder)
+        problem = no_rows_message(sums, folder)
         has_too_many_rejects = bool(totals.records.rejected)
     if problem:
         raise (RejectsError if has_too_many_rejects else InputError)(problem)
@@ -106,11 +106,11 @@ def commit_increment(
 
 def _check_complete(tasks: int, receipts: Sequence[Receipt]) -> None:
     """Raise ValueError if not each task has each of its shards once: an error of Chatmill's or of a custom step."""
-    of_tasks = [list(group) for _, group in groupby(receipts, key=lambda receipt: receipt.task)]
-    for number, of_task in enumerate(of_tasks):
-        found = [(receipt.task, receipt.shard) for receipt in of_task]
-        expected = [(number, i) for i in range(len(of_task))]
-        if found != expected or [receipt.last for receipt in of_task] != [False] * (len(of_task) - 1) + [True]:
-            raise ValueError(f"task {number} has the receipts {found}; expected each of its shards once")
-    if len(of_tasks) != tasks:
-        raise ValueError(f"{len(of_tasks)} tasks have receipts, of {tasks} that were planned")
+    by_task = [list(group) for _, group in groupby(receipts, key=lambda receipt: receipt.task)]
+    for number, own in enumerate(by_task):
+        shards = [(receipt.task, receipt.shard) for receipt in own]
+        expected = [(number, i) for i in range(len(own))]
+        if shards != expected or [receipt.last for receipt in own] != [False] * (len(own) - 1) + [True]:
+            raise ValueError(f"task {number} has the receipts {shards}; expected each of its shards once")
+    if len(by_task) != tasks:
+        raise ValueError(f"{len(by_task)} tasks have receipts, of {tasks} that were planned")

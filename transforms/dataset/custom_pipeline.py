@@ -171,19 +171,19 @@ def _committed_meanwhile(folder: Folder) -> UserError:
 
 def _check(rows: Rows, job: Mapping[str, Any], source: int) -> None:
     """Raise UserError if rows are not as the job says it."""
-    options, found = job["options"], dict[str, Any]()
+    options, differing = job["options"], dict[str, Any]()
     kept = rows.facts.columns.column_names
     if len(rows.facts.table) and kept != options["keep_columns"]:
-        found["keep_columns"] = kept
+        differing["keep_columns"] = kept
     if rows.packing != options["packing"]:
-        found["packing"] = rows.packing
+        differing["packing"] = rows.packing
     for table in (rows.train, rows.validation):
         longest = int(np.diff(table.offsets).max(initial=0))
         if longest > (options["max_length"] or longest):
-            found["max_length"] = longest
+            differing["max_length"] = longest
         if not options["shift_labels"] and ((table.labels != IGNORED) & (table.labels != table.ids)).any():
-            found["shift_labels"] = True
-    for name, value in found.items():
+            differing["shift_labels"] = True
+    for name, value in differing.items():
         raise UserError(f"WriteDataset: {name} is {options[name]!r}, and the rows have {value!r}. Give the same.")
     if source >= len(job["sources"]):
         raise UserError(f"WriteDataset: there is a source {source + 1}; expected the names of all in sources.")

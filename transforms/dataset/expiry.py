@@ -80,8 +80,10 @@ def expire(url: str, older_than: float, keep: int = 1, when_held: Callable[[str]
         jobs, last = _find_jobs(in_work), newest(folder)
         if not last:
             raise UserError(f"{url}: its versions were removed meanwhile.")
-        made = [(version.number, datetime.fromisoformat(version.time).timestamp()) for version in history(folder, last)]
-        first = _first_kept(made, before, keep)
+        times = [
+            (version.number, datetime.fromisoformat(version.time).timestamp()) for version in history(folder, last)
+        ]
+        first = _first_kept(times, before, keep)
         drop_before(folder, first)
         finish_commit(folder, last)
         for each in begun:
@@ -103,7 +105,7 @@ def expire(url: str, older_than: float, keep: int = 1, when_held: Callable[[str]
                 remove(join(folder.output, path))
                 remove_if_empty(join(folder.output, *path.split("/")[:3]))
                 removed += 1
-    return Expired(sum(number < first for number, _ in made), removed, first, last.number)
+    return Expired(sum(number < first for number, _ in times), removed, first, last.number)
 
 
 def _find_jobs(in_work: Iterable[Folder]) -> list[dict[str, Any]] | None:
@@ -114,7 +116,7 @@ def _find_jobs(in_work: Iterable[Folder]) -> list[dict[str, Any]] | None:
         return None
 
 
-def _first_kept(made: Sequence[tuple[int, float]], before: float, keep: int) -> int:
-    """The first version to keep: the newest one at that time. made: each version, the newest first, and when."""
-    kept = next((at for at, (_, time) in enumerate(made) if time <= before), len(made) - 1)
-    return made[min(max(kept, keep - 1), len(made) - 1)][0]
+def _first_kept(times: Sequence[tuple[int, float]], before: float, keep: int) -> int:
+    """The first version to keep: the newest one at that time. times: each version, the newest first, and when."""
+    kept = next((at for at, (_, time) in enumerate(times) if time <= before), len(times) - 1)
+    return times[min(max(kept, keep - 1), len(times) - 1)][0]

@@ -36,14 +36,14 @@ class SkipFinished(beam.PTransform):
         self._output = output
 
     def expand(self, tasks: beam.PCollection) -> Any:
-        found = tasks | "find" >> beam.ParDo(_FindReceipts(self._output)) | beam.Reshuffle()
-        return found | "check" >> beam.ParDo(OnWorkers(_CheckReceipts(self._output))).with_outputs(
+        counted = tasks | "find" >> beam.ParDo(_FindReceipts(self._output)) | beam.Reshuffle()
+        return counted | "check" >> beam.ParDo(OnWorkers(_CheckReceipts(self._output))).with_outputs(
             "finished", main="unfinished"
         )
 
 
 # A task, and how many receipts it has.
-_Found = tuple[Task, int]
+_Counted = tuple[Task, int]
 
 
 class _FindReceipts(beam.DoFn):
@@ -54,14 +54,16 @@ class _FindReceipts(beam.DoFn):
         self._failures = FailureWriter()
 
     def start_bundle(self) -> None:
-        self._found: dict[str, Counter[int]] = {}  # all tasks come from one element: they are one bundle
+        self._shard_counts: dict[str, Counter[int]] = {}  # all tasks come from one element: they are one bundle
 
-    def process(self, task: Task) -> Iterator[_Found]:
-        if task.increment not in self._found:
+    def process(self, task: Task) -> Iterator[_Counted]:
+        if task.increment not in self._shard_counts:
             with self._failures:
                 names = names_below(join(work_folder(self._output, task.increment), "receipts"))
-            self._found[task.increment] = Counter(numbers[0] for name in names if (numbers := parse_receipt_name(name)))
-        yield task, self._found[task.increment][task.number]
+            self._shard_counts[task.increment] = Counter(
+                numbers[0] for name in names if (numbers := parse_receipt_name(name))
+            )
+        yield task, self._shard_counts[task.increment][task.number]
 
 
 class _CheckReceipts:
@@ -71,8 +73,8 @@ class _CheckReceipts:
         self._output = output
         self._failures = FailureWriter()
 
-    def __call__(self, found: _Found) -> Iterator[Any]:
-        task, shards = found
+    def __call__(self, counted: _Counted) -> Iterator[Any]:
+        task, shards = counted
         receipts = list[Receipt]()
         if shards:
             try:

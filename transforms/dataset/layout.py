@@ -94,12 +94,12 @@ class Folder:
         """Return what a build stores for its job, whose content is given: by its url the fingerprint of a tokenizer's
         files, or the sha256 of a file.
         """
-        found = {self.tokenizer(job["tokenizer"]): job["tokenizer"]}
+        digests = {self.tokenizer(job["tokenizer"]): job["tokenizer"]}
         for sha256 in filter(None, (each.get("formatter") for each in (job, *job.get("sources", ())))):
-            found[self.formatter(sha256)] = sha256
+            digests[self.formatter(sha256)] = sha256
         if evaluations := job.get("evaluations"):
-            found[self.evaluations(evaluations["sha256"])] = evaluations["sha256"]
-        return found
+            digests[self.evaluations(evaluations["sha256"])] = evaluations["sha256"]
+        return digests
 
     def files(self, *parts: str) -> list[str]:
         """Find the files of the increment in folders of PUBLISHED, whether or not something names them: their paths,
@@ -140,8 +140,8 @@ def find_increment_id(path: str) -> str | None:
     """Return the id of the increment that a file belongs to, by its path relative to the folder of the dataset; None if
     no build gives a file such a path.
     """
-    found = _PUBLISHED.fullmatch(path)
-    return found["increment"] if found else None
+    match = _PUBLISHED.fullmatch(path)
+    return match["increment"] if match else None
 
 
 def is_stored(path: str) -> bool:
@@ -180,8 +180,8 @@ def check_free(folder: Folder, overwrite: bool = False) -> None:
         check_format(folder)
     # One request: what another one tries in the folder of the state may be gone at the next.
     if kind == "directory" and (names := names_in(folder.output)) and posixpath.basename(folder.state) not in names:
-        advice = "overwrite replaces only what Chatmill wrote; " if overwrite else ""
-        problem = f"the folder holds other files. {advice}Give one that is empty or new."
+        hint = "overwrite replaces only what Chatmill wrote; " if overwrite else ""
+        problem = f"the folder holds other files. {hint}Give one that is empty or new."
         raise ParameterError("output", folder.output, problem)
 
 

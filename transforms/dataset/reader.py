@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 READ_FORMAT = "parquet"
 _VERSION = re.compile(r"(.+)@(\d+)", re.DOTALL)
 # The files of exceptions of an increment that failed, or what their names begin with.
-_OF_REJECTS = re.compile(r"(.+)/records/records-([0-9a-f]{16})(-.*)?")
+_REJECTS = re.compile(r"(.+)/records/records-([0-9a-f]{16})(-.*)?")
 
 
 class NoDataset(UserError):
@@ -196,11 +196,11 @@ class Dataset:
     def read_row(self, shard: ShardEntry, row: int) -> dict[str, Any]:
         """Read one row of a shard. row: its number in the shard. Raises as `row` does."""
         with open_shard(self.url, shard) as reader:
-            found = reader.row(row)
-        if found is None:
+            values = reader.row(row)
+        if values is None:
             url, rows = join(self.url, shard["path"]), shard["rows"]
             raise InputError(f"{url}: the file has no row {row:,}, and the manifest says that it has {rows:,} rows.")
-        return found
+        return values
 
     def read_shard(self, shard: ShardEntry, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Read the rows of a shard, by row group.
@@ -223,9 +223,9 @@ class Dataset:
         """Read the rejected records: origin_file, origin_position, reason, detail, record. Raises as `rows` does."""
         for file in self.manifest["exceptions"]:
             for batch in self.read_exceptions(file):
-                found = batch.filter(pc.equal(batch.column("outcome"), "rejected"))
-                if len(found):
-                    yield found.select([*PROVENANCE_COLUMNS, "reason", "detail", "record"])
+                rejected = batch.filter(pc.equal(batch.column("outcome"), "rejected"))
+                if len(rejected):
+                    yield rejected.select([*PROVENANCE_COLUMNS, "reason", "detail", "record"])
 
     def readable(self, split: str | None = None) -> list[ShardEntry]:
         """Return the shards that are read, so that each row is there once: those in Parquet.
@@ -276,8 +276,8 @@ def url_and_version(url: str) -> tuple[str, int | None]:
     Raises:
         StoreError: if its store fails.
     """
-    found = _VERSION.fullmatch(url)
-    return (found[1], int(found[2])) if found and not exists(url) else (url, None)
+    match = _VERSION.fullmatch(url)
+    return (match[1], int(match[2])) if match and not exists(url) else (url, None)
 
 
 def dataset_url(url: str) -> str:
@@ -310,7 +310,7 @@ class FailedBuild:
 
     def __init__(self, url: str):
         self.folder = Folder(url)
-        if named := _OF_REJECTS.fullmatch(url):
+        if named := _REJECTS.fullmatch(url):
             self.folder = Folder(named[1], named[2])
         elif len(begun := self.folder.begun()) == 1:
             self.folder = Folder(url, begun[0])
@@ -338,7 +338,7 @@ def open_rejects(url: str) -> Dataset | FailedBuild:
     Raises:
         UserError: if there are neither; otherwise as these two.
     """
-    if not _OF_REJECTS.fullmatch(url):
+    if not _REJECTS.fullmatch(url):
         with suppress(NoDataset):
             return Dataset(url)
     return FailedBuild(url)

@@ -58,45 +58,45 @@ def verify(url: str) -> Verification:
         UserError: if there is no dataset, or another version of Chatmill wrote it.
         StoreError: if its store fails.
     """
-    found = Verification(url)
+    result = Verification(url)
     try:
         dataset = Dataset(url)
     except Unfinished:
         problem = "it is missing: the dataset is not finished, or was not copied completely"
-        found.faults.append(Fault("manifest.json", problem))
-        return found
+        result.faults.append(Fault("manifest.json", problem))
+        return result
     except InputError as error:
-        found.faults.append(_describe_error(url_and_version(url)[0], error))
-        return found
+        result.faults.append(_describe_error(url_and_version(url)[0], error))
+        return result
     version, names = dataset.stored_version, names_below(dataset.url)
     named = msgspec.convert([*dataset.manifest["shards"], *dataset.manifest["exceptions"]], list[File])
     files = named
     if not version and not any(name.startswith("records/") for name in names):
         if dataset.manifest["exceptions"]:
-            found.notes.append("records/ is not in this copy")
+            result.notes.append("records/ is not in this copy")
         files = [file for file in files if not file.path.startswith("records/")]
-    found.notes += [f"{name} is not a part of the dataset" for name in names if _is_foreign(name)]
-    found.faults += _additional(dataset, named, names)
+    result.notes += [f"{name} is not a part of the dataset" for name in names if _is_foreign(name)]
+    result.faults += _additional(dataset, named, names)
     if version:
-        found.faults += [*_versions(dataset, version, url != dataset.url), *_stored_files(dataset.folder, version)]
+        result.faults += [*_versions(dataset, version, url != dataset.url), *_stored_files(dataset.folder, version)]
     elif any(name.startswith("_chatmill/") for name in names):
-        found.faults.append(Fault("_chatmill/versions", "it is missing, and other files of _chatmill/ are there"))
+        result.faults.append(Fault("_chatmill/versions", "it is missing, and other files of _chatmill/ are there"))
     else:
-        found.notes.append("_chatmill/ is not in this copy: the tokenizer and the versions were not checked")
+        result.notes.append("_chatmill/ is not in this copy: the tokenizer and the versions were not checked")
     present = {*names}
-    found.faults += [Fault(file.path, "the file is missing") for file in files if file.path not in present]
+    result.faults += [Fault(file.path, "the file is missing") for file in files if file.path not in present]
     there = [file for file in files if file.path in present]
     with ThreadPoolExecutor(cores()) as threads:
         read = threads.map(lambda file: _read(join(dataset.url, file.path)), there)
         for file, (size, sha256) in zip(there, read, strict=True):
-            found.files += 1
-            found.bytes += size
+            result.files += 1
+            result.bytes += size
             if size != file.bytes:
-                found.faults.append(Fault(file.path, f"it has {size:,} bytes; {file.bytes:,} were written"))
+                result.faults.append(Fault(file.path, f"it has {size:,} bytes; {file.bytes:,} were written"))
             elif sha256 != file.sha256:
                 problem = f"it was changed or damaged: its sha256 is {sha256}; {file.sha256} was written"
-                found.faults.append(Fault(file.path, problem))
-    return found
+                result.faults.append(Fault(file.path, problem))
+    return result
 
 
 def _read(url: str) -> tuple[int, str]:
@@ -145,20 +145,20 @@ def _stored_files(folder: Folder, version: Version) -> Iterator[Fault]:
     """Yield which files next to a dataset are not those of its job: tokenizer, formatters and evaluation sets."""
     (tokenizer, expected), *files = folder.stored(version.job).items()
     try:
-        found = fingerprint(read_tokenizer_folder(tokenizer))
+        digest = fingerprint(read_tokenizer_folder(tokenizer))
     except ParameterError as error:
         yield _fault(folder.output, tokenizer, error.problem)
     else:
-        if found != expected:
-            problem = f"its files have the fingerprint {found}; the job was run with {expected}"
+        if digest != expected:
+            problem = f"its files have the fingerprint {digest}; the job was run with {expected}"
             yield _fault(folder.output, tokenizer, problem)
     for url, sha256 in files:
         try:
-            found = hashlib.sha256(read_bytes(url)).hexdigest()
+            digest = hashlib.sha256(read_bytes(url)).hexdigest()
         except FileNotFoundError:
-            found = "missing"
-        if found != sha256:
-            yield _fault(folder.output, url, f"its sha256 is {found}; the job was run with {sha256}")
+            digest = "missing"
+        if digest != sha256:
+            yield _fault(folder.output, url, f"its sha256 is {digest}; the job was run with {sha256}")
 
 
 def _describe_error(output: str, error: InputError) -> Fault:

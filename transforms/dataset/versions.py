@@ -34,7 +34,7 @@ from transforms.storage.writing import create, remove
 # What made a version: a build, in the place of all that was there; or an append.
 Kind = Literal["build", "append"]
 _NAME = re.compile(r"(\d{8,})\.json")
-_START_OF_MANIFEST = re.compile(rb'{\s*"format": \d+,\s*"version": (\d+),')
+_MANIFEST_START = re.compile(rb'{\s*"format": \d+,\s*"version": (\d+),')
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ _decode = msgspec.json.Decoder(Version).decode
 
 def numbers(folder: Folder) -> list[int]:
     """Return the numbers of the versions that are there, ascending. Raises StoreError if the store fails."""
-    return sorted(int(found[1]) for found in map(_NAME.fullmatch, names_in(folder.versions)) if found)
+    return sorted(int(match[1]) for match in map(_NAME.fullmatch, names_in(folder.versions)) if match)
 
 
 def newest(folder: Folder) -> Version | None:
@@ -184,13 +184,13 @@ def newest(folder: Folder) -> Version | None:
         InputError: if its file is damaged.
         StoreError: if the store fails.
     """
-    found = numbers(folder)
-    while found:
-        if version := _read(folder, found[-1]):
+    present = numbers(folder)
+    while present:
+        if version := _read(folder, present[-1]):
             return version
-        before, found = found, numbers(folder)  # it has expired since, or is a link to nothing
-        if before == found:
-            raise _damaged(folder, found[-1], "it cannot be read")
+        before, present = present, numbers(folder)  # it has expired since, or is a link to nothing
+        if before == present:
+            raise _damaged(folder, present[-1], "it cannot be read")
     return None
 
 
@@ -198,11 +198,11 @@ def read_version(folder: Folder, number: int) -> Version:
     """Return a version. Raises UserError if it is not there, or another version of Chatmill wrote it."""
     if version := _read(folder, number):
         return version
-    if not (found := numbers(folder)):
+    if not (there := numbers(folder)):
         check_format(folder)
-    if number in found:
+    if number in there:
         raise _damaged(folder, number, "it cannot be read")
-    has = f"the versions {found[0]} to {found[-1]}" if found[1:] else f"version {found[0]}" if found else "none"
+    has = f"the versions {there[0]} to {there[-1]}" if there[1:] else f"version {there[0]}" if there else "none"
     raise UserError(f"{folder.output}: there is no version {number}; it has {has}.")
 
 
@@ -214,11 +214,11 @@ def check_not_lost(folder: Folder, version: Version) -> None:
     """
     try:
         with open_file(folder.manifest) as file:
-            found = _START_OF_MANIFEST.match(file.raw.read(64) or b"")
+            match = _MANIFEST_START.match(file.raw.read(64) or b"")
     except (FileNotFoundError, StoreError):  # all works without it, and it may be written again at any moment
         return
     # Another one may have been committed since.
-    if found and (lost := int(found[1])) > version.number and lost > max(numbers(folder), default=0):
+    if match and (lost := int(match[1])) > version.number and lost > max(numbers(folder), default=0):
         problem = "it is missing, and manifest.json is of this version. Copy it again."
         raise InputError(f"{_url(folder, lost)}: {problem}")
 
