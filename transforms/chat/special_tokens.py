@@ -108,8 +108,11 @@ class TypedTokens:
         if not isinstance(content, Conversation):
             return self._search(_list_contents(content))
         typed = self._search(_list_contents(content)) if self._may_be_in_messages(content, strings) else []
-        typed += self._search_tools(content.tools)[0] if content.tools else []
-        return typed + self._search(_contents_in("chat_template_kwargs", content.template_kwargs))
+        if content.tools:
+            typed += self._search_tools(content.tools)[0]
+        if content.template_kwargs:  # as few have
+            typed += self._search(_contents_in("chat_template_kwargs", content.template_kwargs))
+        return typed
 
     def _may_be_in_messages(self, conversation: Conversation, strings: Sequence[str] | None) -> bool:
         """Whether special tokens may be in messages, which is known in a fraction of the time."""
