@@ -83,7 +83,7 @@ class TypedTokens:
         Raises:
             RecordError: if its record is to be rejected.
         """
-        typed = self._typed(text.example.content, strings)
+        typed = self._typed(text, strings)
         if typed and self._mode == "reject":
             raise RecordError("special_tokens_in_content", f"{described(typed[0])}; {_ADVICE}")
         if typed and self._mode == "report":
@@ -103,10 +103,11 @@ class TypedTokens:
                 why = "which ends or begins a turn under the chat template, so what follows would be another turn"
                 raise RecordError("forged_turn", f"{described((content, forged))}, {why}")
 
-    def _typed(self, content: Any, strings: Sequence[str] | None) -> list[Typed]:
+    def _typed(self, text: Text, strings: Sequence[str] | None) -> list[Typed]:
         """Each content that has special tokens. strings: as of `check`."""
-        if not isinstance(content, Conversation):
-            return self._search(_list_contents(content))
+        content = text.example.content
+        if not isinstance(content, Conversation):  # whose contents are the text
+            return self._search(_list_contents(content)) if self._strings.are_in(text.text) else []
         typed = self._search(_list_contents(content)) if self._may_be_in_messages(content, strings) else []
         if content.tools:
             typed += self._search_tools(content.tools)[0]
