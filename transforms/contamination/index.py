@@ -70,26 +70,26 @@ class EvaluationIndex:
         shortest = min(length, SHORTEST)
         texts = [text.encode() for evaluation in evaluations for text in evaluation.texts]
         self._content = b" ".join(texts)
-        self._found = found = find_words(self._content)
+        self._words = words = find_words(self._content)
         record_of_text = np.repeat(np.arange(len(evaluations)), [len(each.texts) for each in evaluations])
         sizes = np.array([text.count(b" ") + 1 for text in texts], np.int64)
         firsts = lengths_to_offsets(sizes)[:-1]  # the first word of each text
         self._records = np.repeat(record_of_text, sizes)  # of each word
-        self._of_length: dict[int, _Runs] = {}
+        self._by_length: dict[int, _Runs] = {}
         self.in_templates = 0
         for size in range(shortest, length + 1):
             is_size = sizes >= size if size == length else sizes == size
             begins = slice_indices(firsts[is_size], sizes[is_size] - size + 1)
-            if len(begins) and len((runs := self._runs(begins, found.hashes(size, begins))).words):
-                self._of_length[size] = runs
-        self.runs = sum(len(runs.words) for runs in self._of_length.values())
+            if len(begins) and len((runs := self._runs(begins, words.hashes(size, begins))).words):
+                self._by_length[size] = runs
+        self.runs = sum(len(runs.words) for runs in self._by_length.values())
         is_new_record = np.diff(record_of_text[sizes >= shortest], prepend=-1)
         self.too_short = len(evaluations) - int(np.count_nonzero(is_new_record))
         self._shortest = shortest
         # By the first bits of the hash of its first words, a bit that says whether there is such a run.
         bits = (_ENTRIES * (self.runs + 1)).bit_length()
         self._shift, is_there = np.uint64(64 - bits), np.zeros(1 << bits, bool)
-        first_words = [found.hashes(shortest, runs.words) for runs in self._of_length.values()]
+        first_words = [words.hashes(shortest, runs.words) for runs in self._by_length.values()]
         self._first_words = np.sort(joined(first_words, np.uint64))
         is_there[self._first_words >> self._shift] = True
         self._table = np.packbits(is_there, bitorder="little")
@@ -115,41 +115,41 @@ class EvaluationIndex:
             The texts that have something in common with evaluation records, in their order.
         """
         content = b" ".join(texts)
-        found = find_words(content)
-        hashes = found.hashes(self._shortest)
+        text_words = find_words(content)
+        hashes = text_words.hashes(self._shortest)
         entries = hashes >> self._shift
         begins = np.flatnonzero(self._table[entries >> _EIGHTH] >> (entries.astype(np.uint8) & 7) & 1)
         begins = begins[_places_in(self._first_words, hashes[begins]) >= 0]
         if not len(begins):
             return []
-        words, sizes, own = self._candidates(found, begins)
+        words, sizes, own = self._candidates(text_words, begins)
         offsets = lengths_to_offsets(np.array([len(text) + 1 for text in texts]))
-        numbers = np.searchsorted(offsets, found.starts[words], "right") - 1
-        is_inside = found.stops[words + sizes - 1] < offsets[numbers + 1]
+        numbers = np.searchsorted(offsets, text_words.starts[words], "right") - 1
+        is_inside = text_words.stops[words + sizes - 1] < offsets[numbers + 1]
         counts = np.bincount(numbers[is_inside][np.diff(words[is_inside], prepend=-1) != 0], minlength=len(texts))
-        before = np.searchsorted(found.starts, offsets)
+        before = np.searchsorted(text_words.starts, offsets)
         candidates = zip(*(each[is_inside].tolist() for each in (numbers, words, sizes, own)), strict=True)
         matches = list[Match]()
-        for number, of_text in groupby(candidates, key=itemgetter(0)):
-            for _, word, size, own_word in of_text:
-                run = _text(self._content, self._found, own_word, size)
-                if _text(content, found, word, size) == run:
+        for number, matching in groupby(candidates, key=itemgetter(0)):
+            for _, word, size, own_word in matching:
+                run = _text(self._content, self._words, own_word, size)
+                if _text(content, text_words, word, size) == run:
                     place = self._places[self._records[own_word]]
                     matches.append(Match(number, word - int(before[number]), run.decode(), place, int(counts[number])))
                     break
         return matches
 
-    def _candidates(self, found: Words, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _candidates(self, text_words: Words, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The runs of texts that have the hash of one of evaluation records: the words with which they begin, in order,
         their lengths, the longest first, and the words with which those of evaluation records begin.
         """
-        found_runs = list[tuple[np.ndarray, np.ndarray, np.ndarray]]()
-        for size, runs in self._of_length.items():
-            enough = begins[begins + size <= len(found.starts)]
-            at = _places_in(runs.hashes, found.hashes(size, enough))
+        matching = list[tuple[np.ndarray, np.ndarray, np.ndarray]]()
+        for size, runs in self._by_length.items():
+            enough = begins[begins + size <= len(text_words.starts)]
+            at = _places_in(runs.hashes, text_words.hashes(size, enough))
             at, is_run = at[at >= 0], at >= 0
-            found_runs.append((enough[is_run], np.full(len(at), size), runs.words[at]))
-        words, sizes, own = map(np.concatenate, zip(*found_runs, strict=True))
+            matching.append((enough[is_run], np.full(len(at), size), runs.words[at]))
+        words, sizes, own = map(np.concatenate, zip(*matching, strict=True))
         order = np.lexsort((-sizes, words))
         return words[order], sizes[order], own[order]
 
@@ -162,6 +162,6 @@ def _places_in(ordered: np.ndarray, hashes: np.ndarray) -> np.ndarray:
     return np.where(ordered[places] == hashes, places, -1)
 
 
-def _text(content: bytes, found: Words, word: int, size: int) -> bytes:
+def _text(content: bytes, words: Words, word: int, size: int) -> bytes:
     """A run of words, with one space between two."""
-    return b" ".join(content[found.starts[word] : found.stops[word + size - 1]].split())
+    return b" ".join(content[words.starts[word] : words.stops[word + size - 1]].split())

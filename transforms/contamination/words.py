@@ -29,30 +29,30 @@ _BASE, _MIXER = 0x9E3779B97F4A7C15, np.uint64(0xD6E8FEB86659FD93)
 _INVERSE = pow(_BASE, -1, 1 << 64)
 _HALF = np.uint64(32)
 # A pseudo-random number for each byte.
-_OF_BYTE = np.array([pow(_BASE, 3 * byte + 7, 1 << 64) ^ 0x2545F4914F6CDD1D for byte in range(256)], np.uint64)
+_BYTE_KEYS = np.array([pow(_BASE, 3 * byte + 7, 1 << 64) ^ 0x2545F4914F6CDD1D for byte in range(256)], np.uint64)
 
 
-class _OfCharacters(dict[int, str]):
+class _Characters(dict[int, str]):
     """What each character beyond ASCII stands for, by its code."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
         category = unicodedata.category(character)
-        found = " "
+        meaning = " "
         if category == "Cf" or _VARIATION_SELECTORS.match(character):  # invisible, such as joiners and soft hyphens
-            found = ""
+            meaning = ""
         elif category[0] in "LN" or category in ("Mn", "Mc"):
-            found = character
-        self[code] = found
-        return found
+            meaning = character
+        self[code] = meaning
+        return meaning
 
 
-_OF_CHARACTERS = _OfCharacters()
+_CHARACTERS = _Characters()
 
 
-def _words_in(found: re.Match[str]) -> str:
+def _words_in(match: re.Match[str]) -> str:
     """The words in some characters beyond ASCII, which are parts of words unless they stand alone."""
-    return f" {' '.join(found[1])} " if found[1] else found[0].translate(_OF_CHARACTERS)
+    return f" {' '.join(match[1])} " if match[1] else match[0].translate(_CHARACTERS)
 
 
 def normalized(text: str) -> bytes:
@@ -106,14 +106,14 @@ def find_words(content: bytes) -> Words:
     Args:
         content: of `normalized`; several texts have a space between them.
     """
-    found, start = list[tuple[np.ndarray, np.ndarray, np.ndarray]](), 0
-    while start < len(content) or not found:
+    ranges, start = list[tuple[np.ndarray, np.ndarray, np.ndarray]](), 0
+    while start < len(content) or not ranges:
         stop = content.rfind(b" ", start, start + _AT_ONCE) + 1 if len(content) - start > _AT_ONCE else len(content)
         if not stop:  # a word that is longer
             stop = content.find(b" ", start + _AT_ONCE) + 1 or len(content)
-        found.append(_find_word_ranges(content[start:stop], start))
+        ranges.append(_find_word_ranges(content[start:stop], start))
         start = stop
-    starts, stops, hashes = map(np.concatenate, zip(*found, strict=True))
+    starts, stops, hashes = map(np.concatenate, zip(*ranges, strict=True))
     return Words(starts, stops, _sums(hashes))
 
 
@@ -124,7 +124,7 @@ def _find_word_ranges(content: bytes, begin: int) -> tuple[np.ndarray, np.ndarra
     np.not_equal(characters, 32, out=is_word[1:-1])
     edges = np.flatnonzero(is_word[1:] != is_word[:-1])
     starts, stops = edges[::2], edges[1::2]
-    hashes = _hashes(_sums(_OF_BYTE.take(characters)), starts, stops)
+    hashes = _hashes(_sums(_BYTE_KEYS.take(characters)), starts, stops)
     hashes ^= hashes >> _HALF
     return starts + begin, stops + begin, hashes * _MIXER
 

@@ -19,7 +19,7 @@ MOST_TASK_BYTES = 64 << 20
 # Of so many records duplicates are found and mixes are made.
 MOST_RECORDS = 100_000_000
 # With a mix there are so many buckets at least, for as many copies of a record.
-_BUCKETS_OF_MIX = 16
+_MIX_BUCKETS = 16
 
 
 def unshuffled(tasks: Sequence[Task]) -> list[Task]:
@@ -36,7 +36,7 @@ def bucket_count(tasks: int, shards: int | None, copies: int = 0) -> int:
     """
     if shards is not None:
         return shards
-    return max(tasks, _BUCKETS_OF_MIX, shards_needed(tasks, copies)) if copies and tasks else tasks
+    return max(tasks, _MIX_BUCKETS, shards_needed(tasks, copies)) if copies and tasks else tasks
 
 
 def shards_needed(tasks: int, copies: int) -> int:
@@ -57,23 +57,23 @@ def with_buckets(tasks: Sequence[Task], shards: int | None, seed: int, copies: i
     buckets = bucket_count(len(tasks), shards, copies)
     groups = min(-(-len(tasks) // _MOST_TASKS_IN_GROUP), buckets)
     order = _dealt(tasks, seed)
-    found = list(tasks)
+    sending = list(tasks)
     for group in range(groups):
         first, stop = (buckets * each // groups for each in (group, group + 1))
         for number in order[len(tasks) * first // buckets : len(tasks) * stop // buckets]:
-            found[number] = replace(tasks[number], sends_to=range(len(tasks) + first, len(tasks) + stop))
-    return found
+            sending[number] = replace(tasks[number], sends_to=range(len(tasks) + first, len(tasks) + stop))
+    return sending
 
 
 def _dealt(tasks: Sequence[Task], seed: int) -> list[int]:
     """The numbers of tasks in an order in which each stretch has its share of every source."""
     keys = shuffle_keys(seed, -1 % 2**64, np.arange(len(tasks)))
-    of_sources: defaultdict[int, list[int]] = defaultdict(list)
+    by_source: defaultdict[int, list[int]] = defaultdict(list)
     for number in np.argsort(keys, kind="stable").tolist():
-        of_sources[tasks[number].source].append(number)
+        by_source[tasks[number].source].append(number)
     share = {
         number: ((rank + 0.5) / len(numbers), source)
-        for source, numbers in of_sources.items()
+        for source, numbers in by_source.items()
         for rank, number in enumerate(numbers)
     }
     return sorted(share, key=share.__getitem__)

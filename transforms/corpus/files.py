@@ -42,8 +42,8 @@ def in_threads(function: Callable[..., T], arguments: Iterable[tuple[Any, ...]])
     """Call a function with each of many arguments, some at once, and yield what it returns, in order."""
     each = iter(arguments)
     with ThreadPoolExecutor(_THREADS) as pool:
-        while some := [*itertools.islice(each, _AT_ONCE)]:
-            yield from pool.map(lambda one: function(*one), some)
+        while batch := [*itertools.islice(each, _AT_ONCE)]:
+            yield from pool.map(lambda one: function(*one), batch)
 
 
 def _read(output: str, path: str, start: int, stop: int | None) -> pa.Table:

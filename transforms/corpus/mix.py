@@ -70,8 +70,8 @@ def make_mix(options: Mapping[str, Any], sources: Sequence[tuple[str, Mapping[st
         sources: the name of each, and the options that are its own.
     """
     names = [field.name for field in fields(SourceMix) if field.name != "name"]
-    of_sources = [(source, {**options, **own}) for source, own in sources]
-    mixes = [SourceMix(source, **{name: of[name] for name in names if name in of}) for source, of in of_sources]
+    values = [(source, {**options, **own}) for source, own in sources]
+    mixes = [SourceMix(source, **{name: given[name] for name in names if name in given}) for source, given in values]
     mix = Mix(tuple(mixes), options.get("mix_by", Mix.by), options.get("mix_tokens"))
     return mix if mix.shares_out or any(source.epochs != 1 for source in mixes) else None
 
@@ -101,12 +101,12 @@ def count_copies(mix: Mix, trained: Sequence[np.ndarray]) -> list[np.ndarray]:
         size = Fraction(str(source.epochs)) * int(values[-1].sum(dtype=np.int64))
         most.append(size if limit is None else min(size, Fraction(limit)))
     wanted = _shared_out(mix, most) if has_shares else most
-    found = []
-    for source, tokens, of_used, amount in zip(mix.sources, trained, values, wanted, strict=True):
+    all_copies = []
+    for source, tokens, counted, amount in zip(mix.sources, trained, values, wanted, strict=True):
         copies = np.zeros(len(tokens), np.int32)
-        copies[: len(of_used)] = _copies(of_used, amount, is_most=source.max_tokens is not None)
-        found.append(copies)
-    return found
+        copies[: len(counted)] = _copies(counted, amount, is_most=source.max_tokens is not None)
+        all_copies.append(copies)
+    return all_copies
 
 
 def _shared_out(mix: Mix, most: Sequence[Fraction]) -> list[Fraction]:

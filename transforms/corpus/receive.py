@@ -79,24 +79,24 @@ def _examples(selected: pa.Table, output: str) -> pa.Table:
     begins = np.flatnonzero((np.diff(files, prepend=-1) != 0) | (np.diff(starts, prepend=-1) != 0))
     blocks = selected.take(pa.array(begins)).select(["path", "start", "stop"]).to_pylist()
     tables = read_tables(output, [tuple(block.values()) for block in blocks])
-    found, positions = list[pa.Table](), selected["position"].to_numpy()
+    examples, positions = list[pa.Table](), selected["position"].to_numpy()
     for (first, stop), rows in zip(pairwise([*begins.tolist(), len(selected)]), tables, strict=True):
-        of_block, of_rows = positions[first:stop], rows["position"].to_numpy()
-        places = np.searchsorted(of_block, of_rows)
-        taken = np.flatnonzero(of_block[np.minimum(places, len(of_block) - 1)] == of_rows)
+        in_block, in_table = positions[first:stop], rows["position"].to_numpy()
+        places = np.searchsorted(in_block, in_table)
+        taken = np.flatnonzero(in_block[np.minimum(places, len(in_block) - 1)] == in_table)
         if len(taken) < len(rows):  # of further copies only some are there
             rows = rows.take(pa.array(taken))
-        found.append(rows.set_column(0, "position", pa.array(first + places[taken])))
-    return joined_examples(found)
+        examples.append(rows.set_column(0, "position", pa.array(first + places[taken])))
+    return joined_examples(examples)
 
 
 def _without_dropped(chunk: Labels, selected: pa.Table) -> Labels:
     """Drop the records of a chunk that are not in the dataset, and count all but further copies as read."""
     facts, first_rows = chunk.facts, chunk.facts.first_rows()
     records = facts.positions[first_rows]
-    of_records = selected.take(pa.array(records))
-    dropped = np.flatnonzero(of_records["reason"].is_valid().to_numpy())
-    lost = of_records.take(pa.array(dropped)).to_pylist()
+    decisions = selected.take(pa.array(records))
+    dropped = np.flatnonzero(decisions["reason"].is_valid().to_numpy())
+    lost = decisions.take(pa.array(dropped)).to_pylist()
     details = [f"of {one['of_url']}:{one['of_position']}" if one["of_url"] else "" for one in lost]
     drops = [
         Drop(position, one["reason"], detail, columns=columns)

@@ -78,9 +78,9 @@ class _Select:
     dedup: bool
     mix: Mix | None
 
-    def __call__(self, of_tasks: Iterable[tuple[int, Sent | None]]) -> list[Task]:
+    def __call__(self, files: Iterable[tuple[int, Sent | None]]) -> list[Task]:
         with self.failures:
-            sent = {number: file for number, file in of_tasks if file}
+            sent = {number: file for number, file in files if file}
             return self._selected(sorted(self.plan(), key=lambda task: task.number), sent)
 
     def _selected(self, tasks: Sequence[Task], sent: Mapping[int, Sent]) -> list[Task]:
@@ -103,8 +103,8 @@ class _Select:
         if self.mix is not None:
             taken = [self._in_order(records, number) for number in range(len(self.mix.sources))]
             copies = count_copies(self.mix, [records.trained[numbers] for numbers in taken])
-            for numbers, of_source in zip(taken, copies, strict=True):
-                records.copies[numbers] = of_source
+            for numbers, source_copies in zip(taken, copies, strict=True):
+                records.copies[numbers] = source_copies
         if (most := int(records.copies.max(initial=0))) > buckets:
             needed = shards_needed(len(tasks), most)
             raise InputError(
@@ -115,8 +115,8 @@ class _Select:
 
     def _in_order(self, records: _Records, source: int) -> np.ndarray:
         """Return the numbers of the records of a source that a mix takes, in a pseudo-random order."""
-        is_of_source = (records.sources == source)[records.of_tasks]
-        taken = np.flatnonzero(is_of_source & ~records.validation & (records.copies > 0))
+        is_in_source = (records.sources == source)[records.task_places]
+        taken = np.flatnonzero(is_in_source & ~records.validation & (records.copies > 0))
         return taken[np.argsort(records.keys(taken, self.seed, _FOR_MIX), kind="stable")]
 
     def _write(self, records: _Records) -> None:
@@ -140,15 +140,15 @@ class _Select:
             bounds = np.searchsorted(homes[order], np.arange(len(buckets) + 1)).tolist()
             members = members[order]
             for place, bucket in enumerate(buckets):
-                found = []
+                rounds = []
                 for copy in range(int(records.copies[members].max(initial=1))):
                     home = (place - copy) % len(buckets)
                     sent = members[bounds[home] : bounds[home + 1]]
                     there = sent[records.copies[sent] > copy] if copy else sent
-                    found.append(np.stack(np.broadcast_arrays(there, home, copy)))
-                rows = np.concatenate(found, axis=1)
+                    rounds.append(np.stack(np.broadcast_arrays(there, home, copy)))
+                rows = np.concatenate(rounds, axis=1)
                 # In the order of the input.
-                yield bucket, *rows[:, np.argsort(records.of_tasks[rows[0]], kind="stable")]
+                yield bucket, *rows[:, np.argsort(records.task_places[rows[0]], kind="stable")]
 
 
 def _group_tasks(tasks: Sequence[Task]) -> dict[range, list[int]]:
@@ -166,7 +166,7 @@ class _Records:
         tasks: in order.
         sources: int64, shape (tasks,): the numbers of their sources.
         starts: int64, shape (tasks + 1,): where the records of each begin.
-        of_tasks: int32, shape (records,): the places of their tasks.
+        task_places: int32, shape (records,): the places of their tasks.
         positions, trained, validation: shape (records,): their positions in their tasks, how many trained tokens they
             have, and whether they are for validation.
         copies: int32, shape (records,): how often each is in the dataset: once, duplicates never, if they are dropped.
@@ -186,7 +186,7 @@ class _Records:
         counts = np.array([file.rows for file in files], np.int64)
         self.starts = lengths_to_offsets(counts)
         count = int(self.starts[-1])
-        self.of_tasks = np.repeat(np.arange(len(tasks), dtype=np.int32), counts)
+        self.task_places = np.repeat(np.arange(len(tasks), dtype=np.int32), counts)
         known = {name: np.empty(count, dtype) for name, dtype in (_INDEX | (_DIGEST if dedup else {})).items()}
         ranges = [(file.path, file.offsets[-2], file.offsets[-1]) for file in files if file.rows]
         for index, start in zip(read_tables(output, ranges), self.starts[:-1][counts > 0].tolist(), strict=True):
@@ -207,7 +207,7 @@ class _Records:
     def keys(self, records: np.ndarray, seed: int, more: int = 0) -> np.ndarray:
         """Return the pseudo-random numbers of records. more: is added to the numbers of their tasks."""
         tasks = np.array([task.number + more for task in self.tasks], np.uint64)
-        return shuffle_keys(seed, tasks[self.of_tasks[records]], self.positions[records])
+        return shuffle_keys(seed, tasks[self.task_places[records]], self.positions[records])
 
     def _drop_duplicates(self, digests: Sequence[np.ndarray]) -> None:
         """Decide that records with the digest of an earlier one are not there. digests: the halves of each."""
@@ -226,10 +226,10 @@ class _Records:
             homes: the places of the buckets that they were sent to.
             copies: the numbers of the copies.
         """
-        tasks, firsts = self.of_tasks[records], self.firsts[records]
+        tasks, firsts = self.task_places[records], self.firsts[records]
         blocks = self._first_blocks[tasks] + homes
         is_there, is_unique = self.copies[records] > 0, firsts == records
-        (slices, _), (of_slices, of_places) = self._origins(records), self._origins(firsts)
+        (slices, _), (first_slices, first_places) = self._origins(records), self._origins(firsts)
         reasons = pa.array(["duplicate", "not_in_mix"])
         columns = {
             "path": self._paths.take(pa.array(tasks)).dictionary_encode(),
@@ -241,13 +241,13 @@ class _Records:
             "url": self._urls.take(pa.array(slices)).dictionary_encode(),
             "format": self._formats.take(pa.array(slices)).dictionary_encode(),
             "reason": reasons.take(pa.array(is_unique.astype(np.int8), mask=is_there)),
-            "of_url": self._urls.take(pa.array(of_slices, mask=is_unique)),
-            "of_position": pa.array(of_places, mask=is_unique),
-            "of_source": pa.array(self.sources[self.of_tasks[firsts]], mask=is_unique),
+            "of_url": self._urls.take(pa.array(first_slices, mask=is_unique)),
+            "of_position": pa.array(first_places, mask=is_unique),
+            "of_source": pa.array(self.sources[self.task_places[firsts]], mask=is_unique),
         }
         return pa.table(columns)
 
     def _origins(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Find the slices of records, among those of all tasks, and their positions in the files of these."""
         slices, places = slices_and_places(self.positions[records])
-        return self._first_slices[self.of_tasks[records]] + slices, places
+        return self._first_slices[self.task_places[records]] + slices, places
