@@ -31,15 +31,15 @@ class Counts(msgspec.Struct, frozen=True):
     @classmethod
     def total(cls, each: Iterable[Any]) -> Self:
         """Add up any number of counts, of this type or with all of its fields. The total of none has the defaults."""
-        left, found = iter(each), cls()
-        while some := [*islice(left, _AT_ONCE)]:
-            found = cls.sum_up((found, *some))
-        return found
+        left, total = iter(each), cls()
+        while batch := [*islice(left, _AT_ONCE)]:
+            total = cls.sum_up((total, *batch))
+        return total
 
     @classmethod
-    def sum_up(cls, some: Sequence[Any]) -> Self:
+    def sum_up(cls, counts: Sequence[Any]) -> Self:
         """Add up some counts, at least one."""
-        return cls(**{name: _sum([getattr(each, name) for each in some]) for name in cls.__struct_fields__})
+        return cls(**{name: _sum([getattr(each, name) for each in counts]) for name in cls.__struct_fields__})
 
     def plus(self, **counts: Any) -> Self:
         """Add to some of the fields, by name."""
@@ -55,11 +55,11 @@ def _sum(values: Sequence[Any]) -> Any:
     if isinstance(first, tuple):
         return tuple(chain.from_iterable(values))
     if isinstance(first, Mapping):
-        of_names: dict[Any, list[Any]] = {}
+        by_name: dict[Any, list[Any]] = {}
         for value in values:
-            for name, of_name in value.items():
-                of_names.setdefault(name, []).append(of_name)
-        return {name: _sum_named(of_names[name]) for name in sorted(of_names)}
+            for name, named in value.items():
+                by_name.setdefault(name, []).append(named)
+        return {name: _sum_named(by_name[name]) for name in sorted(by_name)}
     return first
 
 
@@ -108,14 +108,16 @@ class Histogram(Counts, frozen=True):
     max: int
 
     @classmethod
-    def sum_up(cls, some: Sequence[Histogram]) -> Histogram:
+    def sum_up(cls, counts: Sequence[Histogram]) -> Histogram:
         """Add up histograms of the same buckets."""
         buckets = Counter[int]()
-        for each in some:
+        for each in counts:
             for bound, count in each.buckets:
                 buckets[bound] += count
-        low, high = min(each.min for each in some), max(each.max for each in some)
-        return cls(sorted(buckets.items()), sum(each.count for each in some), sum(each.sum for each in some), low, high)
+        low, high = min(each.min for each in counts), max(each.max for each in counts)
+        return cls(
+            sorted(buckets.items()), sum(each.count for each in counts), sum(each.sum for each in counts), low, high
+        )
 
 
 class CutOff(Counts, frozen=True):
@@ -244,10 +246,10 @@ class Sums(StepCounts, frozen=True):
     def as_json(self, sources: Sequence[str]) -> dict[str, Any]:
         """Return the sums as a manifest has them. sources: the names of the dataset's sources."""
         totals = [self.sources.get(number, Totals()) for number in range(len(sources))]
-        found = _counts_to_json(self.totals()) | _counts_to_json(self)
-        found["sources"] = [{"name": name} | _counts_to_json(of) for name, of in zip(sources, totals, strict=True)]
+        document = _counts_to_json(self.totals()) | _counts_to_json(self)
+        document["sources"] = [{"name": name} | _counts_to_json(own) for name, own in zip(sources, totals, strict=True)]
         first = (*Totals.__struct_fields__, "trained_tokens_lost", "notes", "sources")
-        return {name: found[name] for name in (*first, *found)}
+        return {name: document[name] for name in (*first, *document)}
 
 
 def _counts_to_json(counts: Counts) -> dict[str, Any]:

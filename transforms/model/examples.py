@@ -25,7 +25,7 @@ PlainMessages: TypeAlias = tuple[tuple[str, ...], list[str]]
 MessagesInParts: TypeAlias = tuple[tuple[str, ...], tuple[int, ...], list[str]]
 
 # The roles of messages, their contents, and their calls; None if no message has any.
-Said: TypeAlias = tuple[Sequence[str], Sequence[Any], Sequence[Any] | None]
+ComparableMessages: TypeAlias = tuple[Sequence[str], Sequence[Any], Sequence[Any] | None]
 
 
 # Names of counts, as in Outcomes.note, each with what was found, or None if the name says it.
@@ -90,10 +90,10 @@ class Conversation(msgspec.Struct, eq=False, gc=False):
         if not isinstance(self.lazy_messages, tuple):
             return self.lazy_messages
         if self.made_messages is None:
-            roles, texts, made, _ = self.lazy_messages
-            if made is None:
-                made = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
-            self.made_messages = made
+            roles, texts, messages, _ = self.lazy_messages
+            if messages is None:
+                messages = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+            self.made_messages = messages
         return self.made_messages
 
     @property
@@ -116,8 +116,8 @@ class Conversation(msgspec.Struct, eq=False, gc=False):
         """The texts of the messages, if they are plain or in parts, so that there is no other text in them."""
         if isinstance(self.lazy_messages, tuple) and self.made_messages is None:
             return self.lazy_messages[1]
-        found: Any = self.plain or self.in_parts
-        return found and found[-1]
+        messages: Any = self.plain or self.in_parts
+        return messages and messages[-1]
 
     @property
     def count(self) -> int:
@@ -185,7 +185,7 @@ class Example(msgspec.Struct, frozen=True, gc=False):
         schema: by which it was read; empty if a step made it.
         unread: the characters of the columns that have text and were not read, by their names.
         trace_events: the events of the trace that it was read from, by kind; if it is the first example of that.
-        found: what was found of its record, for the file of exceptions.
+        detail: what was found of its record, for the file of exceptions.
     """
 
     position: int
@@ -198,7 +198,7 @@ class Example(msgspec.Struct, frozen=True, gc=False):
     schema: str = ""
     unread: Mapping[str, int] = msgspec.field(default_factory=dict)
     trace_events: Mapping[str, TraceEvents] = msgspec.field(default_factory=dict)
-    found: str | None = None
+    detail: str | None = None
 
     def rejected(self, error: RecordError) -> Reject:
         """Return the reject of this example's record for an error."""
@@ -293,13 +293,13 @@ def are_text_parts(content: Any) -> bool:
     return True
 
 
-def said(conversation: Conversation) -> Said:
+def comparable_messages(conversation: Conversation) -> ComparableMessages:
     """Return what the messages of a conversation say: what duplicates have in common.
 
     These differ in the ids of calls, and in whether a content is a text, parts of text, or, if it is empty, null.
     """
-    if found := conversation.plain:
-        return *found, None
+    if plain := conversation.plain:
+        return *plain, None
     messages = conversation.messages
     calls = [_calls(message) for message in messages]
     contents = [_content(message.get("content")) for message in messages]
@@ -317,10 +317,10 @@ def _calls(message: dict[str, Any]) -> list[Any] | None:
     ]
 
 
-def said_by(content: Content) -> Said | str | list[int]:
+def comparable_content(content: Content) -> ComparableMessages | str | list[int]:
     """Return what a content says: what its messages say, its text, or its token ids."""
     if isinstance(content, Conversation):
-        return said(content)
+        return comparable_messages(content)
     if isinstance(content, PromptCompletion):
         return content.prompt + content.completion
     return content.text if isinstance(content, PlainText) else content.input_ids.tolist()
@@ -332,7 +332,7 @@ def validation_limit(fraction: float) -> int:
 
 
 # Errors that no record causes.
-NOT_OF_A_RECORD = (UserError, InputError, Unavailable, StoreError, MemoryError)
+NOT_FROM_A_RECORD = (UserError, InputError, Unavailable, StoreError, MemoryError)
 
 
 def attempt(items: list[Any], function: Callable[[Any], Any]) -> tuple[list[Any], list[Reject]]:
@@ -360,12 +360,12 @@ def attempt(items: list[Any], function: Callable[[Any], Any]) -> tuple[list[Any]
             reject = item.rejected(error)
         except RecursionError as error:
             reject = item.rejected(RecordError("nested_too_deeply", f"{error}"))
-        except NOT_OF_A_RECORD:
+        except NOT_FROM_A_RECORD:
             raise
         except Exception as error:  # whatever a record causes, it is that record's
             at = traceback.extract_tb(error.__traceback__)[-1]
-            found = f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
-            reject = item.rejected(RecordError("malformed", found))
+            detail = f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
+            reject = item.rejected(RecordError("malformed", detail))
         failed.append(len(results) + len(failed))
         rejects.setdefault(item.position, reject)
     if rejects:

@@ -13,7 +13,7 @@ from transforms.model.examples import Example
 from transforms.model.outcomes import Drop
 
 # Those that are absent if they are the same as nothing for all rows.
-_OPTIONAL = {"number": pa.int64(), "validation": pa.bool_(), "found": pa.string()}
+_OPTIONAL = {"number": pa.int64(), "validation": pa.bool_(), "detail": pa.string()}
 # Before the names of columns of records that are carried along.
 _CARRIED = "column "
 
@@ -24,7 +24,7 @@ class RowFacts:
 
     Attributes:
         table: `position`, int64: of the row's record in its task; `number`, int64: of its example among those of its
-            record, from 0; `validation`, bool: whether it is for validation; `found`, string: what was found of its
+            record, from 0; `validation`, bool: whether it is for validation; `detail`, string: what was found of its
             record, for records/; and the columns of records that are carried along.
     """
 
@@ -53,9 +53,9 @@ class RowFacts:
         return self._filled("validation", False)
 
     @property
-    def found(self) -> pa.Array:
+    def details(self) -> pa.Array:
         """What was found of each row's record: strings, shape (rows,), null if nothing was."""
-        return self.table["found"] if "found" in self.table.column_names else pa.nulls(len(self.table), pa.string())
+        return self.table["detail"] if "detail" in self.table.column_names else pa.nulls(len(self.table), pa.string())
 
     @functools.cached_property
     def columns(self) -> pa.Table:
@@ -99,8 +99,8 @@ class RowFacts:
         """
         if not len(records):
             return []
-        of_record, rows = self.record_numbers(), self.first_rows()[records]
-        sums = (np.bincount(of_record, counts)[records].astype(np.int64) for counts in (tokens, trained_tokens))
+        record_numbers, rows = self.record_numbers(), self.first_rows()[records]
+        sums = (np.bincount(record_numbers, counts)[records].astype(np.int64) for counts in (tokens, trained_tokens))
         return [
             Drop(int(position), reason, "", int(count), int(trained), columns)
             for position, count, trained, columns in zip(

@@ -106,8 +106,8 @@ def receipt_url(folder: str, task: int, shard: int) -> str:
 
 def parse_receipt_name(name: str) -> tuple[int, int] | None:
     """Return the task and the shard of a receipt from the name of its file; None if it is another file."""
-    found = _RECEIPT_NAME.fullmatch(name)
-    return (int(found[1]), int(found[2])) if found else None
+    match = _RECEIPT_NAME.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def write_receipt(folder: str, receipt: Receipt) -> None:

@@ -33,8 +33,8 @@ def make_histogram(name: str, numbers: np.ndarray) -> Histogram:
     """
     bounds = bucket_bounds(name)
     counts = np.bincount(np.searchsorted(bounds, numbers, side="right") - 1)
-    some = np.flatnonzero(counts)
-    buckets = [*zip(bounds[some].tolist(), counts[some].tolist(), strict=True)]
+    used = np.flatnonzero(counts)
+    buckets = [*zip(bounds[used].tolist(), counts[used].tolist(), strict=True)]
     return Histogram(buckets, len(numbers), int(numbers.sum()), int(numbers.min()), int(numbers.max()))
 
 
@@ -83,12 +83,12 @@ def sum_events(traces: Iterable[Mapping[str, TraceEvents]]) -> dict[str, TraceEv
 
 def _most(counts: Iterable[Mapping[str, _C]], size: Callable[[_C], int]) -> dict[str, _C]:
     """Add up counts by name, in the order of the names; those of the rarest names together, as `others`."""
-    found: dict[str, _C] = {}
+    totals: dict[str, _C] = {}
     for each in counts:
         for name, count in each.items():
-            found[name] = found[name] + count if name in found else count
-    names = sorted(found, key=lambda name: (-size(found[name]), name))
-    if others := [found[name] for name in names[_MOST_UNREAD:]]:
-        found = {name: found[name] for name in names[:_MOST_UNREAD]}
-        found["others"] = type(others[0]).total(others)
-    return found
+            totals[name] = totals[name] + count if name in totals else count
+    names = sorted(totals, key=lambda name: (-size(totals[name]), name))
+    if others := [totals[name] for name in names[_MOST_UNREAD:]]:
+        totals = {name: totals[name] for name in names[:_MOST_UNREAD]}
+        totals["others"] = type(others[0]).total(others)
+    return totals

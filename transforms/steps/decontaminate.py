@@ -52,29 +52,29 @@ class Decontaminator:
         self._drops = contaminated == "drop"
 
     def __call__(self, batch: Examples) -> Examples:
-        found = dict[int, str]()  # what was found first of each record, by its position
+        details = dict[int, str]()  # what was found first of each record, by its position
         of_sets = Counter[str]()
         for examples in _in_groups(batch.examples):
             for match in self._index.find([text for _, text in examples]):
                 example = examples[match.text][0]
-                if example.position not in found:
-                    found[example.position] = _described(match, example.content)
+                if example.position not in details:
+                    details[example.position] = _described(match, example.content)
                     of_sets[match.place.rpartition(":")[0]] += 1
         outcomes = batch.outcomes
         if tokenized := [one.position for one in batch.examples if isinstance(one.content, TokenRow)]:
             first = tokenized[0], "it has token ids"
             outcomes = outcomes.note("not_compared_with_evaluations", len(tokenized), first)
-        if not found:
+        if not details:
             return replace(batch, outcomes=outcomes)
         outcomes = outcomes.plus(statistics=Statistics(contaminated=of_sets))
         if self._drops:
-            firsts = [one for one in batch.examples if one.position in found and not one.number]
-            drops = (replace(one.dropped("contaminated"), detail=found[one.position]) for one in firsts)
-            left = [one for one in batch.examples if one.position not in found]
+            firsts = [one for one in batch.examples if one.position in details and not one.number]
+            drops = (replace(one.dropped("contaminated"), detail=details[one.position]) for one in firsts)
+            left = [one for one in batch.examples if one.position not in details]
             return replace(batch, outcomes=outcomes.drop(drops), examples=left)
-        outcomes = outcomes.note("contaminated", len(found), next(iter(found.items())))
+        outcomes = outcomes.note("contaminated", len(details), next(iter(details.items())))
         marked = [
-            msgspec.structs.replace(one, found=found[one.position]) if one.position in found else one
+            msgspec.structs.replace(one, detail=details[one.position]) if one.position in details else one
             for one in batch.examples
         ]
         return replace(batch, outcomes=outcomes, examples=marked)

@@ -96,7 +96,7 @@ class ExceptionsWriter:
         used, facts = chunk.used, chunk.facts
         record_of, first_rows = facts.record_numbers(), facts.first_rows()
         is_listed = used.truncated | (used.tokens_lost > 0) | (used.trained_tokens_lost > 0)
-        is_listed |= facts.found.is_valid().to_numpy(zero_copy_only=False)[first_rows]
+        is_listed |= facts.details.is_valid().to_numpy(zero_copy_only=False)[first_rows]
         is_listed &= used.is_used
         if not is_listed.any():
             return
@@ -117,7 +117,7 @@ class ExceptionsWriter:
         yield self._table(
             origin_position=facts.positions[rows],
             outcome=_OUTCOMES.take(pa.array(np.where(used.copies, 2, used.truncated)[records].astype(np.int8))),
-            detail=facts.found.take(pa.array(rows)),
+            detail=facts.details.take(pa.array(rows)),
             example=rows - first_rows[records],
             split=_SPLITS.take(pa.array(splits, mask=is_nowhere)),
             **{name: pa.array(values, mask=is_nowhere) for name, values in zip(_PLACE, places, strict=True)},

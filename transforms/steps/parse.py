@@ -17,14 +17,14 @@ from transforms.base.errors import RecordDropped, RecordError, call_user_functio
 from transforms.model.batches import Examples, Records
 from transforms.model.counts import Statistics, TraceEvents
 from transforms.model.examples import (
-    NOT_OF_A_RECORD,
+    NOT_FROM_A_RECORD,
     Content,
     Conversation,
     Example,
     Notes,
     Record,
     attempt,
-    said_by,
+    comparable_content,
     validation_limit,
 )
 from transforms.model.outcomes import Drop
@@ -145,7 +145,7 @@ class Parser:
                     raise
                 raise RecordError(error.reason, f"{each.format(number)}: {error.detail}") from None
             except Exception as error:  # values that JSON does not have, such as numpy's, may raise anything
-                if not self._format or isinstance(error, NOT_OF_A_RECORD):
+                if not self._format or isinstance(error, NOT_FROM_A_RECORD):
                     raise
                 detail = f"it returned a value that cannot be read: {type(error).__name__}: {error}"
                 raise RecordError("formatter", detail) from error
@@ -229,7 +229,7 @@ def _kept(names: Sequence[str], fields: Mapping[str, Any], notes: dict[str, str 
 
 def _hash(content: Content, seed: int) -> int:
     """Hash a content: the same for duplicates with another schema, id, tools or order of keys."""
-    says: Any = said_by(content)
+    says: Any = comparable_content(content)
     if isinstance(content, Conversation):
         roles, contents, calls = says
         says = [*zip(roles, contents, calls or repeat(None), strict=False)]
