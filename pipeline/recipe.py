@@ -25,7 +25,7 @@ from transforms.storage.walking import WILDCARDS
 # Options whose paths begin at the folder of the recipe if they begin with ./ or ../: other texts may be names.
 _PATHS = ("tokenizer", "chat_template", "output")
 # The options that a source may have of its own.
-SOURCE_OPTIONS = ("input", *(field.name for field in options_in(Options) if field.metadata["of_source"]))
+SOURCE_OPTIONS = ("input", *(field.name for field in options_in(Options) if field.metadata["per_source"]))
 # Keys of Axolotl's `datasets:`, and what to write here.
 _COLUMNS = ("messages", "system", "tools", "instruction", "input", "output")
 _AXOLOTL = {

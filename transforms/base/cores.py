@@ -14,10 +14,10 @@ def cores(cgroup: Path = _CGROUP) -> int:
 
     cgroup: where Linux shows the limits of this process's control group, of version 1 or 2.
     """
-    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
         with suppress(OSError, ValueError):
             quota, period = map(int, " ".join((cgroup / name).read_text() for name in names).split())
             if quota > 0 and period > 0:
-                return max(1, min(found, -(-quota // period)))
-    return found
+                return max(1, min(count, -(-quota // period)))
+    return count

@@ -60,13 +60,13 @@ def _validator(type: Any) -> Any:
 
 def _problem(error: Any, type: Any) -> str:
     """What was expected, after the part of the value that is wrong."""
-    found = error.errors(include_url=False)[0]
-    part = "".join(f"{each}: " for each in found["loc"] if each != "[key]")
-    if isinstance(problem := found.get("ctx", {}).get("error"), Wrong):
+    first = error.errors(include_url=False)[0]
+    part = "".join(f"{each}: " for each in first["loc"] if each != "[key]")
+    if isinstance(problem := first.get("ctx", {}).get("error"), Wrong):
         return f"{part}{problem}"
-    if found["type"] == "string_type":
-        given = {list: "a list", tuple: "a list", dict: "a mapping"}.get(found["input"].__class__)
-        return f"{part}expected text, found {given or found['input'].__class__.__name__}."
+    if first["type"] == "string_type":
+        given = {list: "a list", tuple: "a list", dict: "a mapping"}.get(first["input"].__class__)
+        return f"{part}expected text, found {given or first['input'].__class__.__name__}."
     return f"{part}expected {values_in(type).expected}."
 
 
@@ -124,10 +124,10 @@ def some_names(names: Collection[str]) -> Values:
 def json_object(reserved: Collection[str]) -> Values:
     """A JSON object. reserved: the keys that it must not have."""
 
-    def check(found: Mapping[str, Any]) -> Mapping[str, Any]:
-        if taken := sorted(found.keys() & reserved):
+    def check(value: Mapping[str, Any]) -> Mapping[str, Any]:
+        if taken := sorted(value.keys() & reserved):
             raise Wrong(f"{', '.join(taken)} cannot be set here: Chatmill sets it for each record.")
-        return found
+        return value
 
     return Values('a JSON object, such as {"enable_thinking": false}', "JSON", _read_json, check=check)
 
@@ -169,8 +169,8 @@ def _read_pairs(text: str) -> dict[str, str]:
 
 def _read_json(written: Any) -> Any:
     try:
-        found = json.loads(written) if isinstance(written, str) else written
-        return json.loads(json.dumps(found, allow_nan=False))  # json.loads takes numbers that JSON does not have
+        value = json.loads(written) if isinstance(written, str) else written
+        return json.loads(json.dumps(value, allow_nan=False))  # json.loads takes numbers that JSON does not have
     except ValueError as error:
         raise Wrong(f"this is not valid JSON ({error}).") from None
     except TypeError as error:
@@ -211,7 +211,7 @@ def option(
     default_help: str | None = None,
     name: str | None = None,
     common: bool = False,
-    of_source: bool = False,
+    per_source: bool = False,
 ) -> Any:
     """Declare a field of a Configuration as an option. Its type says which values it takes.
 
@@ -223,10 +223,10 @@ def option(
         default_help: what the default is, if the value does not say it.
         name: on the command line, if it is not that of the field.
         common: whether --help without `all` shows it.
-        of_source: whether each source may have another value.
+        per_source: whether each source may have another value.
     """
     metadata = {"group": group, "help": help, "metavar": metavar, "default_help": default_help, "name": name}
-    return dataclasses.field(default=default, metadata=metadata | {"common": common, "of_source": of_source})
+    return dataclasses.field(default=default, metadata=metadata | {"common": common, "per_source": per_source})
 
 
 @functools.cache

@@ -15,6 +15,6 @@ def check_unchanged(kind: str, url: str, digest: str) -> None:
     kind: what it is: "tokenizer". url: of its file or folder; one that no build has stored may have any content.
     digest: of its content.
     """
-    found = _NAME.search(url)
-    if found and found[1] != digest[:16]:
+    match = _NAME.search(url)
+    if match and match[1] != digest[:16]:
         raise UserError(f"{url}: the {kind} was changed since it was stored. Run the same command again.")

@@ -45,7 +45,7 @@ class RenderOptions(Configuration):
     chat_template_kwargs: TemplateKwargs | None = option(
         "Tokenizer and template",
         'variables that the template reads besides messages and tools, such as {"enable_thinking": false}',
-        of_source=True,
+        per_source=True,
     )
     loss_on: Annotated[str, one_name(LOSSES)] = option(
         "Rows",
@@ -53,7 +53,7 @@ class RenderOptions(Configuration):
         "the assistant's turns of a conversation, all of a plain text",
         "auto",
         common=True,
-        of_source=True,
+        per_source=True,
     )
     eot_tokens: Names = option(
         "Rows",
@@ -76,7 +76,7 @@ class RenderOptions(Configuration):
         "end: what ends the turn; after_end: white space after that",
         metavar=",".join(PARTS),
         default_help="all of them",
-        of_source=True,
+        per_source=True,
     )
     unprinted: Annotated[str, one_name(UNPRINTED)] = option(
         "Rows",
@@ -84,7 +84,7 @@ class RenderOptions(Configuration):
         "reject: reject the record; report: keep the record and count it",
         "reject",
         common=True,
-        of_source=True,
+        per_source=True,
     )
     special_tokens_in_content: Annotated[str, one_name(SPECIAL_TOKENS_IN_CONTENT)] = option(
         "Rows",
@@ -93,7 +93,7 @@ class RenderOptions(Configuration):
         "begins a turn; plain: encode them as plain text; allow: do not look for them; reject: reject the record",
         "report",
         common=True,
-        of_source=True,
+        per_source=True,
     )
 
     def __post_init__(self) -> None:

@@ -34,7 +34,7 @@ from transforms.records.reading import ROLES, TOOL_ARGUMENTS
 from transforms.traces import TRACE_BRANCHES
 
 # Each source may have a value of its own for these.
-_of_source = functools.partial(option, "Input", of_source=True)
+_per_source = functools.partial(option, "Input", per_source=True)
 _FUNCTION = Values("module:function or file.py:function", check=that(re.compile(".+:.+").fullmatch))
 _DEFINITIONS = "a list of tool definitions, of at least one"
 
@@ -58,14 +58,14 @@ ToolDefinitions = Annotated[
 class InputOptions(Configuration):
     """How inputs are read."""
 
-    split: Names = _of_source(
+    split: Names = _per_source(
         "the split of a dataset, on the Hub, in a folder or of an earlier build, or several, separated by commas; not "
         "needed if it has only one",
         (),
         default_help="the only one",
         common=True,
     )
-    input_format: Annotated[str, one_name(INPUT_FORMATS)] = _of_source(
+    input_format: Annotated[str, one_name(INPUT_FORMATS)] = _per_source(
         "format of the input files; auto: by the file's name, and by its first bytes if it is named .json or has "
         "no known ending; claude_code, codex, atif: sessions of agents, which auto does not look for",
         "auto",
@@ -86,53 +86,53 @@ class ParseOptions(Configuration):
         ParameterError: if a value is not one that the option takes.
     """
 
-    schema: Annotated[str, one_name(SCHEMAS)] = _of_source(
+    schema: Annotated[str, one_name(SCHEMAS)] = _per_source(
         f"schema of the records: {', '.join(SCHEMAS)}; auto: detected for each record by its columns; chosen: "
         "trains on the chosen one of a chosen and a rejected answer",
         "auto",
         metavar="NAME",
         common=True,
     )
-    as_chat: Flag = _of_source(
+    as_chat: Flag = _per_source(
         "render a prompt and a completion that are strings as messages of a user and of the assistant, with the chat "
         "template",
         False,
     )
-    columns: Annotated[Mapping[Annotated[str, one_name(INPUT_COLUMNS)], Word], PAIRS] | None = _of_source(
+    columns: Annotated[Mapping[Annotated[str, one_name(INPUT_COLUMNS)], Word], PAIRS] | None = _per_source(
         "columns that have other names in your data, such as messages=dialog,tools=functions", common=True
     )
-    roles: Annotated[Mapping[Word, Annotated[str, one_name(ROLES)]], PAIRS] | None = _of_source(
+    roles: Annotated[Mapping[Word, Annotated[str, one_name(ROLES)]], PAIRS] | None = _per_source(
         "roles that have other names in your data, such as agent=assistant; human=user, gpt=assistant and "
         "observation=tool are known",
         metavar="YOURS=ROLE,..",
     )
-    message_fields: Annotated[Mapping[Word, Word], PAIRS] | None = _of_source(
+    message_fields: Annotated[Mapping[Word, Word], PAIRS] | None = _per_source(
         "fields of messages that have other names in your data, such as role=speaker,content=utterance; from and value "
         "are known"
     )
-    train_field: String | None = _of_source(
+    train_field: String | None = _per_source(
         "a field of messages that says whether they are trained on: true or false, or 1 or 0; train, training, loss, "
         "masked, weight and loss_weight are known",
         metavar="NAME",
     )
-    tool_arguments: Annotated[str, one_name(TOOL_ARGUMENTS)] = _of_source(
+    tool_arguments: Annotated[str, one_name(TOOL_ARGUMENTS)] = _per_source(
         "what to do with arguments of tool calls that are strings of JSON; parse: parse them, as a server does before "
         "it renders; keep: give the strings to the template",
         "parse",
     )
-    formatter: Annotated[str, _FUNCTION] | None = _of_source(
+    formatter: Annotated[str, _FUNCTION] | None = _per_source(
         "a Python function that turns each record (a dict) into a record of a known schema or a text, into a list of "
         "them, or into None, which drops the record",
         metavar="MODULE:FUNCTION|FILE.py:FUNCTION",
         common=True,
     )
-    trace_branches: Annotated[str, one_name(TRACE_BRANCHES)] = _of_source(
+    trace_branches: Annotated[str, one_name(TRACE_BRANCHES)] = _per_source(
         "what becomes of the branches of an agent's trace: messages that were edited, answers that were tried again, "
         "and subagents; examples: each is an example, and what several share is trained on once; main: only what the "
         "session came to is read; reject: a session that has some is rejected",
         "examples",
     )
-    trace_tools: ToolDefinitions | None = _of_source(
+    trace_tools: ToolDefinitions | None = _per_source(
         "tool definitions for traces of agents that have calls and no tools: a JSON list, or the file that has it"
     )
     validation_fraction: Fraction = option(

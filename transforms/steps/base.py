@@ -54,8 +54,8 @@ class Step(beam.PTransform):
         return chunks | beam.ParDo(_MapChunks(self._make)).with_output_types(Chunks[self.output])  # type: ignore[name-defined]
 
     def display_data(self) -> dict[str, Any]:
-        of_configurations = (vars(value) for value in self.options.values() if isinstance(value, Configuration))
-        shown = self.options | {name: value for fields in of_configurations for name, value in fields.items()}
+        configurations = (vars(value) for value in self.options.values() if isinstance(value, Configuration))
+        shown = self.options | {name: value for fields in configurations for name, value in fields.items()}
         return {
             name: DisplayDataItem(str(value))
             for name, value in shown.items()
@@ -74,7 +74,7 @@ class BySource:
     def __init__(self, make: Callable[..., Callable[[Any], Any]], options: Sequence[Mapping[str, Any]]):
         self._make = make
         self._options = options
-        self._first_alike = [options.index(of_source) for of_source in options]
+        self._first_alike = [options.index(source_options) for source_options in options]
         self._functions: dict[int, Callable[[Any], Any]] = {}
 
     def __call__(self, batch: Any) -> Any:
@@ -96,7 +96,7 @@ def for_sources(
     """
     if not isinstance(sources, (list, tuple)) or not all(isinstance(source, Mapping) for source in sources):
         raise ParameterError("sources", sources, "expected a list with a mapping for each source.")
-    names = names or [field.name for field in options_in(configuration) if field.metadata["of_source"]]
+    names = names or [field.name for field in options_in(configuration) if field.metadata["per_source"]]
     for name in (name for source in sources for name in source):
         check_choice("sources", name, names)
     return [dataclasses.replace(configuration, **source) for source in sources]

@@ -91,9 +91,9 @@ class WriteOptions(Configuration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        found = [name for name in PART_COLUMNS if name in (self.write_columns or ())]
-        if found and len(found) < len(PART_COLUMNS):
-            problem = f"{found[0]} is read together with the others of {', '.join(PART_COLUMNS)}. Write all of them."
+        given = [name for name in PART_COLUMNS if name in (self.write_columns or ())]
+        if given and len(given) < len(PART_COLUMNS):
+            problem = f"{given[0]} is read together with the others of {', '.join(PART_COLUMNS)}. Write all of them."
             raise ParameterError("write_columns", self.write_columns, problem)
 
 
@@ -132,20 +132,20 @@ class CorpusOptions(Configuration):
         "how often each record is in the dataset: 0.3 is a sample, 2.5 each twice and half of them three times; with "
         "shuffle global",
         1.0,
-        of_source=True,
+        per_source=True,
     )
     weight: Weight | None = option(
         "Rows",
         "the share of a source of a recipe in what mix_by counts, in proportion to the weights of the others; without "
         "mix_tokens the dataset is as large as it can be with the epochs of each source",
-        of_source=True,
+        per_source=True,
     )
     max_examples: PositiveInt | None = option(
         "Rows",
         "how many records of each source are used at most",
-        of_source=True,
+        per_source=True,
     )
-    max_tokens: PositiveInt | None = option("Rows", "how many trained tokens each source has at most", of_source=True)
+    max_tokens: PositiveInt | None = option("Rows", "how many trained tokens each source has at most", per_source=True)
     mix_tokens: PositiveInt | None = option(
         "Rows",
         "how many trained tokens the dataset has, in whole examples; sources with fewer are repeated",
