@@ -99,8 +99,8 @@ def datasets_files(shards: Sequence[ShardEntry]) -> dict[str, list[str]]:
     globs: dict[str, dict[str, None]] = {}
     for shard in shards:
         if shard["format"] == name:
-            of_split = globs.setdefault(shard["split"], {})
-            of_split[f"{increment_stem(shard['path'])}-{format.datasets_files}"] = None
+            split_globs = globs.setdefault(shard["split"], {})
+            split_globs[f"{increment_stem(shard['path'])}-{format.datasets_files}"] = None
     return {split: [*globs[split]] for split in sorted(globs)}
 
 

@@ -48,8 +48,8 @@ def encode_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if len(values) and values.min() >= _FIRST_IN_TABLE and values.max() <= _LAST_IN_TABLE:
         # 10 ns for each value, and 90 to 180 without a table: -100, the label of most tokens, has ten bytes.
         table = _make_varint_table(int(values.max()).bit_length())
-        found = table.take(pa.array(values.astype(np.int32, copy=False) - _FIRST_IN_TABLE))
-        _, offset_bytes, encoded = found.buffers()
+        varints = table.take(pa.array(values.astype(np.int32, copy=False) - _FIRST_IN_TABLE))
+        _, offset_bytes, encoded = varints.buffers()
         offsets = np.frombuffer(offset_bytes, np.int64)[: len(values) + 1]
         return np.frombuffer(encoded, np.uint8)[: offsets[-1]], offsets
     return _computed_varints(values)

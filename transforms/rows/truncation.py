@@ -102,16 +102,16 @@ def windows(lengths: np.ndarray, max_length: int, overlap: int, turns: Turns) ->
     """
     short = np.flatnonzero(lengths <= max_length)
     none = np.zeros(len(short), np.int64)
-    rows, found = [short], [np.stack([none, lengths[short], none], axis=1)]
+    rows, segments = [short], [np.stack([none, lengths[short], none], axis=1)]
     firsts = np.flatnonzero(np.diff(turns.row, prepend=-1))
     for first, last in pairwise([*firsts.tolist(), len(turns.row)]):
         row = int(turns.row[first])
-        of_row = [*zip(turns.start[first:last].tolist(), turns.stop[first:last].tolist(), strict=True)]
-        found.append(np.array([*_list_windows(int(lengths[row]), of_row, max_length, overlap)], np.int64))
-        rows.append(np.full(len(found[-1]), row))
+        row_turns = [*zip(turns.start[first:last].tolist(), turns.stop[first:last].tolist(), strict=True)]
+        segments.append(np.array([*_list_windows(int(lengths[row]), row_turns, max_length, overlap)], np.int64))
+        rows.append(np.full(len(segments[-1]), row))
     row_of_each = np.concatenate(rows)
     order = np.argsort(row_of_each, kind="stable")
-    begin, end, repeated = np.concatenate(found)[order].T
+    begin, end, repeated = np.concatenate(segments)[order].T
     return Segments(row_of_each[order], begin, end - begin, repeated)
 
 

@@ -34,17 +34,17 @@ def count_contents(contents: Sequence[Any]) -> Statistics:
     # Most conversations share the tuple of their roles with others, and it takes longer to compare tuples than ids.
     roles = [messages[0] for messages in plain]
     ids = [*map(id, roles)]
-    times, of_id = Counter(ids), dict(zip(ids, roles, strict=True))
-    of_role = Counter([str(message.get("role")) for message in messages_of_others])
+    times, roles_by_id = Counter(ids), dict(zip(ids, roles, strict=True))
+    role_counts = Counter([str(message.get("role")) for message in messages_of_others])
     for number, count in times.items():
-        for role, messages in Counter(of_id[number]).items():
-            of_role[role] += messages * count
+        for role, messages in Counter(roles_by_id[number]).items():
+            role_counts[role] += messages * count
     definitions = [len(content.tools) for content in contents if type(content) is Conversation and content.tools]
-    turns = np.array([len(of_id[number]) for number in times], np.int64).repeat([*times.values()])
+    turns = np.array([len(roles_by_id[number]) for number in times], np.int64).repeat([*times.values()])
     return Statistics(
         histograms=_histograms(turns=np.concatenate([turns, [*map(len, others)]]).astype(np.int64)),
-        roles=of_role,
-        tools=Tools(len(definitions), sum(definitions), sum(calls), of_role["tool"]),
+        roles=role_counts,
+        tools=Tools(len(definitions), sum(definitions), sum(calls), role_counts["tool"]),
     )
 
 
@@ -77,7 +77,7 @@ def count_tokens(
 
 
 def _histograms(**numbers: np.ndarray) -> dict[str, Histogram]:
-    return {name: make_histogram(name, of_name) for name, of_name in numbers.items() if len(of_name)}
+    return {name: make_histogram(name, values) for name, values in numbers.items() if len(values)}
 
 
 def _limits(lengths: np.ndarray, labels: np.ndarray, offsets: np.ndarray) -> dict[int, CutOff]:
@@ -89,8 +89,8 @@ def _limits(lengths: np.ndarray, labels: np.ndarray, offsets: np.ndarray) -> dic
         longer = np.flatnonzero(lengths > limit)
         between = np.minimum(lengths[longer], following) - limit
         trained = int(np.count_nonzero(join_slices(labels, offsets[longer] + limit, between) != IGNORED))
-        of_turns = int((turns.stop - turns.start)[turns.stop > limit].sum())
+        turn_tokens = int((turns.stop - turns.start)[turns.stop > limit].sum())
         limits[limit] = cut = CutOff(
-            len(longer), cut.tokens + int(between.sum()), cut.trained_tokens + trained, of_turns
+            len(longer), cut.tokens + int(between.sum()), cut.trained_tokens + trained, turn_tokens
         )
     return limits

@@ -53,20 +53,20 @@ class Decontaminator:
 
     def __call__(self, batch: Examples) -> Examples:
         details = dict[int, str]()  # what was found first of each record, by its position
-        of_sets = Counter[str]()
+        set_counts = Counter[str]()
         for examples in _in_groups(batch.examples):
             for match in self._index.find([text for _, text in examples]):
                 example = examples[match.text][0]
                 if example.position not in details:
                     details[example.position] = _described(match, example.content)
-                    of_sets[match.place.rpartition(":")[0]] += 1
+                    set_counts[match.place.rpartition(":")[0]] += 1
         outcomes = batch.outcomes
         if tokenized := [one.position for one in batch.examples if isinstance(one.content, TokenRow)]:
             first = tokenized[0], "it has token ids"
             outcomes = outcomes.note("not_compared_with_evaluations", len(tokenized), first)
         if not details:
             return replace(batch, outcomes=outcomes)
-        outcomes = outcomes.plus(statistics=Statistics(contaminated=of_sets))
+        outcomes = outcomes.plus(statistics=Statistics(contaminated=set_counts))
         if self._drops:
             firsts = [one for one in batch.examples if one.position in details and not one.number]
             drops = (replace(one.dropped("contaminated"), detail=details[one.position]) for one in firsts)

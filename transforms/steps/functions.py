@@ -120,9 +120,9 @@ def pack(
         ParameterError: if an option is not one of those.
     """
     pairs = [(np.array(each["input_ids"], np.int32), np.array(each["labels"], np.int32)) for each in examples]
-    for number, (row, of_row) in enumerate(pairs):
-        if len(row) != len(of_row):
-            raise ParameterError("examples", number, f"{len(of_row)} labels of {len(row)} input_ids.")
+    for number, (row, row_labels) in enumerate(pairs):
+        if len(row) != len(row_labels):
+            raise ParameterError("examples", number, f"{len(row_labels)} labels of {len(row)} input_ids.")
     facts = RowFacts(pa.table({"position": np.arange(len(pairs))}))
     ids, labels = (joined([pair[i] for pair in pairs], np.int32) for i in range(2))
     offsets = lengths_to_offsets(np.array([len(row) for row, _ in pairs], np.int64))

@@ -99,11 +99,11 @@ class Packer(PackOptions):
 
     def _parts_in(self, parts: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Return the parts of segments. If labels are shifted, the first token of a segment is of none."""
-        found = join_slices(parts, starts, lengths)
+        segment_parts = join_slices(parts, starts, lengths)
         if self.shift_labels:
-            found = found.copy()
-            found[lengths_to_offsets(lengths)[:-1][lengths > 0]] = 0
-        return found
+            segment_parts = segment_parts.copy()
+            segment_parts[lengths_to_offsets(lengths)[:-1][lengths > 0]] = 0
+        return segment_parts
 
     def _outcomes(
         self,
@@ -124,13 +124,13 @@ class Packer(PackOptions):
         example_index = joined([table.example_index for table in tables], np.int64)
         numbers, records = facts.record_numbers(), facts.records()
 
-        def sums(of_rows: np.ndarray) -> np.ndarray:
+        def sums(values: np.ndarray) -> np.ndarray:
             """Add up values of rows for each record: int64 (records,)."""
-            return np.bincount(numbers, of_rows, records).astype(np.int64)
+            return np.bincount(numbers, values, records).astype(np.int64)
 
-        def lost(of_rows: np.ndarray, in_segments: list[np.ndarray]) -> np.ndarray:
+        def lost(values: np.ndarray, in_segments: list[np.ndarray]) -> np.ndarray:
             """Find how much of each record is in no row, from what its examples and the segments have."""
-            return sums(of_rows - np.bincount(example_index, joined(in_segments, np.int64), len(lengths)))
+            return sums(values - np.bincount(example_index, joined(in_segments, np.int64), len(lengths)))
 
         repeated = (
             0 if segments.repeated is None else np.bincount(segments.example_index, segments.repeated, len(lengths))

@@ -71,19 +71,19 @@ def _by_source(chunk: Rows) -> dict[int, Totals]:
         return [(number, one.reason) for number, one in zip(numbers, records, strict=True)]
 
     drops, rejects = list_reasons(chunk.outcomes.drops), list_reasons(chunk.outcomes.rejects)
-    of_rows = task.find_sources(facts.positions)
-    of_used = np.where(used.is_used & ~used.copies, of_rows[facts.first_rows()], -1)
-    found = {}
-    for number in sorted({*of_rows.tolist(), *(number for number, _ in drops + rejects)}):
-        kept, truncated = (int(np.sum((of_used == number) & (used.truncated == flag))) for flag in (False, True))
-        dropped, rejected = (Counter(reason for of, reason in some if of == number) for some in (drops, rejects))
+    row_sources = task.find_sources(facts.positions)
+    used_sources = np.where(used.is_used & ~used.copies, row_sources[facts.first_rows()], -1)
+    totals = {}
+    for number in sorted({*row_sources.tolist(), *(number for number, _ in drops + rejects)}):
+        kept, truncated = (int(np.sum((used_sources == number) & (used.truncated == flag))) for flag in (False, True))
+        dropped, rejected = (Counter(reason for of, reason in reasons if of == number) for reasons in (drops, rejects))
         read = kept + truncated + dropped.total() + rejected.total()
-        found[number] = Totals(RecordCounts(read, kept, truncated, dropped, rejected))
+        totals[number] = Totals(RecordCounts(read, kept, truncated, dropped, rejected))
         for table in (chunk.train, chunk.validation):
-            own = of_rows[table.example_index] == number
-            found[number] += Totals(
+            own = row_sources[table.example_index] == number
+            totals[number] += Totals(
                 rows=int(np.sum(own[table.segment_offsets[:-1]])),
                 tokens=int(np.sum(table.segment_lengths[own])),
                 trained_tokens=int(np.sum(table.segment_trained_tokens[own])),
             )
-    return found
+    return totals

@@ -183,12 +183,12 @@ class _RowFiles:
     def complete(self) -> list[File]:
         """Complete the files, and return what a receipt says of them."""
         self._writer.close()
-        found = list[File]()
+        files = list[File]()
         for path, file in self._files.items():
             file.complete()
-            counts = {} if found else self._counts
-            found.append(File(path, file.bytes, file.sha256, self._format, self._split, **counts))
-        return found
+            counts = {} if files else self._counts
+            files.append(File(path, file.bytes, file.sha256, self._format, self._split, **counts))
+        return files
 
 
 @functools.cache  # the folder has the name of its content
