@@ -34,7 +34,7 @@ from transforms.dataset.layout import Folder
 from transforms.dataset.versions import Change, Version, builds, newest
 from transforms.files.listing import Accepts, InputFile
 from transforms.steps.failures import failures_written_to, last_failure
-from transforms.steps.reports import reports_written_to
+from transforms.steps.reports import progress_written_to
 from transforms.storage.files import exists
 from transforms.storage.lock import locked
 from transforms.storage.writing import remove, remove_attempts
@@ -133,7 +133,7 @@ def _run(request: Request, plan: Plan, version: Version | None) -> str:
         nullcontext() if template else ReportProgress(job, folder, reports),
     ):
         pipeline = beam.Pipeline(beam_runner, beam_options)
-        with failures_written_to(folder.failures), reports_written_to(reports):
+        with failures_written_to(folder.failures), progress_written_to(reports):
             build_graph(pipeline, plan, request.options, change)
         _freeze_what_is_loaded()
         gc.enable()

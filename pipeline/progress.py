@@ -20,7 +20,7 @@ from pipeline.cli.console import show, show_phase
 from pipeline.job import Job
 from transforms.dataset.layout import Folder
 from transforms.model.receipts import parse_receipt_name, read_receipt
-from transforms.steps.reports import Done, read_reports
+from transforms.steps.reports import Done, read_progress
 from transforms.storage.files import join
 from transforms.storage.walking import names_below
 
@@ -92,7 +92,7 @@ class ReportProgress:
             began = time.monotonic()
             with suppress(OSError):
                 if self._reports:
-                    self._done = read_reports(self._reports)
+                    self._done = read_progress(self._reports)
                 else:
                     self._read_receipts()
             seconds = max(others, (time.monotonic() - began) / _TIME_SHARE)

@@ -48,8 +48,8 @@ def run(arguments: Sequence[str]) -> int:
     from pipeline.show.printing import paged, print_json
     from transforms.dataset.reader import Dataset, open_rejects
 
-    is_of_rejects = options.reject is not None or options.reason is not None
-    dataset = (open_rejects if is_of_rejects else Dataset)(options.dataset)
+    shows_rejects = options.reject is not None or options.reason is not None
+    dataset = (open_rejects if shows_rejects else Dataset)(options.dataset)
     items = find(dataset, options)
     if options.json:
         print_json(items_as_json(items, options.tokens))

@@ -75,7 +75,7 @@ def items_as_json(items: Iterable[Item], tokens: bool) -> dict[str, list[Any]]:
             item = reject_as_json(item)
         elif kind == "records":
             known = {name: value for name, value in item.items() if value is not None and name not in ADDED}
-            item = known | ({"columns": _kept(item)} if item["columns"] else {})
+            item = known | ({"columns": _kept_columns(item)} if item["columns"] else {})
         elif kind == "rows" and not tokens:
             for example in item["examples"]:
                 for name in TOKEN_LISTS:
@@ -199,7 +199,7 @@ def _records(
             yield ("records", line) if line["row"] is None or not reader else ("rows", reader.example(line))
 
 
-def _kept(line: Line) -> dict[str, Any]:
+def _kept_columns(line: Line) -> dict[str, Any]:
     """The columns of its record that were kept."""
     return json.loads(line["columns"]) if line["columns"] else {}
 
@@ -207,4 +207,4 @@ def _kept(line: Line) -> dict[str, Any]:
 def _title(line: Line) -> str:
     """A line of the exceptions about a record that has no row, or of which something was found."""
     what = [line["outcome"] + (f" ({line['reason']})" if line["reason"] else ""), *filter(None, [line["detail"]])]
-    return title("; ".join(what), {**line, "columns": _kept(line)})
+    return title("; ".join(what), {**line, "columns": _kept_columns(line)})

@@ -94,7 +94,7 @@ def _limits(statistics: Mapping[str, Any]) -> Table:
     totals["trained_tokens_of_turns"] = trained["sum"]
     table = new_table("r" * 9)
     table.add_row("", "of examples", "", "of tokens", "", "of those trained on", "", "with --truncation turns", "")
-    for limit, beyond in statistics["limits"].items():
-        cells = [(f"{beyond[what]:,}", f"{beyond[what] / max(total, 1):.1%}") for what, total in totals.items()]
+    for limit, cut_off in statistics["limits"].items():
+        cells = [(f"{cut_off[what]:,}", f"{cut_off[what] / max(total, 1):.1%}") for what, total in totals.items()]
         table.add_row(f"{int(limit):,}", *chain.from_iterable(cells))
     return table

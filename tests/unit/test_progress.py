@@ -21,7 +21,7 @@ from transforms.model.batches import Rows, RowTable, Used
 from transforms.model.facts import RowFacts
 from transforms.model.outcomes import Outcomes
 from transforms.steps.read import CHUNK_BYTES
-from transforms.steps.reports import Done, read_reports, reports_written_to
+from transforms.steps.reports import Done, progress_written_to, read_progress
 from transforms.steps.write import ShardWriter, WriteConfig, _Write
 
 INCREMENT = "0123456789abcdef"
@@ -44,18 +44,18 @@ def reports_of(folder: Path, slices: list[Slice], rows: list[int]) -> list[Done]
     """What is reported while the chunks of a task, with so many rows each, are written: before each, and at the end."""
     reports = folder / "reports"
     reports.mkdir()
-    with reports_written_to(str(reports)):
+    with progress_written_to(str(reports)):
         step = pickle.loads(pickle.dumps(_Write(Writer(str(folder)))))
     task, seen = Task(0, tuple(slices)), []
 
     def chunks(_: Task) -> Iterator[Rows]:
         for number, count in enumerate(rows):
-            seen.append(read_reports(str(reports)))
+            seen.append(read_progress(str(reports)))
             yield chunk_of(task, number, number == len(rows) - 1, count)
 
     (receipt,) = step(Chunks(task, chunks))
     assert receipt.sums().totals().records.read == sum(rows)
-    return [*seen, read_reports(str(reports))]
+    return [*seen, read_progress(str(reports))]
 
 
 class Writer:

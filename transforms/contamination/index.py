@@ -71,10 +71,10 @@ class EvaluationIndex:
         texts = [text.encode() for evaluation in evaluations for text in evaluation.texts]
         self._content = b" ".join(texts)
         self._words = words = find_words(self._content)
-        record_of_text = np.repeat(np.arange(len(evaluations)), [len(each.texts) for each in evaluations])
+        text_records = np.repeat(np.arange(len(evaluations)), [len(each.texts) for each in evaluations])
         sizes = np.array([text.count(b" ") + 1 for text in texts], np.int64)
         firsts = lengths_to_offsets(sizes)[:-1]  # the first word of each text
-        self._records = np.repeat(record_of_text, sizes)  # of each word
+        self._records = np.repeat(text_records, sizes)  # of each word
         self._by_length: dict[int, _Runs] = {}
         self.in_templates = 0
         for size in range(shortest, length + 1):
@@ -83,7 +83,7 @@ class EvaluationIndex:
             if len(begins) and len((runs := self._runs(begins, words.hashes(size, begins))).words):
                 self._by_length[size] = runs
         self.runs = sum(len(runs.words) for runs in self._by_length.values())
-        is_new_record = np.diff(record_of_text[sizes >= shortest], prepend=-1)
+        is_new_record = np.diff(text_records[sizes >= shortest], prepend=-1)
         self.too_short = len(evaluations) - int(np.count_nonzero(is_new_record))
         self._shortest = shortest
         # By the first bits of the hash of its first words, a bit that says whether there is such a run.

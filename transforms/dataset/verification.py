@@ -119,8 +119,8 @@ def _additional(dataset: Dataset, files: Sequence[File], names: Sequence[str]) -
     for name in names:
         part, _, rest = name.partition("/")
         # Of an increment that this version does not have: nobody who reads this one reads it.
-        is_of_another = find_increment_id(name) and increment_stem(name) not in read
-        if rest and part in PARTS and part != "_chatmill" and name not in named and not is_of_another:
+        has_other_increment = find_increment_id(name) and increment_stem(name) not in read
+        if rest and part in PARTS and part != "_chatmill" and name not in named and not has_other_increment:
             yield Fault(name, "the manifest does not name this file, and readers of the folder would read it")
 
 

@@ -122,10 +122,10 @@ class Version(msgspec.Struct, frozen=True, omit_defaults=True):
     def manifest(self) -> dict[str, Any]:
         """Return the manifest."""
         layout, shards = RowLayout.of(self.job["options"]), self.shards()
-        shards_of_stem: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        shards_by_stem: defaultdict[str, dict[str, str]] = defaultdict(dict)
         for shard in shards:
             if shard["format"] == layout.formats[0]:
-                shards_of_stem[_without_kind(shard["path"])].setdefault(shard["split"], shard["path"])
+                shards_by_stem[_without_kind(shard["path"])].setdefault(shard["split"], shard["path"])
         return {
             "format": self.format,
             "version": self.number,
@@ -135,7 +135,7 @@ class Version(msgspec.Struct, frozen=True, omit_defaults=True):
             "shards": shards,
             "exceptions": [
                 {"path": file.path, "rows": file.rows, "bytes": file.bytes, "sha256": file.sha256}
-                | {"shards": shards_of_stem[_without_kind(file.path)]}
+                | {"shards": shards_by_stem[_without_kind(file.path)]}
                 for file in self.files("records/")
             ],
             "job": self._job_with_budget(),

@@ -93,8 +93,8 @@ def _features(name: str, column: pa.Array) -> Iterator[tuple[bytes, bytes | memo
         offsets = np.arange(len(column) + 1)
     values, offsets = values[offsets[0] : offsets[-1]], offsets - offsets[0]
     start = _make_feature_start(name, _INT64_LIST)
-    encoded, offsets_of_values = encode_varints(values)
-    edges = offsets_of_values[offsets]
+    encoded, value_offsets = encode_varints(values)
+    edges = value_offsets[offsets]
     content, at = encoded.data, edges.tolist()
     for begin, end in itertools.pairwise(at):
         yield start(end - begin, True), content[begin:end]

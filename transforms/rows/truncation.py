@@ -109,10 +109,10 @@ def windows(lengths: np.ndarray, max_length: int, overlap: int, turns: Turns) ->
         row_turns = [*zip(turns.start[first:last].tolist(), turns.stop[first:last].tolist(), strict=True)]
         segments.append(np.array([*_list_windows(int(lengths[row]), row_turns, max_length, overlap)], np.int64))
         rows.append(np.full(len(segments[-1]), row))
-    row_of_each = np.concatenate(rows)
-    order = np.argsort(row_of_each, kind="stable")
+    segment_rows = np.concatenate(rows)
+    order = np.argsort(segment_rows, kind="stable")
     begin, end, repeated = np.concatenate(segments)[order].T
-    return Segments(row_of_each[order], begin, end - begin, repeated)
+    return Segments(segment_rows[order], begin, end - begin, repeated)
 
 
 def _list_windows(

@@ -29,13 +29,13 @@ def count_contents(contents: Sequence[Any]) -> Statistics:
     every: list[Any] = [content.lazy_messages for content in contents if type(content) is Conversation]
     others = [messages for messages in every if type(messages) is list]
     plain = [messages for messages in every if type(messages) is tuple] if others else every
-    messages_of_others = [*chain.from_iterable(others)]
-    calls = [len(own) for m in messages_of_others if "tool_calls" in m and isinstance(own := m["tool_calls"], list)]
+    other_messages = [*chain.from_iterable(others)]
+    calls = [len(own) for m in other_messages if "tool_calls" in m and isinstance(own := m["tool_calls"], list)]
     # Most conversations share the tuple of their roles with others, and it takes longer to compare tuples than ids.
     roles = [messages[0] for messages in plain]
     ids = [*map(id, roles)]
     times, roles_by_id = Counter(ids), dict(zip(ids, roles, strict=True))
-    role_counts = Counter([str(message.get("role")) for message in messages_of_others])
+    role_counts = Counter([str(message.get("role")) for message in other_messages])
     for number, count in times.items():
         for role, messages in Counter(roles_by_id[number]).items():
             role_counts[role] += messages * count

@@ -94,7 +94,7 @@ class ExceptionsWriter:
     def _truncated_and_kept(self, chunk: Rows) -> Iterator[pa.Table]:
         """Yield the lines of records that are truncated, or kept in spite of something."""
         used, facts = chunk.used, chunk.facts
-        record_of, first_rows = facts.record_numbers(), facts.first_rows()
+        record_numbers, first_rows = facts.record_numbers(), facts.first_rows()
         is_listed = used.truncated | (used.tokens_lost > 0) | (used.trained_tokens_lost > 0)
         is_listed |= facts.details.is_valid().to_numpy(zero_copy_only=False)[first_rows]
         is_listed &= used.is_used
@@ -103,15 +103,15 @@ class ExceptionsWriter:
         segments = np.hstack(
             [_segments(rows, split, self._rows[split]) for split, rows in enumerate((chunk.train, chunk.validation))]
         )
-        segments = segments[:, is_listed[record_of[segments[0]]]]
+        segments = segments[:, is_listed[record_numbers[segments[0]]]]
         # With shifted labels, a record may be kept and have no row.
-        without = np.setdiff1d(np.flatnonzero(is_listed), record_of[segments[0]])
+        without = np.setdiff1d(np.flatnonzero(is_listed), record_numbers[segments[0]])
         nowhere = np.full((len(segments), len(without)), _NOWHERE)
         nowhere[0] = first_rows[without]
         segments = np.hstack([segments, nowhere])
         # The pieces of a row stay in their order: packing places each after the one before it.
         rows, splits, *places = segments[:, np.argsort(segments[0], kind="stable")]
-        records = record_of[rows]
+        records = record_numbers[rows]
         goes_on = np.diff(records, prepend=_NOWHERE) == 0
         is_nowhere = splits == _NOWHERE
         yield self._table(

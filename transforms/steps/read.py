@@ -24,7 +24,7 @@ from transforms.model.outcomes import Outcomes
 from transforms.steps.base import StepCall
 from transforms.steps.failures import FailureWriter
 from transforms.steps.metrics import record_task_bytes
-from transforms.steps.reports import ReportWriter
+from transforms.steps.reports import ProgressWriter
 from transforms.storage.files import open_input
 
 
@@ -93,16 +93,18 @@ class ReadTasks(beam.PTransform):
         self.with_input_types(Task)
 
     def expand(self, tasks: beam.PCollection) -> beam.PCollection:
-        read = beam.Map(_make_chunks, self._max_record_bytes, FailureWriter(), ReportWriter())
+        read = beam.Map(_make_chunks, self._max_record_bytes, FailureWriter(), ProgressWriter())
         return tasks | read.with_output_types(Chunks[Records])
 
 
-def _make_chunks(task: Task, max_record_bytes: int, failures: FailureWriter, reports: ReportWriter) -> Chunks[Records]:
+def _make_chunks(
+    task: Task, max_record_bytes: int, failures: FailureWriter, reports: ProgressWriter
+) -> Chunks[Records]:
     record_task_bytes(task.bytes)
     return Chunks(task, functools.partial(_read, StepCall(failures), reports, max_record_bytes))
 
 
-def _read(call: StepCall, reports: ReportWriter, max_record_bytes: int, task: Task) -> Iterator[Records]:
+def _read(call: StepCall, reports: ProgressWriter, max_record_bytes: int, task: Task) -> Iterator[Records]:
     """Read a task, and write down where this process is."""
     chunks = read_task(task, CHUNK_BYTES, max_record_bytes)
     reports.write_place(task, f"{task.slices[0].url}, from byte {task.slices[0].start:,} on")

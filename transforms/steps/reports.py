@@ -35,7 +35,7 @@ class Done(Counts, frozen=True):
 
 
 @contextmanager
-def reports_written_to(folder: str | None) -> Iterator[None]:
+def progress_written_to(folder: str | None) -> Iterator[None]:
     """Let the last step that is applied inside report to a folder.
 
     Args:
@@ -48,10 +48,10 @@ def reports_written_to(folder: str | None) -> Iterator[None]:
         _folder.reset(token)
 
 
-class ReportWriter:
+class ProgressWriter:
     """Reports the chunks that are done, and what is read, each process to files of its own.
 
-    Make it while the pipeline is built, inside reports_written_to. It is pickled with the DoFn.
+    Make it while the pipeline is built, inside progress_written_to. It is pickled with the DoFn.
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ def _bytes_before(task: Task, chunk: int) -> int:
     return min(task.bytes, chunk * CHUNK_BYTES * task.bytes // max(task.unpacked_bytes, 1))
 
 
-def read_reports(folder: str) -> Done:
+def read_progress(folder: str) -> Done:
     """Add up the reports in a folder."""
     files = (file for file in Path(folder).iterdir() if file.suffix != _PLACE)
     return Done.total(Done(*map(int, line.split())) for file in files for line in file.read_text().splitlines())

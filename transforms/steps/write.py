@@ -25,7 +25,7 @@ from transforms.steps.base import Step, StepCall
 from transforms.steps.exceptions_writer import ExceptionsWriter
 from transforms.steps.failures import FailureWriter
 from transforms.steps.metrics import CountReceipts
-from transforms.steps.reports import ReportWriter
+from transforms.steps.reports import ProgressWriter
 from transforms.steps.row_options import WriteOptions
 from transforms.steps.sums import count_rows
 from transforms.steps.workers import OnWorkers
@@ -250,7 +250,7 @@ class _Write:
     def __init__(self, make: Callable[[], Callable[[Rows], Receipt | None]]):
         self._make = make
         self._failures = FailureWriter()
-        self._reports = ReportWriter()
+        self._reports = ProgressWriter()
 
     def __call__(self, chunks: Chunks[Rows]) -> Iterator[Receipt]:
         call, write = StepCall(self._failures), self._make()
