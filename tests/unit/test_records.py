@@ -131,3 +131,9 @@ def test_token_ids_may_be_arrays_as_a_formatter_returns_them():
     assert outcome({"input_ids": np.array([1, 2, 3]), "labels": np.array([-100, 2, 3]), "n": np.array([1, 2])})[
         "becomes"
     ] == {"input_ids": [1, 2, 3], "trained": [False, True, True]}
+
+
+def test_a_text_of_many_spaces_before_a_bracket_is_read_at_once():
+    question = " " * 1_000_000 + "["  # no JSON, which is compared with what Python writes
+    expected = [{"role": "user", "content": question}, {"role": "assistant", "content": "4"}]
+    assert outcome({"question": question, "answer": "4"})["becomes"]["messages"] == expected

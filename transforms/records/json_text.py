@@ -18,7 +18,7 @@ _NOT_JSON = (msgspec.MsgspecError, RecursionError, UnicodeEncodeError)
 
 _WITH_TEXTS = {str, list, dict}
 # How Python, and thus pandas, writes a list or a dict in the cell of a table.
-_LIKE_REPR = re.compile(r"\s*\[?\s*\{\s*'")
+_LIKE_REPR = re.compile(r"\s*(?:\[\s*)?\{\s*'")
 _REPR = "a string with Python's repr, which is not JSON (write it with json.dumps)"
 
 
