@@ -6,6 +6,7 @@ A file that holds no records is reported before the work, with what people have 
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterable
 
 from transforms.files.formats import DEFAULT_FORMAT, SNIFFED_BYTES, input_format, recognized_format
@@ -86,10 +87,11 @@ def _find_mistake(start: bytes, is_table: bool) -> str | None:
     """Describe a file that has no records, and what to do; None if it may have some. is_table: any text is one."""
     if mistake := next((what for what, begins in _MISTAKES.items() if re.match(begins, start, re.DOTALL)), None):
         return mistake
-    if not start.strip() or _OBJECT.search(start) or recognized_format(start):
+    text = start.removeprefix(BOM_UTF8).lstrip()
+    if not text or _OBJECT.search(start) or recognized_format(start):
         return None
     if b"\0" in start[:64]:
         return f"binary data (it begins with {start[:8]!r}). Convert it."
-    line = start.lstrip().splitlines()[0][:40].decode(errors="replace")
+    line = text.splitlines()[0][:40].decode(errors="replace")
     advice = "Convert it to JSON lines, name it by its format, or choose this."
     return None if is_table else f"text without JSON objects (it begins with {line!r}). {advice}"
