@@ -165,6 +165,8 @@ class ParityChecker:
             how = "special tokens were typed in its contents, and which these are is not known for other contexts"
             raise RecordError("not_expandable", how)
         rows = compared.rows() if compared.rows else expanded(self._beginnings(text), compared.turns)
+        if isinstance(rows, Difference):
+            raise RecordError("not_expandable", f"a turn differs even at the end of its text: {rows.detail}")
         return [self._replace_text(text, row) for row in rows]
 
     def _replace_text(self, text: Text, row: Expanded) -> Text:

@@ -38,12 +38,37 @@ class Compared(NamedTuple):
     Attributes:
         turns: their numbers.
         kinds: for those that differ, the kind of their difference.
-        rows: what makes the texts in which each is trained on once, if that is known of its signature.
+        rows: what makes the texts in which each is trained on once, or says why there are none, as `expanded` does, if
+            that is known of its signature.
     """
 
     turns: Sequence[int]
     kinds: Mapping[int, str]
-    rows: Callable[[], list[Expanded]] | None = None
+    rows: Callable[[], list[Expanded] | Difference] | None = None
+
+
+class _TracedDifference(NamedTuple):
+    """A Difference of traced texts, of the same kind for any texts if that is CONTEXT."""
+
+    kind: str
+    turn: int
+    training: Skeleton
+    inference: Skeleton | None
+
+    @classmethod
+    def of(cls, difference: Difference, trace: Trace) -> _TracedDifference:
+        inference = None if difference.inference is None else trace.skeleton(difference.inference)
+        return cls(difference.kind, difference.turn, trace.skeleton(difference.training), inference)
+
+    def filled(self, conversation: Conversation, signature: Signature) -> Difference:
+        texts = signature.texts, signature.trimmed
+        training = self.training.filled(*texts)[0]
+        inference = None if self.inference is None else self.inference.filled(*texts)[0]
+        if self.kind == CONTEXT or inference is None:
+            return Difference(CONTEXT, self.turn, training, inference)
+        training, inference = training.rstrip(), inference.rstrip()
+        kind = compare_answers(conversation.messages[self.turn], training, inference)
+        return Difference(kind, self.turn, training, inference)
 
 
 @dataclass(kw_only=True)
@@ -53,30 +78,27 @@ class Comparison(CompiledTemplate):
     Attributes:
         turns: the numbers of the messages that are compared.
         kinds: for each turn that differs, the kind of its difference for the texts that were traced.
-        answers: if it depends on the texts, what is trained on of the turn, and what the model would have written.
-        rows: the texts in which each is trained on once, with how many messages they have and which turns; None if they
-            are not known, or not asked for.
+        by_texts: its difference, if the kind depends on the texts.
+        rows: the texts in which each is trained on once, with how many messages they have and which turns; or the
+            difference for which there are none; None if neither is known, or asked for.
     """
 
     turns: Sequence[int]
     kinds: Mapping[int, str]
-    answers: Mapping[int, tuple[Skeleton, Skeleton]]
-    rows: Sequence[tuple[Skeleton, int, list[int]]] | None
+    by_texts: Mapping[int, _TracedDifference]
+    rows: list[tuple[Skeleton, int, list[int]]] | _TracedDifference | None
 
     def compared(self, conversation: Conversation, signature: Signature) -> Compared:
         """Return how the turns of a conversation of this signature differ, for whose texts the guards hold."""
-        texts, kinds = (signature.texts, signature.trimmed), self.kinds
-        if self.answers:
-            answers = {
-                turn: [answer.filled(*texts)[0].rstrip() for answer in pair] for turn, pair in self.answers.items()
-            }
-            kinds = {
-                turn: compare_answers(conversation.messages[turn], *answers[turn]) if turn in answers else kind
-                for turn, kind in kinds.items()
-            }
-        rows = self.rows
+        kinds, rows = self.kinds, self.rows
+        if self.by_texts:
+            others = {turn: own.filled(conversation, signature).kind for turn, own in self.by_texts.items()}
+            kinds = {**kinds, **others}
         if rows is None:
             return Compared(self.turns, kinds)
+        if isinstance(rows, _TracedDifference):
+            return Compared(self.turns, kinds, lambda: rows.filled(conversation, signature))
+        texts = signature.texts, signature.trimmed
         return Compared(
             self.turns, kinds, lambda: [Expanded(*row.filled(*texts), length, turns) for row, length, turns in rows]
         )
@@ -131,32 +153,28 @@ class ComparisonCache(SignatureCache[Comparison]):
         turns = self._find_turns(conversation)
         trace = Trace(self._template, self._turns, conversation, target, cut)
         beginnings = _TracedBeginnings(trace, TurnFinder(trace.template, self._plain.rules, self._plain))
-        rows = self._expanded(trace, beginnings, turns) if self._expands else None
+        try:
+            rows = expanded(beginnings, turns) if self._expands else None
+        except (NotTraceable, RecordError):
+            rows = None
         differences = differing(beginnings, trace.text, trace.spans, turns)
         compiled = trace.compiled()
-        answers = {
-            turn: (trace.skeleton(difference.training), trace.skeleton(difference.inference or ""))
+        by_texts = {
+            turn: _TracedDifference.of(difference, trace)
             for turn, difference in differences.items()
             if not _is_certain(difference, trace.conversation.messages[turn], trace.guards)
         }
+        if isinstance(rows, Difference):
+            traced_rows: Any = _TracedDifference.of(rows, trace)
+        else:
+            traced_rows = rows and [(trace.skeleton(row.text, row.spans), row.length, row.turns) for row in rows]
         return Comparison(
             **vars(compiled),
             turns=turns,
             kinds={turn: difference.kind for turn, difference in differences.items()},
-            answers=answers,
-            rows=None
-            if rows is None
-            else [(trace.skeleton(row.text, row.spans), row.length, row.turns) for row in rows],
+            by_texts=by_texts,
+            rows=traced_rows,
         )
-
-    def _expanded(self, trace: Trace, beginnings: RenderedBeginnings, turns: Sequence[int]) -> list[Expanded] | None:
-        try:
-            rows = expanded(beginnings, turns)
-            for row in rows:
-                trace.guard_spans(row.text)
-        except (NotTraceable, RecordError):
-            return None
-        return rows
 
 
 class _TracedBeginnings(RenderedBeginnings):
@@ -169,7 +187,12 @@ class _TracedBeginnings(RenderedBeginnings):
 
     def __init__(self, trace: Trace, plain: TurnFinder):
         super().__init__(trace.template, plain, trace.turns, trace.conversation, trace.text)
-        self._guards = trace.guards
+        self._trace = trace
+
+    def text(self, length: int) -> str:
+        text = super().text(length)
+        self._trace.guard_spans(text)
+        return text
 
     def difference(self, turn: int, text: str, spans: Sequence[Span]) -> Difference | None:
         difference = super().difference(turn, text, spans)
@@ -181,9 +204,9 @@ class _TracedBeginnings(RenderedBeginnings):
                 numbers = [sentinel_number(text[0]) for text in map(SENTINEL.match, rests) if text]
                 literals = [SENTINEL.split(rest)[0] for rest in rests if not SENTINEL.match(rest)]
                 if not literals:
-                    self._guards.apart.add((numbers[0], numbers[1]))
+                    self._trace.guards.apart.add((numbers[0], numbers[1]))
                 elif numbers:
-                    self._guards.edges[numbers[0], 0] |= {*literals}
+                    self._trace.guards.edges[numbers[0], 0] |= {*literals}
         return difference
 
 

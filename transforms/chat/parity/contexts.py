@@ -185,7 +185,7 @@ class Expanded(NamedTuple):
     turns: list[int]
 
 
-def expanded(beginnings: RenderedBeginnings, turns: Sequence[int]) -> list[Expanded]:
+def expanded(beginnings: RenderedBeginnings, turns: Sequence[int]) -> list[Expanded] | Difference:
     """Make texts in which each of the turns is trained on once, as at its inference.
 
     Args:
@@ -194,10 +194,11 @@ def expanded(beginnings: RenderedBeginnings, turns: Sequence[int]) -> list[Expan
 
     Returns:
         The texts. The last is that of the whole conversation, for the turns that are right in it.
-        Before it comes the conversation up to the last of the others, and so on.
+        Before it comes the conversation up to the last of the others, and so on. If a turn has no such text, how it
+        differs even at the end of its text.
 
     Raises:
-        RecordError: if a turn has no such text.
+        RecordError: if the template refuses a beginning, or its turns cannot be established.
     """
     rows: list[Expanded] = []
     count = beginnings.conversation.count
@@ -208,8 +209,7 @@ def expanded(beginnings: RenderedBeginnings, turns: Sequence[int]) -> list[Expan
             left = [turn for turn in left if turn in spans]  # the others are not printed, or not trained on
         is_last = bool(left) and length == left[-1] + 1
         if is_last and (difference := beginnings.difference(left[-1], text, spans.get(left[-1], ()))):
-            how = f"a turn differs even at the end of its text: {difference.detail}"
-            raise RecordError("not_expandable", how)
+            return difference
         right = [turn for turn in left if turn in spans and not beginnings.difference(turn, text, spans[turn])]
         if right:
             rows.append(Expanded(text, beginnings.trained(length, right), length, right))
