@@ -262,6 +262,8 @@ def sampled(reading: Reading, completion: list[Any], prompt: Any = None, mask: A
     if prompt is None:
         problem = "the record has token ids of a completion; expected those of its prompt, too"
         raise RecordError("unknown_schema", problem)
+    if isinstance(mask, str):
+        raise RecordError("bad_tokens", f"{reading.column('mask')} is {json_type(mask)}; expected a list of 0 and 1")
     if type(completion[0]) is not list:
         completion, prompt, mask = [completion], [prompt], [mask]
     prompts = prompt if type(prompt[0]) is list else [prompt]

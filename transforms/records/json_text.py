@@ -18,13 +18,24 @@ _NOT_JSON = (msgspec.MsgspecError, RecursionError, UnicodeEncodeError)
 
 _WITH_TEXTS = {str, list, dict}
 # How Python, and thus pandas, writes a list or a dict in the cell of a table.
-_LIKE_REPR = re.compile(r"\s*(?:\[\s*)?\{\s*'")
+_LIKE_REPR = re.compile(r"\s*[\[{][\s\[{(]*('|(True|False|None)\b)")
+_LIKE_LIST = re.compile(r"\s*[\[{][\s\[{(]*(['\"]|-?\d[\d.]*[\s,])|" + _LIKE_REPR.pattern)
 _REPR = "a string with Python's repr, which is not JSON (write it with json.dumps)"
+
+
+def is_repr(text: str) -> bool:
+    """Return whether a text begins as Python's repr of a list or an object."""
+    return bool(_LIKE_REPR.match(text))
+
+
+def is_like_list(text: str) -> bool:
+    """Return whether a text begins as a list or an object in the notation of JSON or of Python."""
+    return bool(_LIKE_LIST.match(text))
 
 
 def json_type(value: Any) -> str:
     """Name the type of a JSON value in JSON's words, for errors."""
-    if isinstance(value, str) and _LIKE_REPR.match(value):
+    if isinstance(value, str) and is_repr(value):
         return _REPR
     names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
     return names.get(type(value), "a number" if isinstance(value, (int, float)) else type(value).__name__)
@@ -45,7 +56,7 @@ def decode_json(text: str, reason: str, where: str, reading: Reading | None = No
     try:
         value = msgspec.json.decode(text)
     except _NOT_JSON as error:
-        why = _REPR if _LIKE_REPR.match(text) else f"a string that is not valid JSON: {error}"
+        why = _REPR if is_repr(text) else f"a string that is not valid JSON: {error}"
         raise RecordError(reason, f"{where} is {why}") from None
     if reading and not (type(value) is dict and text.count(":") == len(value)) and (key := duplicate_key(text)):
         reading.notes.setdefault("duplicate_json_keys", f"{where} has {key!r} twice; the last one counts")

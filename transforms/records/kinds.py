@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,13 +23,23 @@ class Kind(NamedTuple):
     Attributes:
         words: what a value is, for errors.
         fits: takes a value, its column and the reading; returns the value, decoded if it is JSON; or UNFIT.
+        beginning: how a text begins that can only be meant as one.
     """
 
     words: str
     fits: Callable[[Any, str, Reading], Any]
+    beginning: str = ""
+
+    def is_malformed(self, value: Any) -> bool:
+        """Return whether a value is a text that is meant as one, or has such texts, and is no JSON: Python's repr."""
+        if not self.beginning:
+            return False
+        value = _decoded(value)
+        texts = map(_decoded, value) if type(value) is list else [value]
+        return any(type(text) is str and re.match(self.beginning, text) for text in texts)
 
 
-def _decoded(value: Any, column: str, reading: Reading) -> Any:
+def _decoded(value: Any, column: str = "", reading: Reading | None = None) -> Any:
     """Return the list or the object of which a text is the JSON; any other value as it is."""
     if type(value) is not str or not value.lstrip().startswith(("[", "{")):
         return value
@@ -177,21 +188,21 @@ def _any(value: Any, column: str, reading: Reading) -> Any:
 
 TEXT = Kind("a text", lambda value, column, reading: value if type(value) is str else UNFIT)
 QUESTION = Kind("a text", _question)
-TURNS = Kind("a list of messages", _turns)
+TURNS = Kind("a list of messages", _turns, r"\s*\[\s*(?:['\"]\s*)?\{\s*['\"]")
 PROMPT = Kind("a text, or a list of messages", _prompt)
 COMPLETION = Kind("a text, a message, or a list of messages", _completion)
 ANSWER = Kind(COMPLETION.words, _answer)
 OUTPUTS = Kind("a list of two texts", lambda value, *_: value if _is_list(value, str) and len(value) == 2 else UNFIT)
-TEXTS = Kind("a list of texts, or of pairs of texts", _texts)
-HISTORY = Kind("a list of [question, answer] pairs of texts, or of messages", _history)
-CALLS = Kind("a list of calls with a name", _calls)
-TOOLS = Kind("a list of tools", _tools)
+TEXTS = Kind("a list of texts, or of pairs of texts", _texts, r"\s*\[\s*(?:[\[(]\s*)?['\"]")
+HISTORY = Kind("a list of [question, answer] pairs of texts, or of messages", _history, r"\s*\[\s*[\[({]\s*['\"]")
+CALLS = Kind("a list of calls with a name", _calls, r"\s*\[\s*\{\s*['\"]")
+TOOLS = Kind("a list of tools", _tools, r"\s*[\[{]")
 SYSTEM = Kind("a text, or a list of text blocks", _system)
 REASONING = Kind("a text", _reasoning)
 SWITCH = Kind("true or false, on or off, yes or no", _switch)
 EFFORT = Kind("true or false, on or off, yes or no, or a level such as low", _effort)
 ENABLED = Kind(EFFORT.words, _enabled)
-IDS = Kind("a list of token ids, or of such lists", _ids)
+IDS = Kind("a list of token ids, or of such lists", _ids, r"\s*\w*[\[(][\s\[(]*-?\d")
 TRANSCRIPT = Kind(
     "a text with a mark before each turn", lambda value, *_: value if type(value) is str and marks_in(value) else UNFIT
 )

@@ -20,7 +20,7 @@ from transforms.base.errors import RecordDropped, RecordError
 from transforms.model.examples import Content
 from transforms.records.hints import ONLY_BY_FORMATTER, hint_for_record
 from transforms.records.input_options import ParseOptions
-from transforms.records.json_text import json_type, strings_in
+from transforms.records.json_text import decode_json, is_like_list, is_repr, json_type, strings_in
 from transforms.records.kinds import QUESTION, SWITCH, TOOLS, TURNS, UNFIT, Kind
 from transforms.records.layouts import CHOSEN, DIALOG, LAYOUTS, SCHEMA_COLUMNS, Field, Layout
 from transforms.records.media import FILE_COLUMNS, MEDIA_COLUMNS, check_no_media
@@ -92,7 +92,7 @@ class _Plan(NamedTuple):
 
 
 class _Unfit(NamedTuple):
-    """A column of a layout whose value is of another kind. is_own: whether its name is ours."""
+    """A column of a layout whose value is of another kind. is_own: whether its name is ours, or it is no JSON."""
 
     layout: Layout
     kind: Kind
@@ -246,10 +246,11 @@ class RecordReader:
                         break
                 if name in columns:
                     continue
-                for each in choices:
-                    is_wrong = is_required or (each[0] in own and not _is_empty(record[each[1]]))
-                    if is_wrong and each not in taken:
-                        return _Unfit(candidate.layout, field.kind, each[1], each[0] in own)
+                malformed = [each for each in choices if field.kind.is_malformed(record[each[1]])]
+                for each in (*malformed, *choices):
+                    is_own = each in malformed or each[0] in own
+                    if (is_required or (is_own and not _is_empty(record[each[1]]))) and each not in taken:
+                        return _Unfit(candidate.layout, field.kind, each[1], is_own)
         reading.columns, reading.values, reading.further = columns, values, further
         return None
 
@@ -301,16 +302,18 @@ class RecordReader:
         texts = [
             column
             for column, value in record.items()
-            if type(value) is str and not _is_empty(value) and TOOLS.fits(value, column, reading) is UNFIT
+            if type(value) is str and value.strip() not in ("", "null", "[]", "{}") and not is_like_list(value)
         ]
         questions = [column for column in record if plain_name(column) in QUESTIONS]
         answers = [column for column in record if plain_name(column) in (*ANSWERS, "completion")]
         columns: dict[str, str] = {}
         if len(dialogs) == 1 and not answers:
             columns = {"messages": dialogs[0]}
-        elif not dialogs and len(texts) == 1 and texts[0] not in questions + answers:
+        elif dialogs or any(map(TURNS.is_malformed, record.values())):
+            columns = {}
+        elif len(texts) == 1 and texts[0] not in questions + answers:
             columns = {"text": texts[0]}
-        elif not dialogs and len(texts) == 2:
+        elif len(texts) == 2:
             question, answer = reversed(texts) if texts[0] in answers or texts[1] in questions else texts
             columns = {} if question in questions else {"question": question}
             columns |= {} if plain_name(answer) in ANSWERS else {"answer": answer}
@@ -318,6 +321,9 @@ class RecordReader:
         if can_be_named and self._is_read_with(columns, record, reading):
             words = " and ".join(f"{column} has the {ours}" for ours, column in columns.items())
             return f"If {words}, add {self._option(columns)}"
+        for column, value in record.items():
+            if type(value) is str and is_repr(value):
+                return f"{column} is {json_type(value)}"
         if self._options.schema != "auto":
             return f"Name them with --columns, such as --columns {self._chosen[0]}=YOURS, or leave --schema out"
         return "Name its columns with --columns, such as --columns messages=dialog, or give a formatter"
@@ -378,6 +384,8 @@ def _malformed(unfit: _Unfit, record: Mapping[str, Any], reading: Reading) -> Re
         if kind is TURNS:
             read_messages(value, column, reading)
         elif kind is TOOLS:
+            if isinstance(value, str):
+                decode_json(value, "bad_tools", column)
             read_tools(value, reading)
     except RecordError as error:
         return error

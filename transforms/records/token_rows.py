@@ -11,6 +11,7 @@ import numpy as np
 
 from transforms.base.errors import RecordError
 from transforms.model.examples import TokenRow
+from transforms.records.json_text import is_like_list, json_type
 from transforms.records.reading import Reading
 
 MASKS = ("completion_mask", "assistant_masks", "loss_mask", "attention_mask")
@@ -33,6 +34,9 @@ def token_row(reading: Reading, input_ids: Any, **columns: Any) -> TokenRow:
         RecordError: if they are not integers, or contradict each other, or a weight is not 0 or 1, or the row has
             several examples.
     """
+    for name, values in columns.items():
+        if isinstance(values, str) and is_like_list(values):  # whose JSON would be a list
+            raise RecordError("bad_tokens", f"{name} is {json_type(values)}; expected a list of numbers")
     ids = _integers(input_ids, "input_ids")
     tokens = len(ids)
     if not tokens:
