@@ -105,7 +105,7 @@ class Guards:
             may_touch = text[edge] in characters or bare[edge] in characters
             if may_touch and any(_touch(form, string, edge) for form in (text, bare) for string in strings):
                 return False
-        return not any(_touch(trimmed[first], trimmed[second], 0) for first, second in self.apart)
+        return not self.apart or not any(_touch(trimmed[first], trimmed[second], 0) for first, second in self.apart)
 
     @functools.cached_property
     def _edges(self) -> list[tuple[int, int, str, set[str]]]:
