@@ -19,6 +19,7 @@ from transforms.base.options import check_choice
 from transforms.chat.config import PARITIES, RenderConfig
 from transforms.chat.parity.comparisons import Compared, ComparisonCache
 from transforms.chat.parity.contexts import (
+    CONTEXT,
     KINDS,
     OWN_WAY,
     REASONING_DROPPED,
@@ -152,6 +153,9 @@ class ParityChecker:
         turns = [turn for turn, own_kind in compared.kinds.items() if kind in (None, own_kind)][:1]
         if compared.kinds[turns[0]] == REASONING_DROPPED:  # as most
             return Difference(REASONING_DROPPED, turns[0], "", "").detail
+        if compared.first and turns[0] == next(iter(compared.kinds)):
+            first = compared.first()
+            return (first._replace(training=text.text) if first.kind == CONTEXT else first).detail
         differences = differing(self._beginnings(text), text.text, merged(text.spans), turns)
         return next((difference.detail for difference in differences.values()), "")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -40,11 +41,13 @@ class Compared(NamedTuple):
         kinds: for those that differ, the kind of their difference.
         rows: what makes the texts in which each is trained on once, or says why there are none, as `expanded` does, if
             that is known of its signature.
+        first: what finds the difference of the first of them that differs, if that is known of its signature.
     """
 
     turns: Sequence[int]
     kinds: Mapping[int, str]
     rows: Callable[[], list[Expanded] | Difference] | None = None
+    first: Callable[[], Difference] | None = None
 
 
 class _TracedDifference(NamedTuple):
@@ -81,27 +84,31 @@ class Comparison(CompiledTemplate):
         by_texts: its difference, if the kind depends on the texts.
         rows: the texts in which each is trained on once, with how many messages they have and which turns; or the
             difference for which there are none; None if neither is known, or asked for.
+        first: the first difference; None if there is none.
     """
 
     turns: Sequence[int]
     kinds: Mapping[int, str]
     by_texts: Mapping[int, _TracedDifference]
     rows: list[tuple[Skeleton, int, list[int]]] | _TracedDifference | None
+    first: _TracedDifference | None
 
     def compared(self, conversation: Conversation, signature: Signature) -> Compared:
         """Return how the turns of a conversation of this signature differ, for whose texts the guards hold."""
-        kinds, rows = self.kinds, self.rows
+        if not self.kinds:
+            return Compared(self.turns, self.kinds)
+        texts, kinds = (signature.texts, signature.trimmed), self.kinds
         if self.by_texts:
             others = {turn: own.filled(conversation, signature).kind for turn, own in self.by_texts.items()}
             kinds = {**kinds, **others}
-        if rows is None:
-            return Compared(self.turns, kinds)
-        if isinstance(rows, _TracedDifference):
-            return Compared(self.turns, kinds, lambda: rows.filled(conversation, signature))
-        texts = signature.texts, signature.trimmed
-        return Compared(
-            self.turns, kinds, lambda: [Expanded(*row.filled(*texts), length, turns) for row, length, turns in rows]
-        )
+
+        def rows() -> list[Expanded] | Difference:
+            if isinstance(self.rows, _TracedDifference):
+                return self.rows.filled(conversation, signature)
+            return [Expanded(*row.filled(*texts), length, turns) for row, length, turns in self.rows or ()]
+
+        first = self.first and functools.partial(self.first.filled, conversation, signature)
+        return Compared(self.turns, kinds, None if self.rows is None else rows, first)
 
 
 class ComparisonCache(SignatureCache[Comparison]):
@@ -174,6 +181,7 @@ class ComparisonCache(SignatureCache[Comparison]):
             kinds={turn: difference.kind for turn, difference in differences.items()},
             by_texts=by_texts,
             rows=traced_rows,
+            first=next((_TracedDifference.of(difference, trace) for difference in differences.values()), None),
         )
 
 
