@@ -258,6 +258,13 @@ def test_hub_that_cannot_be_reached_is_reported(hub, home, capfd, monkeypatch):
     assert "http://127.0.0.1:9 cannot be reached: " in err and err.count("\n") == 1
 
 
+def test_what_the_hub_refuses_to_show_is_not_taken_for_missing(hub, run):
+    hub.add("org/open", {"in@3/train.jsonl": as_lines(records(0, 1))})
+    hub.refused = {"GET .*/tree/": "AccessDenied"}
+    code, _, err = run("inspect", "hf://datasets/org/open/in@3")  # not version 3 of another folder
+    assert code == 1 and "hf://datasets/org/open/in@3: it cannot be read (403 Forbidden" in err
+
+
 def test_limit_of_requests_is_waited_for_as_long_as_the_hub_says(hub, run):
     hub.add("org/open", {"train.jsonl": as_lines(records(0, 1))})
     hub.limited = {"RateLimit": '"api";r=0;t=3'}

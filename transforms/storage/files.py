@@ -216,7 +216,8 @@ def read_range(url: str, start: int, stop: int) -> bytes:
 def exists(url: str) -> bool:
     """Return whether there is a file or folder."""
     system, path = file_system(url)
-    return path_type(url) is not None if isinstance(system, LocalFileSystem) else system.exists(path)
+    # The other clients take any error for "no"; that of an http server, which may refuse to say, is one.
+    return system.exists(path) if isinstance(system, AsyncFileSystem) else path_type(url) is not None
 
 
 def path_type(url: str) -> str | None:
