@@ -32,7 +32,7 @@ _MISTAKES |= {
     "text in UTF-16. Convert it to UTF-8.": rb"\xff\xfe|\xfe\xff|(\x00[\t\n\r -~]){2}|([\t\n\r -~]\x00){2}",
 }
 # JSON lines whose first line is damaged are JSON lines.
-_OBJECT = re.compile(rb"^(?:\xef\xbb\xbf)?\s*\[?\s*\{\s*[\"}]", re.MULTILINE)
+_OBJECT = re.compile(rb"^(?:\xef\xbb\xbf)?\s*\[?\s*\{\s*(?:[\"}]|\Z)", re.MULTILINE)
 
 
 def detect_format(
