@@ -17,7 +17,7 @@ from support.command_line import chatmill
 from support.datasets import read_manifest, read_rejects, write_jsonl
 from support.marked import marked_rows
 from support.paths import ROOT, TOKENIZER
-from support.records import CASES, malformed, outcome, read_lines, read_records
+from support.records import CASES, malformed, outcome, plain_records, read_lines, read_records
 
 KINDS = ("lines", "tables", "lines of tables")
 OPTIONS = ["--max_reject_fraction=1", "--direct_num_workers=1", "--report=none"]
@@ -214,7 +214,7 @@ def in_cells(record: dict[str, Any]) -> dict[str, str]:
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_each_malformed_record_is_read_or_rejected_and_costs_no_other(tmp_path, kind):
     """Each form, of which one value after another is missing or has another type."""
-    records = [record for case in CASES["forms"] for record in malformed(case["record"])]
+    records = [record for case in CASES["forms"] for one in plain_records(case) for record in malformed(one)]
     (tmp_path / "in").mkdir()
     if kind == "jsonl":
         write_jsonl(tmp_path / "in" / "records.jsonl", records)

@@ -20,14 +20,14 @@ SAMPLES: list[dict[str, Any]] = [
 OTHERS = (None, 7, "x", True, [], {}, [{"a": [None, {"type": {}}]}], {"content": [1]})
 
 
-def plain_records_of(case: dict[str, Any]) -> list[Any]:
+def plain_records(case: dict[str, Any]) -> list[Any]:
     """The records of a case, without further columns."""
     return [case["record"]] if "record" in case else case.get("records", [])
 
 
 def read_records(case: dict[str, Any]) -> list[Any]:
     """The records of a case, each with each of the further columns."""
-    records = plain_records_of(case)
+    records = plain_records(case)
     return [{**record, **more} for record in records for more in case["with"]] if "with" in case else records
 
 

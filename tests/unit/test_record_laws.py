@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.drawn import examples
-from support.records import CASES, SAMPLES, changed, list_paths, outcome, plain_records_of
+from support.records import CASES, SAMPLES, changed, list_paths, outcome, plain_records
 from transforms import RecordError, parse
 
 # Any values, most of which are malformed where they stand, in columns and keys that mean something.
@@ -37,7 +37,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 # Records of all layouts and forms with the options that read them; and their columns.
 KNOWN = [
-    (record, case.get("options", {})) for cases in CASES.values() for case in cases for record in plain_records_of(case)
+    (record, case.get("options", {})) for cases in CASES.values() for case in cases for record in plain_records(case)
 ]
 KNOWN = [({}, {}), *(one for one in KNOWN if isinstance(one[0], dict)), *((each["record"], {}) for each in SAMPLES)]
 COLUMNS = [column for record, _ in KNOWN for column in record.items()]

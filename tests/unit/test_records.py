@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.records import CASES, SAMPLES, malformed, outcome, plain_records_of, read_lines
+from support.records import CASES, SAMPLES, malformed, outcome, plain_records, read_lines
 from transforms import parse
 
 
@@ -61,7 +61,7 @@ def test_what_becomes_of_a_record(case):
     options = case.get("options", {})
     for line in read_lines(case):
         check_forms([line], options, case, case.get("becomes"))
-    for record in plain_records_of(case):
+    for record in plain_records(case):
         for more in case.get("with", [{}]):
             becomes = case.get("becomes")
             if isinstance(becomes, str):

@@ -184,7 +184,7 @@ def is_open(reading: Reading, values: Mapping[str, Any]) -> bool:
     except RecordError:  # which is found again when it is read, if its last turn is to be answered
         with suppress(RecordError):
             turns = read_turns(turns, "", apart)
-    role = str(turns[-1].get("role", turns[-1].get("from"))) if isinstance(turns[-1], dict) else ""
+    role = str(turns[-1].get("role") or turns[-1].get("from")) if isinstance(turns[-1], dict) else ""
     roles = reading.options.roles
     return roles.get(role, roles.get(role.lower())) in ("user", "tool", "system", "developer")
 

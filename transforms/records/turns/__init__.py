@@ -21,7 +21,7 @@ from transforms.records.turns import apis, named, olmo
 # The names of the forms, for counts and errors; what recognizes a list of objects, and what adds one to a TurnBuilder.
 _Form: TypeAlias = tuple[str, Callable[[list[Any]], bool], Callable[[TurnBuilder, dict[str, Any]], Any]]
 FORMS: tuple[_Form, ...] = (
-    ("anthropic", apis.are_messages_of_blocks, apis.add_message),
+    ("anthropic", apis.are_block_messages, apis.add_message),
     ("exchanges", named.are_exchanges, named.add_exchange),
     ("fields", named.are_fields, named.add_fields),
     ("gemini", apis.are_contents, apis.add_content),

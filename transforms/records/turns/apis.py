@@ -46,7 +46,7 @@ class _Reasoning(msgspec.Struct):
     content: str | list[str | _Text] | None = None
 
 
-def are_messages_of_blocks(turns: list[Any]) -> bool:
+def are_block_messages(turns: list[Any]) -> bool:
     """Return whether messages have blocks of Anthropic's API."""
     return any(map(_has_blocks, turns)) and all("role" in turn for turn in turns)
 
