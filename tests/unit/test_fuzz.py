@@ -156,12 +156,12 @@ def test_each_row_of_a_table_is_read_in_the_same_way_at_any_cut(tmp_path, name):
     draw()
     read, pool = dict[str, File | str](), None
     paths = [*intact]
-    for start in range(0, len(paths), 10):
-        some = paths[start : start + 10]
+    for start in range(0, len(paths), 2):
+        some = paths[start : start + 2]
         pool = pool or ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
         try:
             whole = pool.submit(read_at_a_cut, some, 1 << 20).result()
-            assert pool.submit(read_at_a_cut, some, CUTS[start // 10 % len(CUTS)]).result() == whole
+            assert pool.submit(read_at_a_cut, some, CUTS[start // 2 % len(CUTS)]).result() == whole
             read |= whole
         except BrokenProcessPool:
             pool = None
