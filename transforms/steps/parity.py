@@ -143,8 +143,8 @@ class ParityChecker:
         counts = Counter(kind for _, own in others for kind in own.kinds.values())
         outcomes = outcomes.note("parity_turns_differing", counts.total())
         for kind in KINDS:
-            alike = [(text, own) for text, own in others if kind in own.kinds.values()]
-            shown = alike and kind not in OWN_WAY and (alike[0][0].example.position, self._detail(*alike[0], kind))
+            alike = counts[kind] and next((text, own) for text, own in others if kind in own.kinds.values())
+            shown = alike and kind not in OWN_WAY and (alike[0].example.position, self._detail(*alike, kind))
             outcomes = outcomes.note(f"parity_turns_{kind}", counts[kind], shown or None)
         return outcomes
 
@@ -153,8 +153,7 @@ class ParityChecker:
         turns = [turn for turn, own_kind in compared.kinds.items() if kind in (None, own_kind)][:1]
         if compared.kinds[turns[0]] == REASONING_DROPPED:  # as most
             return Difference(REASONING_DROPPED, turns[0], "", "").detail
-        if compared.first and turns[0] == next(iter(compared.kinds)):
-            first = compared.first()
+        if turns[0] == next(iter(compared.kinds)) and (first := compared.first()):
             return (first._replace(training=text.text) if first.kind == CONTEXT else first).detail
         differences = differing(self._beginnings(text), text.text, merged(text.spans), turns)
         return next((difference.detail for difference in differences.values()), "")
@@ -168,7 +167,9 @@ class ParityChecker:
         if text.with_stand_ins is not None:
             how = "special tokens were typed in its contents, and which these are is not known for other contexts"
             raise RecordError("not_expandable", how)
-        rows = compared.rows() if compared.rows else expanded(self._beginnings(text), compared.turns)
+        rows = compared.rows()
+        if rows is None:
+            rows = expanded(self._beginnings(text), compared.turns)
         if isinstance(rows, Difference):
             raise RecordError("not_expandable", f"a turn differs even at the end of its text: {rows.detail}")
         return [self._replace_text(text, row) for row in rows]

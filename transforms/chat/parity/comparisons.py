@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -39,15 +38,34 @@ class Compared(NamedTuple):
     Attributes:
         turns: their numbers.
         kinds: for those that differ, the kind of their difference.
-        rows: what makes the texts in which each is trained on once, or says why there are none, as `expanded` does, if
-            that is known of its signature.
-        first: what finds the difference of the first of them that differs, if that is known of its signature.
+        comparison: by which they were compared, if that is by signature and a turn differs.
+        conversation: whose turns they are, then.
+        signature: of the conversation, then.
     """
 
     turns: Sequence[int]
     kinds: Mapping[int, str]
-    rows: Callable[[], list[Expanded] | Difference] | None = None
-    first: Callable[[], Difference] | None = None
+    comparison: Comparison | None = None
+    conversation: Conversation | None = None
+    signature: Signature | None = None
+
+    def rows(self) -> list[Expanded] | Difference | None:
+        """Return what `expanded` does, if that is known of the signature."""
+        if not self.comparison or not self.conversation or not self.signature:
+            return None
+        rows = self.comparison.rows
+        if isinstance(rows, _TracedDifference):
+            return rows.filled(self.conversation, self.signature)
+        if rows is None:
+            return None
+        texts = self.signature.texts, self.signature.trimmed
+        return [Expanded(*row.filled(*texts), length, turns) for row, length, turns in rows]
+
+    def first(self) -> Difference | None:
+        """Return the difference of the first turn that differs, if that is known of the signature."""
+        if not self.comparison or not self.comparison.first or not self.conversation or not self.signature:
+            return None
+        return self.comparison.first.filled(self.conversation, self.signature)
 
 
 class _TracedDifference(NamedTuple):
@@ -97,18 +115,11 @@ class Comparison(CompiledTemplate):
         """Return how the turns of a conversation of this signature differ, for whose texts the guards hold."""
         if not self.kinds:
             return Compared(self.turns, self.kinds)
-        texts, kinds = (signature.texts, signature.trimmed), self.kinds
+        kinds = self.kinds
         if self.by_texts:
             others = {turn: own.filled(conversation, signature).kind for turn, own in self.by_texts.items()}
             kinds = {**kinds, **others}
-
-        def rows() -> list[Expanded] | Difference:
-            if isinstance(self.rows, _TracedDifference):
-                return self.rows.filled(conversation, signature)
-            return [Expanded(*row.filled(*texts), length, turns) for row, length, turns in self.rows or ()]
-
-        first = self.first and functools.partial(self.first.filled, conversation, signature)
-        return Compared(self.turns, kinds, None if self.rows is None else rows, first)
+        return Compared(self.turns, kinds, self, conversation, signature)
 
 
 class ComparisonCache(SignatureCache[Comparison]):
