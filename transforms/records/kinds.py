@@ -31,7 +31,7 @@ class Kind(NamedTuple):
     beginning: str = ""
 
     def is_malformed(self, value: Any) -> bool:
-        """Return whether a value is a text that is meant as one, or has such texts, and is no JSON: Python's repr."""
+        """Return whether a value is meant as one, or has texts that are, and is not valid JSON: Python's repr."""
         if not self.beginning:
             return False
         value = _decoded(value)

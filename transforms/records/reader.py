@@ -92,7 +92,7 @@ class _Plan(NamedTuple):
 
 
 class _Unfit(NamedTuple):
-    """A column of a layout whose value is of another kind. is_own: whether its name is ours, or it is no JSON."""
+    """A column of a layout whose value is of another kind. is_own: its name is ours, or it is not valid JSON."""
 
     layout: Layout
     kind: Kind

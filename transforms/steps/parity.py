@@ -138,14 +138,16 @@ class ParityChecker:
         if not others:
             return outcomes
         text, own = others[0]
-        first = text.example.position, self._detail(text, own)
-        outcomes = outcomes.note("parity_records_differing", len(others), first)
+        shown = text.example.position, self._detail(text, own)
+        outcomes = outcomes.note("parity_records_differing", len(others), shown)
         counts = Counter(kind for _, own in others for kind in own.kinds.values())
         outcomes = outcomes.note("parity_turns_differing", counts.total())
         for kind in KINDS:
-            alike = counts[kind] and next((text, own) for text, own in others if kind in own.kinds.values())
-            shown = alike and kind not in OWN_WAY and (alike[0].example.position, self._detail(*alike, kind))
-            outcomes = outcomes.note(f"parity_turns_{kind}", counts[kind], shown or None)
+            first = None
+            if counts[kind] and kind not in OWN_WAY:
+                text, own = next((text, own) for text, own in others if kind in own.kinds.values())
+                first = text.example.position, self._detail(text, own, kind)
+            outcomes = outcomes.note(f"parity_turns_{kind}", counts[kind], first)
         return outcomes
 
     def _detail(self, text: Text, compared: Compared, kind: str | None = None) -> str:

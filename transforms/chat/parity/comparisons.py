@@ -38,34 +38,32 @@ class Compared(NamedTuple):
     Attributes:
         turns: their numbers.
         kinds: for those that differ, the kind of their difference.
-        comparison: by which they were compared, if that is by signature and a turn differs.
-        conversation: whose turns they are, then.
-        signature: of the conversation, then.
+        by: the comparison by which they were compared, the conversation and its signature; None if no turn differs, or
+            they were compared one by one.
     """
 
     turns: Sequence[int]
     kinds: Mapping[int, str]
-    comparison: Comparison | None = None
-    conversation: Conversation | None = None
-    signature: Signature | None = None
+    by: tuple[Comparison, Conversation, Signature] | None = None
 
     def rows(self) -> list[Expanded] | Difference | None:
         """Return what `expanded` does, if that is known of the signature."""
-        if not self.comparison or not self.conversation or not self.signature:
+        if self.by is None:
             return None
-        rows = self.comparison.rows
-        if isinstance(rows, _TracedDifference):
-            return rows.filled(self.conversation, self.signature)
-        if rows is None:
+        comparison, conversation, signature = self.by
+        if comparison.rows is None:
             return None
-        texts = self.signature.texts, self.signature.trimmed
-        return [Expanded(*row.filled(*texts), length, turns) for row, length, turns in rows]
+        if isinstance(comparison.rows, _TracedDifference):
+            return comparison.rows.filled(conversation, signature)
+        texts = signature.texts, signature.trimmed
+        return [Expanded(*row.filled(*texts), length, turns) for row, length, turns in comparison.rows]
 
     def first(self) -> Difference | None:
         """Return the difference of the first turn that differs, if that is known of the signature."""
-        if not self.comparison or not self.comparison.first or not self.conversation or not self.signature:
+        if self.by is None:
             return None
-        return self.comparison.first.filled(self.conversation, self.signature)
+        comparison, conversation, signature = self.by
+        return comparison.first and comparison.first.filled(conversation, signature)
 
 
 class _TracedDifference(NamedTuple):
@@ -119,7 +117,7 @@ class Comparison(CompiledTemplate):
         if self.by_texts:
             others = {turn: own.filled(conversation, signature).kind for turn, own in self.by_texts.items()}
             kinds = {**kinds, **others}
-        return Compared(self.turns, kinds, self, conversation, signature)
+        return Compared(self.turns, kinds, (self, conversation, signature))
 
 
 class ComparisonCache(SignatureCache[Comparison]):

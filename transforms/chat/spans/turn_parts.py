@@ -1,6 +1,6 @@
 """Parts of turns: which message each piece of a text was printed for, and what of the message it is.
 
-What the template prints itself within a turn belongs to a text next to it only if the two cannot be told otherwise: the
+What the template prints itself within a turn belongs to a text next to it only if the two cannot be told apart: the
 tags of reasoning, what is between two calls, what closes a turn. All else of it is of no known kind.
 """
 
