@@ -114,9 +114,10 @@ class FaultyServer:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         self.requests[request.method] += 1
-        self.log.append(f"{request.method} {request.raw_path}")
         if self.on_request:
             await request.read()
+        self.log.append(f"{request.method} {request.raw_path}")
+        if self.on_request:  # without a pause after the log, in which other requests may come
             self.on_request(len(self.log), self.log[-1])
         for pattern, code in self.refused.items():
             # Google's clients send the name of an upload at the beginning of the body.
