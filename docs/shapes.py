@@ -38,18 +38,25 @@ _NAMES = {
 def tables() -> str:
     """Return the tables in Markdown."""
     samples = [json.loads(line) for line in SAMPLES.read_text(encoding="utf-8").splitlines()]
-    layouts = ["| layout | columns | result | seen in |", "| --- | --- | --- | --- |"]
-    layouts += [_row(f"`{one['layout']}`", one["columns"], one) for one in samples if "layout" in one]
-    columns = ["| a column with | has one of the names |", "| --- | --- |"]
-    columns += [f"| {what} | {', '.join(f'`{name}`' for name in of)} |" for what, of in _NAMES.items()]
-    turns = ["| form | the turns have | they become | seen in |", "| --- | --- | --- | --- |"]
-    turns += [_row(one["form"], one["turns"], one) for one in samples if "form" in one]
-    return "\n".join([*layouts, "", *columns, "", *turns])
+    layouts = _rows([(f"`{one['layout']}`", one["columns"], one) for one in samples if "layout" in one])
+    columns = [f"| {what} | {', '.join(f'`{name}`' for name in of)} |" for what, of in _NAMES.items()]
+    turns = _rows([(one["form"], one["turns"], one) for one in samples if "form" in one])
+    return "\n".join(
+        [
+            *("| layout | the record has | as in |", "| --- | --- | --- |", *layouts, ""),
+            *("| | is a column named |", "| --- | --- |", *columns, ""),
+            *("| form | the turns have | as in |", "| --- | --- | --- |", *turns),
+        ]
+    )
 
 
-def _row(name: str, found: str, sample: dict[str, Any]) -> str:
-    cells = (name, found, sample["becomes"], f"[{sample['dataset']}]({sample['url']})")
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+def _rows(cells: list[tuple[str, str, dict[str, Any]]]) -> list[str]:
+    """Return the rows of a table. Samples with the same cells share a row. cells: the first two, and the sample."""
+    links: dict[tuple[str, str], list[str]] = {}
+    for name, columns, sample in cells:
+        links.setdefault((name, columns), []).append(f"[{sample['dataset']}]({sample['url']})")
+    rows = [(*key, ", ".join(seen)) for key, seen in links.items()]
+    return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
 
 
 def with_tables(text: str) -> str:
