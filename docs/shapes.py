@@ -45,6 +45,7 @@ def tables() -> str:
         [
             *("| layout | the record has | as in |", "| --- | --- | --- |", *layouts, ""),
             *("| | is a column named |", "| --- | --- |", *columns, ""),
+            *("Turns are messages with `role` and `content`, or have another form:", ""),
             *("| form | the turns have | as in |", "| --- | --- | --- |", *turns),
         ]
     )
