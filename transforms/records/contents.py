@@ -262,18 +262,14 @@ def sampled(reading: Reading, completion: list[Any], prompt: Any = None, mask: A
     if prompt is None:
         problem = "the record has token ids of a completion; expected those of its prompt, too"
         raise RecordError("unknown_schema", problem)
-    if isinstance(mask, str):
-        raise RecordError("bad_tokens", f"{reading.column('mask')} is {json_type(mask)}; expected a list of 0 and 1")
     if type(completion[0]) is not list:
         completion, prompt, mask = [completion], [prompt], [mask]
     prompts = prompt if type(prompt[0]) is list else [prompt]
-    masks = mask or [None] * len(prompts)
-    if len({len(completion), len(prompts), len(masks)}) > 1 or (mask and type(mask[0]) not in (list, type(None))):
+    masks = mask or [None] * len(completion)
+    if type(masks) is not list or not len(completion) == len(prompts) == len(masks):
         problem = f"there are {len(completion):,} completions for {len(prompts):,} prompts"
-        raise RecordError(
-            "bad_tokens", f"{problem}; expected a prompt, and a mask if there are any, for each completion"
-        )
-    return [sampled_row(*call) for call in zip(prompts, completion, masks, strict=True)]
+        raise RecordError("bad_tokens", f"{problem}; expected a prompt, and a mask if there are any, for each")
+    return [sampled_row(*call, reading.column("mask")) for call in zip(prompts, completion, masks, strict=True)]
 
 
 def pair(

@@ -19,18 +19,12 @@ _NOT_JSON = (msgspec.MsgspecError, RecursionError, UnicodeEncodeError)
 _WITH_TEXTS = {str, list, dict}
 # How Python, and thus pandas, writes a list or a dict in the cell of a table.
 _LIKE_REPR = re.compile(r"\s*[\[{][\s\[{(]*('|(True|False|None)\b)")
-_LIKE_LIST = re.compile(r"\s*[\[{][\s\[{(]*(['\"]|-?\d[\d.]*[\s,])|" + _LIKE_REPR.pattern)
 _REPR = "a string with Python's repr, which is not JSON (write it with json.dumps)"
 
 
 def is_repr(text: str) -> bool:
     """Return whether a text begins as Python's repr of a list or an object."""
     return bool(_LIKE_REPR.match(text))
-
-
-def is_like_list(text: str) -> bool:
-    """Return whether a text begins as a list or an object in the notation of JSON or of Python."""
-    return bool(_LIKE_LIST.match(text))
 
 
 def json_type(value: Any) -> str:

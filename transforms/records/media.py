@@ -18,24 +18,29 @@ FILE_COLUMNS = {
 }
 
 
-def check_no_media(record: Mapping[str, Any]) -> None:
+def check_no_media(record: Mapping[str, Any], named: Mapping[str, str]) -> None:
     """Check that no column of a record has an image, audio or video: it may be empty, or have nothing in its lists.
+
+    Args:
+        record: its columns.
+        named: those of them that are MEDIA_COLUMNS or FILE_COLUMNS, by these names.
 
     Raises:
         RecordError: if one has, or if a column names a file of which the text of the record has the placeholder, or has
             the bytes of one, as datasets writes images into tables.
     """
-    for column, medium in MEDIA_COLUMNS.items():
-        if column in record and not _is_empty(record[column]):
+    for name, column in named.items():
+        if _is_empty(record[column]):
+            continue
+        if medium := MEDIA_COLUMNS.get(name):
             raise RecordError(medium, f"the record has a column of {medium}s that is not empty; {_ONLY_TEXT}")
+        medium = FILE_COLUMNS[name]
+        if any(f"<{medium}>" in text for text in strings_in(record)):
+            raise RecordError(medium, f"{column} names the file of the <{medium}> in the text; {_ONLY_TEXT}")
     for column, value in record.items():
         file = next((each for each in value if each is not None), None) if type(value) is list else value
         if type(file) is dict and type(file.get("bytes")) is bytes:
             raise RecordError("image", f"{column} has the bytes of an image, or of another file; {_ONLY_TEXT}")
-        if column in FILE_COLUMNS and not _is_empty(value):
-            medium = FILE_COLUMNS[column]
-            if any(f"<{medium}>" in text for text in strings_in(record)):
-                raise RecordError(medium, f"{column} names the file of the <{medium}> in the text; {_ONLY_TEXT}")
 
 
 def check_no_media_fields(item: dict[str, Any], where: str) -> None:

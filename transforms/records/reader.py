@@ -20,7 +20,7 @@ from transforms.base.errors import RecordDropped, RecordError
 from transforms.model.examples import Content
 from transforms.records.hints import ONLY_BY_FORMATTER, hint_for_record
 from transforms.records.input_options import ParseOptions
-from transforms.records.json_text import decode_json, is_like_list, is_repr, json_type, strings_in
+from transforms.records.json_text import decode_json, is_repr, json_type, strings_in
 from transforms.records.kinds import QUESTION, SWITCH, TOOLS, TURNS, UNFIT, Kind
 from transforms.records.layouts import CHOSEN, DIALOG, LAYOUTS, SCHEMA_COLUMNS, Field, Layout
 from transforms.records.media import FILE_COLUMNS, MEDIA_COLUMNS, check_no_media
@@ -62,7 +62,7 @@ class Read(msgspec.Struct, gc=False):
 class _Slot(NamedTuple):
     """A field, and the columns that may be it, each after the name that it has in the table.
 
-    own: the names of them where a value of another kind is an error. is_further: whether it is one of DIALOG.
+    own: the names of them where a value of another kind is an error.
     """
 
     name: str
@@ -70,16 +70,18 @@ class _Slot(NamedTuple):
     columns: Sequence[tuple[str, str]]
     own: Collection[str]
     is_required: bool
-    is_further: bool
 
 
 class _Candidate(NamedTuple):
-    """A layout that a record may have. columns: of its fields, if each may have one alone; others: all but these."""
+    """A layout that a record may have.
+
+    others: the columns that none of its fields may have. is_certain: whether each of these may have one column alone.
+    """
 
     layout: Layout
     slots: Sequence[_Slot]
-    columns: dict[str, tuple[str, str]]
     others: Collection[str]
+    is_certain: bool
 
 
 class _Plan(NamedTuple):
@@ -142,8 +144,7 @@ class RecordReader:
         reading = Reading(self._read_options, notes, is_json and not beyond)
         layout, unused = self._bind(plan, record, reading)
         if plan.media or not is_json:
-            named = {ours: record[theirs] for ours, theirs in plan.media.items()}
-            check_no_media({name: record[name] for name in key} | named)
+            check_no_media(record, plan.media)
         if plan.labels and layout.name not in _WITHOUT_ANSWER and is_undesirable(record, plan.labels, reading):
             raise RecordDropped("undesirable")
         if beyond and (read := [name for name in beyond if name not in unused and name not in self._kept]):
@@ -191,11 +192,10 @@ class RecordReader:
             columns = [one for one in columns if one[0] in decided][:1] or columns
             own = {*field.names[: field.own], *(decided if field.kind is not SWITCH else ())}  # it may be a text
             if columns:
-                slots.append(_Slot(name, field, columns, own, name in layout.required, DIALOG.get(name) is field))
+                slots.append(_Slot(name, field, columns, own, name in layout.required))
         given = [column for slot in slots for _, column in slot.columns]
-        is_simple = len({*given}) == len(slots) == len(given)
         others = [column for column in key if column not in given and column not in self._kept]
-        return _Candidate(layout, slots, {slot.name: slot.columns[0] for slot in slots} if is_simple else {}, others)
+        return _Candidate(layout, slots, others, len({*given}) == len(slots) == len(given))
 
     def _bind(self, plan: _Plan, record: Mapping[str, Any], reading: Reading) -> tuple[Layout, Collection[str]]:
         """Find the layout of a record, and the columns that it does not read. Raises RecordError."""
@@ -209,7 +209,7 @@ class RecordReader:
                 continue
             if layout.name == CHOSEN and self._options.schema == "auto":
                 raise RecordError("preference_data", _NO_PAIRS)
-            if reading.columns is not candidate.columns:
+            if not candidate.is_certain or len(reading.columns) < len(candidate.slots):
                 unused = self._leave(candidate, record, reading)
             for one in unfit:  # it may be what was meant, and malformed
                 if one.is_own and one.column in unused and not isinstance(record[one.column], (bool, int, float)):
@@ -219,38 +219,32 @@ class RecordReader:
 
     def _take(self, candidate: _Candidate, record: Mapping[str, Any], reading: Reading) -> _Unfit | None:
         """Take for each field the first column that fits, and that no field before it has. Returns what does not."""
+        columns: dict[str, tuple[str, str]] = {}
         values: dict[str, Any] = {}
         further: dict[str, Any] = {}
-        columns: dict[str, tuple[str, str]] | None = candidate.columns
-        for name, field, choices, _, is_required, is_further in candidate.slots if columns else ():
-            column = choices[0][1]
-            value = field.kind.fits(record[column], column, reading)
-            if value is UNFIT:
-                columns = None
-                break
-            if value or value is False or is_required:
-                (further if is_further else values)[name] = value
-        if not columns:
-            columns, values, further = {}, {}, {}
-            taken = columns.values()  # with their names, since --columns may give a column to two fields
-            for name, field, choices, own, is_required, is_further in candidate.slots:
-                fits = field.kind.fits
-                for each in choices:
-                    if each in taken or (value := fits(record[each[1]], each[1], reading)) is UNFIT:
-                        continue
-                    if name not in columns or not _is_empty(value):
-                        columns[name] = each
-                        if value or value is False or is_required:
-                            (further if is_further else values)[name] = value
-                    if not _is_empty(value):
-                        break
-                if name in columns:
+        taken = columns.values()  # with their names, since --columns may give a column to two fields
+        _, slots, _, is_certain = candidate
+        for name, field, choices, own, is_required in slots:
+            kind = field.kind
+            for each in choices:
+                column = each[1]
+                value = kind.fits(record[column], column, reading)
+                if value is UNFIT or (not is_certain and each in taken):
                     continue
-                malformed = [each for each in choices if field.kind.is_malformed(record[each[1]])]
-                for each in (*malformed, *choices):
-                    is_own = each in malformed or each[0] in own
-                    if (is_required or (is_own and not _is_empty(record[each[1]]))) and each not in taken:
-                        return _Unfit(candidate.layout, field.kind, each[1], is_own)
+                is_last = is_certain or not _is_empty(value)
+                if is_last or name not in columns:
+                    columns[name] = each
+                    if value or value is False or is_required:
+                        (further if name in DIALOG else values)[name] = value
+                if is_last:
+                    break
+            if name in columns:
+                continue
+            malformed = [each for each in choices if kind.is_malformed(record[each[1]])]
+            for each in (*malformed, *choices):
+                is_own = each in malformed or each[0] in own
+                if (is_required or (is_own and not _is_empty(record[each[1]]))) and each not in taken:
+                    return _Unfit(candidate.layout, kind, each[1], is_own)
         reading.columns, reading.values, reading.further = columns, values, further
         return None
 
@@ -302,7 +296,7 @@ class RecordReader:
         texts = [
             column
             for column, value in record.items()
-            if type(value) is str and value.strip() not in ("", "null", "[]", "{}") and not is_like_list(value)
+            if type(value) is str and value.strip() not in ("", "null") and not value.lstrip().startswith(("[", "{"))
         ]
         questions = [column for column in record if plain_name(column) in QUESTIONS]
         answers = [column for column in record if plain_name(column) in (*ANSWERS, "completion")]

@@ -11,7 +11,7 @@ import numpy as np
 
 from transforms.base.errors import RecordError
 from transforms.model.examples import TokenRow
-from transforms.records.json_text import is_like_list, json_type
+from transforms.records.json_text import json_type
 from transforms.records.reading import Reading
 
 MASKS = ("completion_mask", "assistant_masks", "loss_mask", "attention_mask")
@@ -35,7 +35,7 @@ def token_row(reading: Reading, input_ids: Any, **columns: Any) -> TokenRow:
             several examples.
     """
     for name, values in columns.items():
-        if isinstance(values, str) and is_like_list(values):  # whose JSON would be a list
+        if isinstance(values, str) and values.lstrip().startswith("["):  # another one may be an id
             raise RecordError("bad_tokens", f"{name} is {json_type(values)}; expected a list of numbers")
     ids = _integers(input_ids, "input_ids")
     tokens = len(ids)
@@ -63,20 +63,17 @@ def token_row(reading: Reading, input_ids: Any, **columns: Any) -> TokenRow:
     return TokenRow(ids, trained)
 
 
-def sampled_row(prompt: list[int], completion: list[int], mask: list[int] | None = None) -> TokenRow:
-    """Make the row of the literal ids of a call of a model. mask: of its completion, or of both.
+def sampled_row(prompt: list[int], completion: list[int], mask: Any, column: str) -> TokenRow:
+    """Make the row of the literal ids of a call of a model. mask: of its completion, or of both; or None.
 
     Raises:
         RecordError: if they are not token ids, or the mask has another length.
     """
     ids = _token_ids(_integers([*prompt, *completion], "input_ids"))
-    mask = [1] * len(completion) if mask is None else mask
-    if len(mask) not in (len(completion), len(ids)):
-        tokens = f"{len(prompt):,} tokens of the prompt and {len(completion):,} of the completion"
-        problem = f"the mask has {len(mask):,} values for {tokens}"
-        raise RecordError("bad_tokens", f"{problem}; expected one for each token of the completion, or of both")
-    trained = np.zeros(len(ids), bool)
-    trained[len(ids) - len(mask) :] = _mask(mask, "completion_mask", len(mask))
+    trained = np.arange(len(ids)) >= len(prompt)
+    if mask is not None:
+        given = _mask(mask, column, len(completion), len(ids))
+        trained[len(ids) - len(given) :] = given
     return TokenRow(ids, trained)
 
 
@@ -116,19 +113,20 @@ def _unpadded(attention_mask: Any, tokens: int, reading: Reading) -> slice:
     return slice(attended[0], attended[-1] + 1)
 
 
-def _mask(values: Any, name: str, tokens: int) -> np.ndarray:
-    mask = _integers(values, name, tokens)
+def _mask(values: Any, name: str, *tokens: int) -> np.ndarray:
+    mask = _integers(values, name, *tokens)
     if mask.min() < 0 or mask.max() > 1:
         raise RecordError("bad_tokens", f"{name} has other numbers than 0 and 1")
     return mask.astype(bool)
 
 
-def _integers(values: Any, column: str, length: int | None = None) -> np.ndarray:
-    """Check that values are integers, as many as there are tokens: int64, shape (values,)."""
+def _integers(values: Any, column: str, *lengths: int) -> np.ndarray:
+    """Check that values are integers, and as many as they may be: int64, shape (values,)."""
     if not isinstance(values, list):
-        raise RecordError("bad_tokens", f"{column} is not a list of integers")
-    if length is not None and len(values) != length:
-        raise RecordError("bad_tokens", f"{column} has {len(values)} values for {length} tokens")
+        raise RecordError("bad_tokens", f"{column} is {json_type(values)}; expected a list of integers")
+    if lengths and len(values) not in lengths:
+        tokens = " or ".join(map(str, lengths))
+        raise RecordError("bad_tokens", f"{column} has {len(values)} values for {tokens} tokens")
     try:
         return np.frombuffer(array("q", values), np.int64)  # twice as fast as np.array of a list
     except TypeError:
