@@ -6,7 +6,6 @@ by their names there.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, TypeAlias
@@ -62,7 +61,7 @@ def _with_system(messages: _Messages, system: Any) -> _Messages:
     if isinstance(messages, tuple):
         roles, texts, _, lengths = messages
         if type(system) is str and not lengths and "system" not in roles and "developer" not in roles:
-            return _shared(("system", *roles)), [system, *texts], None, None
+            return ("system", *roles), [system, *texts], None, None
         messages = Conversation(messages).messages
     contents = [message.get("content") for message in messages if message["role"] in ("system", "developer")]
     if contents and contents[0] != system:
@@ -107,12 +106,6 @@ def _plain_turns(turns: list[Any], reading: Reading) -> _Lazy | None:
         return options.roles_named(tuple(names)), texts, None, None
     except (AttributeError, LookupError, TypeError, ValueError):
         return None
-
-
-@functools.lru_cache(1024)
-def _shared(roles: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the same tuple for the same roles, which many conversations have."""
-    return roles
 
 
 def _template_arguments(reading: Reading) -> dict[str, Any]:
@@ -233,7 +226,7 @@ def alternating_texts(reading: Reading, turns: list[Any]) -> Conversation:
         if not text.strip():
             raise RecordError("bad_message", f"text {i} is empty, so it is not certain who says the next one")
     roles = tuple(_USER_ASSISTANT[i % 2] for i in range(len(texts)))
-    return _conversation(reading, (_shared(roles), texts, None, None))
+    return _conversation(reading, (roles, texts, None, None))
 
 
 def transcript(reading: Reading, text: str) -> Conversation:

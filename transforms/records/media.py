@@ -45,10 +45,8 @@ def check_no_media(record: Mapping[str, Any], named: Mapping[str, str]) -> None:
 
 def check_no_media_fields(item: dict[str, Any], where: str) -> None:
     """Check that no field of a message or of a part has an image, audio or video. Raises RecordError."""
-    if _FIELDS.keys().isdisjoint(item):
-        return
-    for field, medium in _FIELDS.items():
-        if item.get(field):
+    for field, value in item.items():
+        if value and (medium := _FIELDS.get(field)):
             raise RecordError(medium, f"{where} has {medium}; {_ONLY_TEXT}")
 
 

@@ -11,13 +11,11 @@ import dataclasses
 import functools
 import shlex
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
-import msgspec
-
 from transforms.base.errors import RecordDropped, RecordError
-from transforms.model.examples import Content
 from transforms.records.hints import ONLY_BY_FORMATTER, hint_for_record
 from transforms.records.input_options import ParseOptions
 from transforms.records.json_text import decode_json, is_repr, json_type, strings_in
@@ -42,21 +40,6 @@ _NO_PAIRS = (
 )
 # The columns that --schema names.
 _EXPECTED = "; or ".join(dict.fromkeys(" and ".join(columns) for _, columns in SCHEMA_COLUMNS.values()))
-_NONE: dict[str, Any] = {}
-
-
-class Read(msgspec.Struct, gc=False):
-    """A record that was read.
-
-    Attributes:
-        schema: the layout by which it was read, and the forms of its turns if they are not messages.
-        contents: what was made of it.
-        unread: the characters of the columns that have text and that nothing takes.
-    """
-
-    schema: str
-    contents: Sequence[Content]
-    unread: Mapping[str, int]
 
 
 class _Slot(NamedTuple):
@@ -123,8 +106,8 @@ class RecordReader:
         notes: dict[str, str | None],
         is_json: bool = False,
         beyond: Collection[str] = (),
-    ) -> Read:
-        """Read a record.
+    ) -> Reading:
+        """Read a record: the reading has what was made of it.
 
         Args:
             record: its columns.
@@ -150,9 +133,12 @@ class RecordReader:
         if beyond and (read := [name for name in beyond if name not in unused and name not in self._kept]):
             raise not_json(read, "expected a number or null")
         content = layout.make(reading, **reading.values)
-        schema = f"{layout.name} ({', '.join(dict.fromkeys(reading.forms))})" if reading.forms else layout.name
-        unread = _count(record, unused, reading) if unused else _NONE
-        return Read(schema, content if isinstance(content, list) else (content,), unread)
+        reading.contents = content if isinstance(content, list) else (content,)
+        forms = f" ({', '.join(dict.fromkeys(reading.forms))})" if reading.forms else ""
+        reading.schema = f"{layout.name}{forms}"
+        if unused:
+            reading.unread = _count(record, unused, reading)
+        return reading
 
     def _make_plan(self, key: tuple[str, ...]) -> _Plan:
         """Make the plan of records with some columns."""
@@ -352,18 +338,16 @@ def _say_the_same(value: Any, other: Any, kind: Kind, reading: Reading) -> bool:
     """Whether two values of a field say the same: dialogs may do so in two forms."""
     if value == other or kind is not TURNS:
         return bool(value == other)
-    dialogs = []
-    for turns in (value, other):
+
+    def comparable(turns: Any) -> Any:
         apart = Reading(reading.options, {})
-        try:
-            messages = read_messages(turns, "", apart)
-        except RecordError:
-            return False
+        messages = read_messages(turns, "", apart)
         # Arrow gives each message the keys of all.
-        dialogs.append(
-            ([{key: each for key, each in one.items() if each is not None} for one in messages], apart.tools)
-        )
-    return bool(dialogs[0] == dialogs[1])
+        return [{key: each for key, each in one.items() if each is not None} for one in messages], apart.tools
+
+    with suppress(RecordError):
+        return bool(comparable(value) == comparable(other))
+    return False
 
 
 def _is_empty(value: Any) -> bool:

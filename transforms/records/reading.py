@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
+
+from transforms.model.examples import Content
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 # ShareGPT's names, those of ms-swift and of function-calling sets on the hub, the one of OpenAI's older API, and those
@@ -60,6 +62,9 @@ class Reading(msgspec.Struct):
         further: what a record of a conversation has besides its messages: the fields of layouts.DIALOG.
         forms: the names of the forms that its turns have, if they are not messages in the OpenAI form.
         tools: the tool definitions that were in its turns.
+        schema: the name of the layout, and of the forms.
+        contents: what was made of the record.
+        unread: the characters of the columns that have text and that nothing takes.
     """
 
     options: ReadOptions
@@ -70,6 +75,9 @@ class Reading(msgspec.Struct):
     further: Mapping[str, Any] = _NOTHING
     forms: list[str] = msgspec.field(default_factory=list)
     tools: list[Any] = msgspec.field(default_factory=list)
+    schema: str = ""
+    contents: Sequence[Content] = ()
+    unread: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     def column(self, field: str) -> str:
         """Return the column of a field, for errors."""

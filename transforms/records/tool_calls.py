@@ -113,7 +113,12 @@ def leave_out_padding(messages: list[dict[str, Any]], tools: list[dict[str, Any]
     Returns:
         The name of the first argument that is left out; None if none is.
     """
-    calls = [call for message in messages for call in _calls(message) if _has_null(call["function"]["arguments"])]
+    calls = [
+        call
+        for message in messages
+        for call in message.get("tool_calls") or ()
+        if _has_null(call["function"]["arguments"])
+    ]
     functions = [tool["function"] for tool in tools if tool.get("type") == "function"] if calls else ()
     schemas = {function["name"]: function.get("parameters") for function in functions}
     left_out: list[str] = []
@@ -307,7 +312,3 @@ def with_paired_ids(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
             paired[place] = {**answer, "tool_call_id": call["id"]}
             number += 1
     return paired
-
-
-def _calls(message: dict[str, Any]) -> list[dict[str, Any]]:
-    return message.get("tool_calls") or []

@@ -32,7 +32,8 @@ from transforms.model.statistics import sum_events, sum_unread
 from transforms.records.formatter import Formatter, load_formatter
 from transforms.records.input_options import ParseOptions
 from transforms.records.json_text import decode_beyond_range, duplicate_key, json_type
-from transforms.records.reader import Read, RecordReader, not_json
+from transforms.records.reader import RecordReader, not_json
+from transforms.records.reading import Reading
 from transforms.records.turns import is_conversation
 from transforms.steps.base import Step, for_sources
 from transforms.traces import is_trace, read_trace
@@ -127,13 +128,13 @@ class Parser:
                 noted, unread, events = (), _NOTHING, _NOTHING
         return examples
 
-    def _read_several(self, records: list[dict[str, Any]], notes: dict[str, str | None]) -> list[Read]:
+    def _read_several(self, records: list[dict[str, Any]], notes: dict[str, str | None]) -> list[Reading]:
         """Read the conversations of a trace, or what the formatter makes of records."""
         reader, each = self._trace_reader, "conversation {} of the trace"
         if self._format:
             reader, each = self._reader, "example {} of the formatter"
             records = [one for record in records for one in _formatted(self._format, record)]
-        reads: list[Read] = []
+        reads: list[Reading] = []
         dropped = RecordDropped("filtered")
         for number, fields in enumerate(records, 1):
             try:
@@ -162,7 +163,7 @@ def _formatted(function: Formatter, fields: dict[str, Any]) -> list[dict[str, An
     records = [] if formatted is None else formatted if isinstance(formatted, list) else [formatted]
     for record in records:
         if not isinstance(record, (dict, str)):
-            returned = f"a list with {type(record).__name__}" if record is not formatted else type(record).__name__
+            returned = f"{'a list with ' * (record is not formatted)}{type(record).__name__}"
             expected = "expected a dict, a string, None, or a list of dicts and strings"
             raise RecordError("formatter", f"it returned {returned}; {expected}")
     return [{"text": record} if isinstance(record, str) else record for record in records]
@@ -173,21 +174,18 @@ def _with_duplicate_keys(examples: list[Example]) -> list[Example]:
 
     To look for them takes longer than to parse, so a sample is searched; if one of it has some, all are searched.
     """
-    if not any(map(_duplicate_key, chain(examples[:_FIRST], examples[_FIRST::_ONE_OF]))):
-        return examples
-    noted: list[Example] = []
-    for example in examples:
-        if key := _duplicate_key(example):
-            words = f"the record has {key!r} twice in an object; the last one counts"
-            example = msgspec.structs.replace(example, notes=(("duplicate_json_keys", words), *example.notes))
-        noted.append(example)
-    return noted
+    sample = chain(examples[:_FIRST], examples[_FIRST::_ONE_OF])
+    is_found = any(_with_duplicate_key(example) is not example for example in sample)
+    return [*map(_with_duplicate_key, examples)] if is_found else examples
 
 
-def _duplicate_key(example: Example) -> str | None:
-    """Return the key that an object of a record has twice, if it is not noted already."""
+def _with_duplicate_key(example: Example) -> Example:
+    """Note the key that an object of a record has twice, if it is not noted already."""
     is_noted = example.number or "duplicate_json_keys" in dict(example.notes)
-    return duplicate_key(example.raw) if type(example.raw) is bytes and not is_noted else None
+    if type(example.raw) is not bytes or is_noted or not (key := duplicate_key(example.raw)):
+        return example
+    words = f"the record has {key!r} twice in an object; the last one counts"
+    return msgspec.structs.replace(example, notes=(("duplicate_json_keys", words), *example.notes))
 
 
 def _decoded(raw: bytes | dict[str, Any]) -> tuple[dict[str, Any], Collection[str]]:
