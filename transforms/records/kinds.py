@@ -63,7 +63,8 @@ def _turns(value: Any, column: str, reading: Reading) -> Any:
         return UNFIT
     if first.get("role") is not None or first.get("from") is not None:
         return value
-    return value if has_form(value) else UNFIT
+    own = reading.options.message_fields.get("role")
+    return value if first.get(own) is not None or has_form(value) else UNFIT
 
 
 def _text_or_turns(value: Any, column: str, reading: Reading) -> Any:
