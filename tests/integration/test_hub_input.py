@@ -137,9 +137,9 @@ def test_requests_of_a_build_are_few(hub, home, tmp_path):
     assert ended.returncode == 0, ended.stderr
     # The commit, twice, and a page of files. Then the card, a look at each of three files, and at the first one for
     # its first records, in two ranges. Each file is downloaded by one of the four workers, though several may ask for
-    # it. `datasets` asks for the card, and for three files that are not there.
+    # it. `datasets` asks for nothing.
     assert hub.count("/api/datasets/") == 3
-    assert hub.count("GET /datasets/") == 1 + 3 + 2 + 1 and hub.count("HEAD ") <= 4 + 4 * 3
+    assert hub.count("GET /datasets/") == 1 + 3 + 2 + 1 and hub.count("HEAD ") <= 1 + 4 * 3
     assert hub.count("GET /cdn/") == 2 + 2 + 2
     assert hub.cdn_bytes < 2.5 * sum(map(len, TRAIN.values()))
     assert [line for line in ended.stderr.splitlines() if not line.startswith("chatmill: ")] == []

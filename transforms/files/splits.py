@@ -14,26 +14,25 @@ import posixpath
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.filesize import decimal
 
-from transforms.base.errors import ParameterError, Unavailable
+from transforms.base.errors import ParameterError
 from transforms.base.phrases import counted, did_you_mean
 from transforms.files.formats import suffix_format
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX
-from transforms.storage.files import full_url
-from transforms.storage.hub import hub
-from transforms.storage.retries import RETRYING, is_transient, store_reason
+from transforms.storage.files import full_url, join, open_file
+from transforms.storage.retries import store_reason
+from transforms.storage.versions import file_version
 from transforms.storage.walking import find
 from transforms.traces import TRACES
 
 Splits = Mapping[str, Collection[str]]  # the files of each split
 Entries = Mapping[str, Mapping[str, Any]]  # what a store says of each file, by its path or url
-_Read = Callable[[str], bytes]  # the content of a file of a folder; empty if there is none
 STATE = "_chatmill"  # the folder by which a dataset of this project is known, finished or not
 _SAVED, _SAVED_INFO, _SAVED_SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
 # Files that `datasets` writes next to files of records, and Claude Code next to sessions.
@@ -43,7 +42,6 @@ _ABOUT_SESSIONS = ".meta.json"
 _CARDS = ("README.md", ".huggingface.yaml")
 _HEADER = re.compile(rb"(\xef\xbb\xbf)?\s*---[\r\n].*?[\r\n]---", re.DOTALL)
 _DAMAGE = (ValueError, LookupError, TypeError, AttributeError, RecursionError)  # of JSON, or of what is in it
-_PARTIAL = "partial-"  # how the name begins of a split of which the Hub converted a part
 _SHOWN = 40
 _WORDS = {
     "train": "train|training",
@@ -73,15 +71,23 @@ class Choice(NamedTuple):
 
 
 class Dataset(NamedTuple):
-    """A dataset on the Hub, or a folder, by its name for people; and what its store says of each file, by its path."""
+    """A dataset on the Hub, or a folder: its name for people, its url, and what its store says of each file by path."""
 
     name: str
+    url: str
     files: Entries
     choice: Choice
 
     def error(self, problem: str) -> ParameterError:
         """Return the error that it cannot be read."""
         return ParameterError("patterns", self.name, problem)
+
+    def read(self, path: str) -> bytes:
+        """Return the content of a file; nothing if there is none."""
+        if not (entry := self.files.get(path)):
+            return b""
+        with open_file(join(self.url, path), file_version(entry), entry["size"]) as file:
+            return file.read()
 
     def choose(self, by_split: Splits) -> list[str]:
         """Return the files of the splits that are chosen, each once.
@@ -100,10 +106,9 @@ class Dataset(NamedTuple):
                 raise ParameterError("split", ",".join(asked), problem)
             _LOGGER.warning("%s: it has no split %s yet; it has %s", self.name, ",".join(missing), described)
             by_split = by_split if splits else {}
-        elif not splits and (len(by_split) > 1 or first.startswith(_PARTIAL)):
-            problem = "it has several splits" if len(by_split) > 1 else "the Hub converted a part of it only"
+        elif not splits and len(by_split) > 1:
             help = "Name the files of one." if self.choice.splits is None else f"Choose with split, such as {first}."
-            raise self.error(f"{problem}: {described}. {help}")
+            raise self.error(f"it has several splits: {described}. {help}")
         known = suffix_format().keys()
         chosen = [*dict.fromkeys(path for split in splits or by_split for path in by_split[split])]
         for path in chosen:
@@ -113,6 +118,44 @@ class Dataset(NamedTuple):
                 suffix = posixpath.splitext(path)[1]
                 raise self.error(f"its files end in {suffix}, which is not a format that is read.")
         return chosen
+
+    def load_splits(self, config: str | None = None) -> tuple[Splits, bool]:
+        """Return the files of the splits of a configuration, as `datasets` finds them, and whether there is no other.
+
+        It looks at a folder of empty files with these names and cards. So it is the same on a disk, in a store and on
+        the Hub, and no file of an earlier dataset is found. config: None for the default.
+
+        Raises ParameterError if there is no such configuration, or a choice, or the splits cannot be found.
+        """
+        datasets, cards = _import_datasets(self.name), {name: self.read(name) for name in _CARDS}
+        with tempfile.TemporaryDirectory() as temporary:
+            folder, options = Path(temporary, "files").resolve(), {"cache_dir": f"{temporary}/cache"}
+            for name in self.files.keys() - {"dataset_infos.json"}:
+                if not {*name.split("/")} & {"", "..", "."}:  # keys of a store may have such parts
+                    try:
+                        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                        (folder / name).write_bytes(cards.get(name, b""))
+                    except OSError as error:  # as a key may be, too: too long, or below another key
+                        problem = f"its splits cannot be found, since {name} cannot be a file ({store_reason(error)})."
+                        raise self.error(f"{problem} Name its files.") from None
+            names = list[str]()
+            try:
+                builder = datasets.load_dataset_builder(str(folder), config, **options)
+            except (datasets.data_files.EmptyDatasetError, datasets.exceptions.DataFilesNotFoundError):
+                return {}, True
+            except Exception as error:  # of `datasets`, or of YAML
+                with suppress(Exception):  # that which `datasets` has just raised
+                    names = datasets.get_dataset_config_names(str(folder))
+                problem = " ".join(str(error).replace(f"{folder}/", "").split())[:200].rstrip(".")
+                problem = _find_mistake(config, names) or f"its splits cannot be found: {problem}. Name its files."
+                raise self.error(problem) from None
+        names = [*builder.builder_configs]
+        if config is None and len(names) > 1:
+            others = listed([each for each in names if each != builder.config.name], 3)
+            _LOGGER.warning("%s: its configuration %s is read, not %s", self.name, builder.config.name, others)
+        files = {str(split): paths for split, paths in builder.config.data_files.items() if paths}
+        by_split = {split: [path.removeprefix(f"{folder}/") for path in paths] for split, paths in files.items()}
+        return by_split, len(names) == 1
 
     def sort_files(self) -> tuple[list[str], list[str], list[str]]:
         """Return the files of records, as their names show; links to folders, which are not followed; and others."""
@@ -156,18 +199,17 @@ def records_below(system: Any, folder: str, choice: Choice) -> Entries:
     log_skipped(folder, [below for below in datasets if below])
     skipped = tuple(f"{below}/" for below in datasets if below)
     files = {below: entries[path] for below, path in paths.items() if not below.startswith(skipped)}
-    dataset = Dataset(full_url(system.unstrip_protocol(folder)), files, choice)
-
-    def read(below: str) -> bytes:
-        return system.cat_file(paths[below]) if below in files else b""
-
+    url = full_url(system.unstrip_protocol(folder))
+    dataset = Dataset(url, url, files, choice)
     if "" in datasets:
-        chosen = _rows(dataset, read)
+        chosen = _rows(dataset)
     else:
         records, links, others = dataset.sort_files()
-        by_split, is_only = (
-            _saved_splits(dataset, read) or _card_splits(dataset, read) or (_splits_by_name(dataset, records), True)
-        )
+        by_split, is_only = _saved_splits(dataset), True
+        if by_split is None and _names_configurations(dataset):
+            by_split, is_only = dataset.load_splits()
+        elif by_split is None:
+            by_split = _splits_by_name(dataset, records)
         chosen = [*dataset.choose(by_split), *links]
         dataset.log_unread(others, {}, "with other suffixes than those of records")
         if is_only:
@@ -175,12 +217,12 @@ def records_below(system: Any, folder: str, choice: Choice) -> Entries:
     return {paths[below]: files[below] for below in chosen}
 
 
-def _rows(dataset: Dataset, read: _Read) -> list[str]:
+def _rows(dataset: Dataset) -> list[str]:
     """The shards of the newest version of a dataset of this project, whose folder has those of others, too."""
     by_split: dict[str, list[str]] = {}
     sizes: dict[str, int] = {}
     try:
-        manifest = json.loads(read("manifest.json"))
+        manifest = json.loads(dataset.read("manifest.json"))
         records, layout = manifest["records"], manifest.get("layout") or {}
         lost = records.get("truncated", 0) + records.get("dropped", {}).get("too_long", 0)
         for shard in manifest["shards"]:
@@ -205,47 +247,28 @@ def _rows(dataset: Dataset, read: _Read) -> list[str]:
     return chosen
 
 
-def _saved_splits(dataset: Dataset, read: _Read) -> tuple[Splits, bool] | None:
-    """The files of each split of what `save_to_disk` wrote, and that there is one configuration; None if it did not.
-
-    `datasets` reads the files that are named there, and no others.
-    """
+def _saved_splits(dataset: Dataset) -> Splits | None:
+    """The files of each split of what `save_to_disk` wrote, which are named there; None if it did not."""
     by_split: dict[str, list[str]] = {}
     is_one = {_SAVED, _SAVED_INFO} <= dataset.files.keys()
     if not is_one and _SAVED_SPLITS not in dataset.files:
         return None
     try:
-        for folder in [""] if is_one else json.loads(read(_SAVED_SPLITS))["splits"]:
-            state = json.loads(read(posixpath.join(folder, _SAVED)))
-            paths = [posixpath.join(folder, file["filename"]) for file in state["_data_files"]]
+        for folder in [""] if is_one else json.loads(dataset.read(_SAVED_SPLITS))["splits"]:
+            state = json.loads(dataset.read(join(folder, _SAVED)))
+            paths = [join(folder, file["filename"]) for file in state["_data_files"]]
             by_split[folder or state.get("_split") or "train"] = paths
     except _DAMAGE as error:
         problem = f"what save_to_disk wrote is incomplete or damaged ({error!r}). Name its files."
         raise dataset.error(f"its splits cannot be found: {problem}") from None
-    return by_split, True
+    return by_split
 
 
-def _card_splits(dataset: Dataset, read: _Read) -> tuple[Splits, bool] | None:
-    """What `datasets` finds in a folder of empty files with these names and cards; None if no card has configurations.
-
-    So it is the same on a disk and in a store, and no file of an earlier dataset is found.
-    """
-    cards = {name: read(name) for name in _CARDS}
-    readme, standalone = cards.values()
+def _names_configurations(dataset: Dataset) -> bool:
+    """Whether a card has configurations; one that has none says nothing of splits."""
+    readme, standalone = map(dataset.read, _CARDS)
     header = _HEADER.match(readme)
-    if b"configs" not in (header[0] if header else b"") + standalone:
-        return None
-    with tempfile.TemporaryDirectory() as place:
-        for name in dataset.files.keys() - {"dataset_infos.json"}:
-            if not {*name.split("/")} & {"", "..", "."}:  # keys of a store may have such parts
-                path = Path(place, name)
-                try:
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    path.write_bytes(cards.get(name, b""))
-                except OSError as error:  # as a key may be, too: too long, or below another key
-                    problem = f"its splits cannot be found, since {name} cannot be a file ({store_reason(error)})."
-                    raise dataset.error(f"{problem} Name its files.") from None
-        return load_configuration(place, dataset.name)
+    return b"configs" in (header[0] if header else b"") + standalone
 
 
 def _splits_by_name(dataset: Dataset, records: Sequence[str]) -> Splits:
@@ -290,67 +313,25 @@ def in_no_split(paths: Sequence[str], by_split: Splits) -> list[str]:
     return [path for path in paths if path not in in_splits]
 
 
-def load_configuration(
-    path: str, name: str, config: str | None = None, commit: str | None = None
-) -> tuple[Splits, bool]:
-    """Return the files of the splits of a configuration, as `datasets` finds them, and whether there is no other one.
-
-    path: of a folder, or the url of a dataset on the Hub. name: what errors call it. config: None for the default.
-
-    Raises:
-        ParameterError: if there is no such configuration, or a choice, or the splits cannot be found.
-        Unavailable: if the Hub does not answer.
-    """
-    datasets = _import_datasets(name)
-    base = f"{path}@{commit}/" if commit else f"{os.path.realpath(path)}/"
-    try:
-        # If the Hub fails, `datasets` takes what was loaded before, which another cache does not have.
-        with tempfile.TemporaryDirectory() as cache:
-            builder = RETRYING(datasets.load_dataset_builder, path, config, revision=commit, cache_dir=cache)
-    except Exception as error:  # of `datasets`, of YAML, or of the client of the Hub
-        if is_transient(error):
-            raise Unavailable(f"{name}: it cannot be listed ({store_reason(error)}).") from None
-        if isinstance(error, (datasets.data_files.EmptyDatasetError, datasets.exceptions.DataFilesNotFoundError)):
-            return {}, True
-        names = []
-        with suppress(Exception):  # that which `datasets` has just raised
-            names = datasets.get_dataset_config_names(path, revision=commit)
-        if names:
-            check_configuration(config, names, name)
-        problem = " ".join(str(error).rpartition(" Hub either: ")[2].replace(base, "").split())[:200].rstrip(".")
-        raise ParameterError("patterns", name, f"its splits cannot be found: {problem}. Name its files.") from None
-    names = [*builder.builder_configs]
-    if config is None and len(names) > 1:
-        others = listed([each for each in names if each != builder.config.name], 3)
-        _LOGGER.warning("%s: its configuration %s is read, not %s", name, builder.config.name, others)
-    files = {str(split): paths for split, paths in builder.config.data_files.items() if paths}
-    return {split: [path.removeprefix(base) for path in paths] for split, paths in files.items()}, len(names) == 1
-
-
 def _import_datasets(name: str) -> Any:
     try:
         import datasets
     except ImportError:
         problem = "which of its files are a split is found by the package datasets: run `pip install 'datasets>=5'`."
         raise ParameterError("patterns", name, problem) from None
-    hub()  # sets up its client, which `datasets` uses
-    datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # a request to another host, with the name of the dataset
     datasets.utils.logging.set_verbosity_error()
     datasets.disable_progress_bars()
     return datasets
 
 
-def check_configuration(config: str | None, names: Sequence[str], name: str) -> None:
-    """Check that a configuration is one of those of a dataset, or that there is only one. Raises ParameterError.
-
-    config: None if none is named. names: of all configurations. name: of the dataset.
-    """
+def _find_mistake(config: str | None, names: Sequence[str]) -> str | None:
+    """Why no configuration can be read, if one is missing or has to be chosen. names: of all of them."""
     if config is None and len(names) > 1:
         choice = f"Name one on the Hub, as in ORG/NAME:{names[0]}, or its files."
-        raise ParameterError("patterns", name, f"it has several configurations: {listed(names)}. {choice}")
-    if config is not None and config not in names:
-        problem = f"it has no configuration {config}; it has {listed(names)}.{did_you_mean(config, names)}"
-        raise ParameterError("patterns", name, problem)
+        return f"it has several configurations: {listed(names)}. {choice}"
+    if config is not None and names and config not in names:
+        return f"it has no configuration {config}; it has {listed(names)}.{did_you_mean(config, names)}"
+    return None
 
 
 def splits_by_name(names: Collection[str]) -> Splits:
