@@ -21,7 +21,7 @@ from transforms.files.formats import INPUT_FORMATS, input_format, suffix_format
 from transforms.files.hub import Commits, expand_hub_name, find_dataset
 from transforms.files.splits import STATE, Choice, Entries, log_skipped, records_below, split_suffixes, with_targets
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX, estimated_size
-from transforms.storage.files import exists, file_system, full_url, open_input, read_range
+from transforms.storage.files import exists, file_system, full_url, read_range
 from transforms.storage.hub import hub_name, strip_commit
 from transforms.storage.retries import with_retries
 from transforms.storage.versions import file_version
@@ -182,8 +182,6 @@ def _entries(pattern: str, choice: Choice) -> Entries:
         if entry.get("size") is None:
             problem = "its server does not report its size. Copy it to a disk or a bucket first."
             raise ParameterError("patterns", path, problem)
-        if "http" in system.protocol:
-            _check_ranges(path)
         entries[full_url(system.unstrip_protocol(path))] = entry
     return entries
 
@@ -202,19 +200,6 @@ def _matching(system: Any, pattern: str) -> Entries:
         datasets = [folder for folder, is_there in zip(folders, threads.map(exists, states), strict=True) if is_there]
     log_skipped(base, sorted(folder.removeprefix(base).strip("/") for folder in datasets))
     return {path: entry for path, entry in files.items() if not path.startswith(tuple(f"{each}/" for each in datasets))}
-
-
-def _check_ranges(url: str) -> None:
-    """Check that a server answers requests for a part of a file, by such a request."""
-    try:
-        with open_input(url, None) as file:
-            file.seek(1)
-            file.read(1)
-    except StoreError as error:
-        if error.is_transient:
-            raise
-        problem = f"its server does not give parts of it ({error.reason}). Copy it to a disk or a bucket first."
-        raise ParameterError("patterns", url, problem) from None
 
 
 def _input_files(entries: Entries, format: str, source: int) -> list[InputFile]:

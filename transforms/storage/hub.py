@@ -98,7 +98,8 @@ def open_hub_file(file: HubName, size: int, reads: int) -> io.BufferedReader:
     nothing. Raises FileNotFoundError if its commit has no such file, StoreError if the Hub refuses or fails.
     """
     if reads and (size <= _ALWAYS_WHOLE or 2 * reads >= size):
-        return open(ask_hub(lambda hub: hub.hf_hub_download(**_arguments(file)), file.url, "read"), "rb")
+        named = {"filename": file.path, "repo_type": "dataset", "revision": file.revision}
+        return open(ask_hub(lambda hub: hub.hf_hub_download(file.repository, **named), file.url, "read"), "rb")
     reader = RangeReader(file.url, {"size": size}, functools.partial(read_hub_range, file), is_pinned=True)
     return io.BufferedReader(reader, buffer_size=min(reads or _PEEK_BYTES, _AT_ONCE))
 
@@ -107,23 +108,13 @@ def read_hub_range(file: HubName, start: int, stop: int) -> bytes:
     """Return the bytes of a file from start to stop, which is not after its end. Raises as open_hub_file does."""
 
     def request(_: Any) -> bytes:
-        from huggingface_hub import constants, hf_hub_url
-        from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
+        from huggingface_hub import HfFileSystem
 
-        headers = build_hf_headers(library_name="chatmill")
-        headers |= {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
-        location, timeout = hf_hub_url(**_arguments(file)), constants.HF_HUB_DOWNLOAD_TIMEOUT
-        response = get_session().get(location, headers=headers, timeout=timeout)
-        hf_raise_for_status(response)
-        content = response.content[start:stop] if response.status_code == 200 else response.content
-        return complete(content, start, stop - start)
+        with HfFileSystem().open(file.url, "rb", cache_type="none", size=stop) as opened:
+            opened.seek(start)
+            return complete(opened.read(stop - start), start, stop - start)
 
     return ask_hub(request, file.url, "read") if stop > start else b""
-
-
-def _arguments(file: HubName) -> dict[str, Any]:
-    """How a file is named for huggingface_hub."""
-    return {"repo_id": file.repository, "repo_type": "dataset", "revision": file.revision, "filename": file.path}
 
 
 def ask_hub(request: Callable[[Any], _T], url: str, action: str) -> _T:

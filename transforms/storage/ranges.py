@@ -60,16 +60,9 @@ def range_reader(url: str, system: Any, path: str) -> RangeReader:
         entry = system.info(path)
         read = functools.partial(system.cat_file, path, generation=entry["generation"])
         return RangeReader(url, entry, read, is_pinned=True)
-    if "http" in system.protocol:
-        entry = system.info(path)
-        etag = entry.get("ETag", "")
-        is_pinned = etag.startswith('"')  # a weak one matches no condition
-        headers = system.kwargs.get("headers", {}) | ({"If-Match": etag} if is_pinned else {})
-        file = system.open(path, "rb", cache_type="none", size=entry["size"], headers=headers)
-    else:
-        file = system.open(path, "rb", cache_type="none")
-        entry = getattr(file, "details", None) or system.info(path)
-        is_pinned = "IfMatch" in getattr(file, "read_kw", {})  # of s3fs's own file
+    file = system.open(path, "rb", cache_type="none")
+    entry = getattr(file, "details", None) or system.info(path)
+    is_pinned = "IfMatch" in getattr(file, "read_kw", {})  # of s3fs's own file
 
     def read_range(start: int, stop: int) -> bytes:
         file.seek(start)
@@ -84,7 +77,12 @@ def _read_range(url: str, read: Callable[[int, int], bytes], start: int, stop: i
 
 
 def complete(content: bytes, start: int, size: int) -> bytes:
-    """Return the content of a range. Raises ConnectionError, with which it is read again, if it is not all of it."""
-    if len(content) != size:
+    """Return the content of a range.
+
+    Raises ConnectionError, with which it is read again, if it is not all of it; ValueError if it is more.
+    """
+    if len(content) > size:
+        raise ValueError("its server does not give parts of files: copy it to a disk or a bucket")
+    if len(content) < size:
         raise ConnectionError(f"the store returned {len(content)} bytes of the {size} from byte {start}")
     return content
