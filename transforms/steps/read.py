@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import chain
 
 import apache_beam as beam
+import pyarrow as pa
 
 from transforms.base.errors import InputError, ParameterError, StoreError
 from transforms.base.options import PositiveInt, String, checked
@@ -26,6 +27,9 @@ from transforms.steps.failures import FailureWriter
 from transforms.steps.metrics import record_task_bytes
 from transforms.steps.reports import ProgressWriter
 from transforms.storage.files import open_input
+
+# What formats raise if a file is corrupt. Damage may be where a size is, or in the name of a column.
+_DAMAGE = (OSError, ValueError, MemoryError, pa.ArrowException)
 
 
 def read_task(
@@ -67,9 +71,9 @@ def _chunks(piece: Slice, chunk_bytes: int, max_record_bytes: int, is_look: bool
     with open_input(piece.url, piece.compression, piece.version, reads) as file:
         try:
             yield from format.read(file, start, stop, chunk_bytes, max_record_bytes)
-        except (FileNotFoundError, StoreError):  # some formats have all of OSError
+        except (FileNotFoundError, StoreError):
             raise
-        except format.errors as error:
+        except _DAMAGE as error:
             reason = (str(error) or type(error).__name__).splitlines()[0]
             problem = f"it cannot be read as {piece.format} ({reason})"
             raise InputError(f"{piece.url}: {problem}. Restore the file, or leave it out of the input.") from error

@@ -24,7 +24,7 @@ def trace_input(name: str) -> InputFormat:
         """Yield the sessions of a file, in chunks. The position of a session is that of its first value, from 0."""
         return in_chunks(_sessions(name, json.read(file, 0, None, 1, longest), longest), chunk_bytes)
 
-    return InputFormat(suffixes=(), read=read, position_unit="record", errors=(OSError, ValueError))
+    return InputFormat(suffixes=(), read=read, position_unit="record")
 
 
 def _sessions(name: str, chunks: Iterator[Chunk], longest: int) -> Iterator[tuple[Record | Reject, int]]:

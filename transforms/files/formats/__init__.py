@@ -64,7 +64,6 @@ class InputFormat:
         suffix_is_certain: whether a file with one of the suffixes has this format. Otherwise the first bytes decide.
         last_bytes: what every file of the format ends with, if it is not cut short.
         position_unit: what the position of a record counts: bytes, rows or records from the start of the file.
-        errors: what read raises if the file is corrupt.
     """
 
     suffixes: tuple[str, ...]
@@ -76,7 +75,6 @@ class InputFormat:
     suffix_is_certain: bool = True
     last_bytes: bytes = b""
     position_unit: Literal["byte", "row", "record"] = "byte"
-    errors: tuple[type[Exception], ...] = (OSError,)
 
 
 def in_chunks(items: Iterable[tuple[Record | Reject, int]], chunk_bytes: int) -> Iterator[Chunk]:

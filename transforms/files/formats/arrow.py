@@ -185,6 +185,4 @@ FORMAT = InputFormat(
     can_be_shared=True,
     may_be_compressed=False,
     position_unit="row",
-    # Damage may be where a size is, or in the name of a column.
-    errors=(OSError, pa.ArrowException, MemoryError, UnicodeDecodeError),
 )

@@ -30,9 +30,7 @@ _ESCAPED_BYTE = re.compile(r"[\udc80-\udcff]")
 
 def delimited(suffix: str, delimiter: str) -> InputFormat:
     """Make the format of tables of text whose cells have a delimiter between them."""
-    return InputFormat(
-        suffixes=(suffix,), read=functools.partial(_read, delimiter), position_unit="row", errors=(OSError, ValueError)
-    )
+    return InputFormat(suffixes=(suffix,), read=functools.partial(_read, delimiter), position_unit="row")
 
 
 def _read(

@@ -234,5 +234,4 @@ FORMAT = InputFormat(
     suffix_is_certain=False,  # many files of JSON lines are named .json
     can_be_shared=True,
     position_unit="record",
-    errors=(OSError, ValueError),
 )

@@ -59,6 +59,4 @@ FORMAT = InputFormat(
     may_be_compressed=False,
     last_bytes=b"PAR1",
     position_unit="row",
-    # Damage may be where a size is, or in the name of a column.
-    errors=(OSError, pa.ArrowException, MemoryError, UnicodeDecodeError),
 )
