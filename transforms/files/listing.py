@@ -19,7 +19,7 @@ from transforms.base.options import check_choice
 from transforms.files.detection import detect_format
 from transforms.files.formats import INPUT_FORMATS, input_format, suffix_format
 from transforms.files.hub import Commits, expand_hub_name, find_dataset
-from transforms.files.splits import STATE, Choice, Entries, log_skipped, records_below, split_suffixes, with_targets
+from transforms.files.splits import STATE, Choice, Entries, log_skipped, records_below, split_suffixes
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX, estimated_size
 from transforms.storage.files import exists, file_system, full_url, read_range
 from transforms.storage.hub import hub_name, strip_commit
@@ -188,7 +188,7 @@ def _entries(pattern: str, choice: Choice) -> Entries:
 
 def _matching(system: Any, pattern: str) -> Entries:
     """Find the files that match a glob, but for those of an earlier dataset that nobody chose."""
-    entries, base = with_targets(system, find_matching(system, pattern)), glob_folder(pattern)
+    entries, base = find_matching(system, pattern), glob_folder(pattern)
     files = {path: entry for path, entry in entries.items() if entry["type"] != "directory"}
     # Of folders that only the wildcards match, nobody chose that they are read.
     slashes = ((path, at) for path in files for at, character in enumerate(path) if character == "/")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import posixpath
 import re
 import tempfile
@@ -192,7 +191,7 @@ def records_below(system: Any, folder: str, choice: Choice) -> Entries:
             dataset of this project whose rows cannot be read.
         StoreError: if a folder cannot be listed.
     """
-    entries = with_targets(system, find(system, folder))
+    entries = find(system, folder)
     paths = {path.removeprefix(folder).strip("/"): path for path in entries}
     partitions = (f"/{below}".partition(f"/{STATE}/") for below in paths)
     datasets = sorted({before[1:] for before, state, _ in partitions if state})
@@ -284,14 +283,6 @@ def _splits_by_name(dataset: Dataset, records: Sequence[str]) -> Splits:
         help = f"Choose with split, such as {next(iter(by_split))}, or name the files."
         raise dataset.error(f"{problem}: {listed(rest, 3)}. {help}")
     return {"train": records} if records else {}
-
-
-def with_targets(system: Any, entries: Entries) -> Entries:
-    """What a disk says of files, with that of their targets for links; a broken link is as it was."""
-    return {
-        path: system.info(path) if entry.get("islink") and os.path.exists(path) else entry
-        for path, entry in entries.items()
-    }
 
 
 def log_skipped(folder: str, datasets: Sequence[str]) -> None:

@@ -33,7 +33,7 @@ _REQUESTS_AT_ONCE = 32
 
 
 def find(system: Any, folder: str) -> Entries:
-    """Return what a store says of each file below a folder, by its path, in no order.
+    """Return what a store says of each file below a folder, by its path, in no order; of a link, of what it leads to.
 
     system: an fsspec file system. folder: its path there.
     """
@@ -141,8 +141,9 @@ def _walk(system: Any, base: str, leads: Callable[[str], bool], follows_links: b
                         # One that leads to a folder that it is in would never end.
                         if not any(os.path.samefile(path, above) for above in PurePosixPath(path).parents):
                             below.append(path)
-                    else:
-                        files[entry["name"]] = entry
+                    else:  # of a link, what it leads to, unless this is missing
+                        leads_on = entry.get("islink") and os.path.exists(path)
+                        files[entry["name"]] = system.info(path) if leads_on else entry
             level = below
     return files
 
