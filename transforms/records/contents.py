@@ -45,7 +45,7 @@ def _conversation(reading: Reading, messages: _Messages, answers: int | None = N
         raise RecordError("empty", "there are no messages")
     tools = read_tools(further["tools"], reading) if "tools" in further else None
     if reading.tools:
-        in_turns = read_tools(reading.tools, reading)
+        in_turns = read_tools([*reading.tools], reading)
         if tools not in (None, in_turns):
             raise RecordError("bad_tools", "the record has tools, and its turns have others; expected one of them")
         tools = in_turns
@@ -140,9 +140,9 @@ def prompt_completion(
     if isinstance(prompt, str) and isinstance(completion, str):
         if reading.options.as_chat:
             return _conversation(reading, (_USER_ASSISTANT, [prompt, completion], None, None), 1)
-        if not prompt + completion:
+        if not prompt and not completion:
             raise RecordError("empty", "prompt and completion are both empty")
-        if lost := [reading.column(name) for name in ("system", "tools", "template_kwargs") if name in reading.further]:
+        if lost := [reading.column(name) for name in reading.further if name in ("system", "tools", "template_kwargs")]:
             problem = f"prompt and completion are strings, and {' and '.join(lost)} has no place in plain text"
             raise RecordError("bad_prompt_completion", f"{problem}; expected messages, or as_chat")
         return PromptCompletion(prompt, completion)

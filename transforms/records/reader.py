@@ -122,20 +122,21 @@ class RecordReader:
         key = tuple(record)
         if not is_json or None in record.values():  # an array of a formatter is not to be compared
             key = tuple([name for name in key if record[name] is not None])
-        plan = self._plan(key)
-        notes |= plan.notes
+        candidates, labels, media, plan_notes = self._plan(key)
+        notes |= plan_notes
         reading = Reading(self._read_options, notes, is_json and not beyond)
-        layout, unused = self._bind(plan, record, reading)
-        if plan.media or not is_json:
-            check_no_media(record, plan.media)
-        if plan.labels and layout.name not in _WITHOUT_ANSWER and is_undesirable(record, plan.labels, reading):
+        layout, unused = self._bind(candidates, record, reading)
+        if media or not is_json:
+            check_no_media(record, media)
+        if labels and layout.name not in _WITHOUT_ANSWER and is_undesirable(record, labels, reading):
             raise RecordDropped("undesirable")
         if beyond and (read := [name for name in beyond if name not in unused and name not in self._kept]):
             raise not_json(read, "expected a number or null")
         content = layout.make(reading, **reading.values)
         reading.contents = content if isinstance(content, list) else (content,)
-        forms = f" ({', '.join(dict.fromkeys(reading.forms))})" if reading.forms else ""
-        reading.schema = f"{layout.name}{forms}"
+        reading.schema = layout.name
+        if reading.forms:
+            reading.schema += f" ({', '.join(dict.fromkeys(reading.forms))})"
         if unused:
             reading.unread = _count(record, unused, reading)
         return reading
@@ -183,19 +184,21 @@ class RecordReader:
         others = [column for column in key if column not in given and column not in self._kept]
         return _Candidate(layout, slots, others, len({*given}) == len(slots) == len(given))
 
-    def _bind(self, plan: _Plan, record: Mapping[str, Any], reading: Reading) -> tuple[Layout, Collection[str]]:
+    def _bind(
+        self, candidates: Sequence[_Candidate], record: Mapping[str, Any], reading: Reading
+    ) -> tuple[Layout, Collection[str]]:
         """Find the layout of a record, and the columns that it does not read. Raises RecordError."""
         unfit: list[_Unfit] = []
-        for candidate in plan.candidates:
+        for candidate in candidates:
             if wrong := self._take(candidate, record, reading):
                 unfit.append(wrong)
                 continue
-            layout, unused = candidate.layout, candidate.others
+            layout, slots, unused, is_certain = candidate
             if layout.fits and not layout.fits(reading, reading.values):
                 continue
             if layout.name == CHOSEN and self._options.schema == "auto":
                 raise RecordError("preference_data", _NO_PAIRS)
-            if not candidate.is_certain or len(reading.columns) < len(candidate.slots):
+            if not is_certain or len(reading.columns) < len(slots):
                 unused = self._leave(candidate, record, reading)
             for one in unfit:  # it may be what was meant, and malformed
                 if one.is_own and one.column in unused and not isinstance(record[one.column], (bool, int, float)):
@@ -224,13 +227,14 @@ class RecordReader:
                         (further if name in DIALOG else values)[name] = value
                 if is_last:
                     break
-            if name in columns:
-                continue
-            malformed = [each for each in choices if kind.is_malformed(record[each[1]])]
-            for each in (*malformed, *choices):
-                is_own = each in malformed or each[0] in own
-                if (is_required or (is_own and not _is_empty(record[each[1]]))) and each not in taken:
-                    return _Unfit(candidate.layout, kind, each[1], is_own)
+            else:
+                if name in columns:
+                    continue
+                malformed = [each for each in choices if kind.is_malformed(record[each[1]])]
+                for each in (*malformed, *choices):
+                    is_own = each in malformed or each[0] in own
+                    if (is_required or (is_own and not _is_empty(record[each[1]]))) and each not in taken:
+                        return _Unfit(candidate.layout, kind, each[1], is_own)
         reading.columns, reading.values, reading.further = columns, values, further
         return None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -25,7 +24,7 @@ TOOL_ARGUMENTS = ("parse", "keep")
 # Whether the model is to reason, as NVIDIA's datasets say it, and how much.
 SWITCHES = {"on": True, "off": False, "yes": True, "no": False, "true": True, "false": False}
 LEVELS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_NOTHING: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class ReadOptions:
         return functools.lru_cache(1024)(lambda names: tuple([self.roles[name] for name in names]))
 
 
-class Reading(msgspec.Struct):
+class Reading(msgspec.Struct, gc=False):
     """The reading of one record.
 
     Attributes:
@@ -73,11 +72,11 @@ class Reading(msgspec.Struct):
     columns: Mapping[str, tuple[str, str]] = _NOTHING
     values: Mapping[str, Any] = _NOTHING
     further: Mapping[str, Any] = _NOTHING
-    forms: list[str] = msgspec.field(default_factory=list)
-    tools: list[Any] = msgspec.field(default_factory=list)
+    forms: tuple[str, ...] = ()
+    tools: tuple[Any, ...] = ()
     schema: str = ""
     contents: Sequence[Content] = ()
-    unread: Mapping[str, int] = msgspec.field(default_factory=dict)
+    unread: Mapping[str, int] = _NOTHING
 
     def column(self, field: str) -> str:
         """Return the column of a field, for errors."""

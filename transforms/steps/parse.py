@@ -113,7 +113,7 @@ class Parser:
         # Examples of one record are in one split, since they may share most of their content.
         below = self._validation_below
         validation = below > 0 and _hash(reads[0].contents[0], options.seed) < below
-        noted: Notes = tuple(notes.items())
+        noted: Notes = tuple(notes.items()) if notes else ()
         events: Mapping[str, TraceEvents] = _NOTHING
         if trace:  # what is not read of its events is counted with the first conversation
             events, reads[0].unread = trace.events, {**reads[0].unread, **trace.unread}

@@ -56,8 +56,8 @@ def read_turns(turns: list[Any], column: str, reading: Reading) -> list[Any]:
     [(name, _, add)], builder = forms, TurnBuilder(column)
     for builder.at, turn in enumerate(without_nulls):
         add(builder, turn)
-    reading.forms.append(name)
-    reading.tools += builder.tools or ()
+    reading.forms += (name,)
+    reading.tools += tuple(builder.tools or ())
     return builder.messages
 
 
