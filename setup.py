@@ -72,6 +72,7 @@ setup(
         "gcsfs>=2025.3",
         "s3fs>=2025.3",
         "google-crc32c>=1.5,<2",
+        "jsonschema-rs>=0.30,<1",
         "psutil>=6,<8",
         "pydantic>=2.10,<3",
         "pyyaml>=6,<7",

@@ -120,6 +120,7 @@ _NAVIGATION = {
             "docs/sources",
             "docs/corpus",
             "docs/masks",
+            "docs/checks",
             "docs/output",
             "docs/inspect",
             "docs/verify",

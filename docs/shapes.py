@@ -1,4 +1,4 @@
-"""Writes the tables of layouts and of forms of turns into docs/records.md: `.venv/bin/python docs/shapes.py`."""
+"""Writes the tables of docs/records.md and docs/checks.md: `.venv/bin/python docs/shapes.py`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ _ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(_ROOT))
 
 from transforms.records import names  # noqa: E402
+from transforms.steps.checks import CHECKS  # noqa: E402
 
-RECORDS = _ROOT / "docs" / "records.md"
+RECORDS, CHECKS_PAGE = (_ROOT / "docs" / f"{name}.md" for name in ("records", "checks"))
 SAMPLES = _ROOT / "tests" / "data" / "samples.jsonl"
 START, END = (
     "<!-- The tables up to the next comment are written by docs/shapes.py. -->",
@@ -35,8 +36,17 @@ _NAMES = {
 }
 
 
-def tables() -> str:
-    """Return the tables in Markdown."""
+def check_table() -> str:
+    """Return the table of checks in Markdown."""
+    rows = ["| group | check | finds a record with | by default |", "| --- | --- | --- | --- |"]
+    for name, check in CHECKS.items():
+        name = f"{name}:{check.value}" if check.value else name
+        rows.append(f"| {check.group} | `{name}` | {check.find.__doc__} | {'off' if check.value else check.default} |")
+    return "\n".join(rows)
+
+
+def record_tables() -> str:
+    """Return the tables of layouts and of forms of turns in Markdown."""
     samples = [json.loads(line) for line in SAMPLES.read_text(encoding="utf-8").splitlines()]
     layouts = _rows([(f"`{one['layout']}`", one["columns"], one) for one in samples if "layout" in one])
     columns = [f"| {what} | {', '.join(f'`{name}`' for name in of)} |" for what, of in _NAMES.items()]
@@ -60,12 +70,16 @@ def _rows(cells: list[tuple[str, str, dict[str, Any]]]) -> list[str]:
     return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
 
 
-def with_tables(text: str) -> str:
-    """Return the text of docs/records.md with the tables of today."""
+def with_tables(page: Path) -> str:
+    """Return the text of a page of PAGES with the tables of today."""
+    text = page.read_text(encoding="utf-8")
     before, _, rest = text.partition(START)
     after = rest.partition(END)[2]
-    return f"{before}{START}\n\n{tables()}\n\n{END}{after}"
+    return f"{before}{START}\n\n{PAGES[page]()}\n\n{END}{after}"
 
+
+PAGES = {RECORDS: record_tables, CHECKS_PAGE: check_table}
 
 if __name__ == "__main__":
-    RECORDS.write_text(with_tables(RECORDS.read_text()))
+    for page in PAGES:
+        page.write_text(with_tables(page), encoding="utf-8")

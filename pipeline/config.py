@@ -35,7 +35,7 @@ from transforms.records.input_options import InputOptions, ParseOptions
 from transforms.report.trainers import TRAINERS
 from transforms.rows.columns import check_kept_columns
 from transforms.rows.layout import RowLayout
-from transforms.steps.row_options import CorpusOptions, PackOptions, WriteOptions
+from transforms.steps.row_options import CheckOptions, CorpusOptions, PackOptions, WriteOptions
 
 ON_CHANGED_FILE = ("error", "append")
 REQUIRED = "required"
@@ -82,6 +82,7 @@ class RowOptions(
     TokenizeOptions,
     ParityOptions,
     RenderOptions,
+    CheckOptions,
     ContaminationOptions,
     ParseOptions,
     InputOptions,

@@ -25,6 +25,8 @@ from transforms.files.tasks import decode_plan, largest_first, make_tasks
 from transforms.model.batches import Task
 from transforms.records.input_options import ParseOptions
 from transforms.rows.layout import RowLayout
+from transforms.steps.checks import LENGTHS
+from transforms.steps.content_checks import CheckContents, CheckLengths
 from transforms.steps.decontaminate import Decontaminate
 from transforms.steps.failures import FailureWriter
 from transforms.steps.pack import TruncateOrPack
@@ -81,10 +83,13 @@ def _build_tasks(tasks: beam.PCollection, job: Job, folder: Folder, engine: str)
         chunks |= "decontaminate" >> Decontaminate(
             evaluations, words=options.decontaminate_words, contaminated=options.contaminated
         )
+    chunks |= "check" >> CheckContents(check=options.check)
     chunks |= "render" >> ApplyChatTemplate(config, sources=rendering)
     chunks |= "parity" >> CheckParity(config, **option_values(ParityOptions, options), sources=rendering)
     chunks |= "tokenize" >> Tokenize(tokenizer, engine=engine, **option_values(TokenizeOptions, options))
     chunks |= "label" >> BuildLabels()
+    if any(name.partition(":")[0] in LENGTHS for name in options.check or ()):
+        chunks |= "lengths" >> CheckLengths(check=options.check)
     if options.is_exchanged:
         dedup = options.dedup != "none"
         chunks |= "send" >> SendExamples(folder.output, seed=options.seed, packing=options.packing, dedup=dedup)

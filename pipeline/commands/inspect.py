@@ -30,6 +30,7 @@ def run(arguments: Sequence[str]) -> int:
     )
     which.add_argument("--reject", metavar="N", type=number, help="a rejected record, by its number, from 0")
     which.add_argument("--reason", metavar="R", help="records that were rejected or dropped for a reason, or truncated")
+    which.add_argument("--check", metavar="NAME", help="records in which a check of a build found something")
     which.add_argument("--sample", metavar="N", type=number, help="random rows, the same ones each time")
     which.add_argument("--search", metavar="TEXT", help="rows that contain a text")
     parser.add_argument("--split", choices=("train", "validation"), help="the split of the rows (default: train)")
@@ -48,7 +49,7 @@ def run(arguments: Sequence[str]) -> int:
     from pipeline.show.printing import paged, print_json
     from transforms.dataset.reader import Dataset, open_rejects
 
-    shows_rejects = options.reject is not None or options.reason is not None
+    shows_rejects = (options.reject, options.reason, options.check) != (None, None, None)
     dataset = (open_rejects if shows_rejects else Dataset)(options.dataset)
     items = find(dataset, options)
     if options.json:

@@ -19,7 +19,7 @@ SUMMARY = "OPTIONS", "show what is trained on under a chat template"
 _SHOWN = 5
 _LOOKED_AT = 1 << 20  # bytes of a task
 # The options of a build that decide what is trained on, and those that say how a record is read.
-_OPTIONS = {"tokenizer", "chat_template", "eot_tokens", "loss_on", "after_end", "train_parts"}
+_OPTIONS = {"tokenizer", "chat_template", "eot_tokens", "loss_on", "after_end", "train_parts", "check"}
 _OPTIONS |= {"input", "input_format", "split", "max_record_bytes"} | {field.name for field in options_in(ParseOptions)}
 _OPTIONS -= {"validation_fraction", "seed", "keep_columns"}
 # Templates differ in these: a system message, several turns, reasoning before an answer, a tool call and its result.
@@ -41,6 +41,7 @@ def run(arguments: Sequence[str]) -> int:
     from pipeline.tokenizer import checked_tokenizer, read_tokenizer_files
     from transforms.chat.rendering.probes import adapted
     from transforms.model.outcomes import Reject
+    from transforms.steps.content_checks import ContentChecker
 
     with checked_tokenizer(options, read_tokenizer_files(options.tokenizer)) as checked:
         tokenizer, renderer = checked.tokenizer, checked.renderer(options)
@@ -56,7 +57,8 @@ def run(arguments: Sequence[str]) -> int:
     except RecordError:
         raise checked.no_template() from None
     print_template(renderer, tokenizer, content)
-    return int(print_conversations(renderer, conversations, options.train_parts) > 0)
+    checker = ContentChecker(options.check)
+    return int(print_conversations(renderer, checker, conversations, options.train_parts) > 0)
 
 
 def _parse(arguments: Sequence[str]) -> Options:

@@ -25,6 +25,7 @@ from transforms.base.hidden import visible
 from transforms.base.phrases import counted, did_you_mean
 from transforms.dataset.reader import Dataset, FailedBuild
 from transforms.rows.columns import PROVENANCE_COLUMNS
+from transforms.steps.checks import CHECKS, check_name
 
 # What is shown: the list of the JSON document that it belongs to; and a row, a line of the exceptions (of a reject, or
 # of another record without a row), or a note as a sentence.
@@ -39,8 +40,8 @@ def find(dataset: Dataset | FailedBuild, options: Namespace) -> Iterator[Item]:
     reader = RowReader(dataset) if isinstance(dataset, Dataset) else None
     if options.reject is not None:
         return _reject(dataset, options.reject)
-    if options.reason is not None:
-        return _with_reason(dataset, reader, options.reason, options.limit)
+    if (reason := options.reason or options.check) is not None:
+        return _with_reason(dataset, reader, reason, options.limit, "--check" if options.check else "--reason")
     assert isinstance(dataset, Dataset) and reader
     split = options.split or ("train" if dataset.shards("train") else "validation")
     if options.source is not None:
@@ -119,27 +120,31 @@ def _is_reject(line: Line) -> bool:
     return bool(line["outcome"] == "rejected")
 
 
-def _with_reason(dataset: Dataset | FailedBuild, reader: RowReader | None, reason: str, limit: int) -> Iterator[Item]:
+def _with_reason(
+    dataset: Dataset | FailedBuild, reader: RowReader | None, reason: str, limit: int, option: str
+) -> Iterator[Item]:
     """Yield the first records that were rejected or dropped for a reason, or `truncated`, and how many there are.
 
-    Of records that were kept although they share a text with evaluation sets, it is `contaminated`.
+    Of records that were kept although something was found, it is the name of a check, or `contaminated`.
     """
     if isinstance(dataset, FailedBuild):
         counts: dict[str, int] = Counter(line["reason"] for line in read_lines(dataset, _is_reject))
     else:
         records, notes = dataset.manifest["records"], dataset.manifest["notes"]
-        others = {"truncated": records["truncated"], "contaminated": notes.get("contaminated", 0)}
-        counts = {**records["rejected"], **records["dropped"]} | {name: n for name, n in others.items() if n}
+        others = {name: notes.get(name, 0) for name in ("contaminated", *CHECKS)}
+        counts = Counter({"truncated": records["truncated"], **others}) + Counter(records["dropped"])
+        counts += Counter(records["rejected"])
     if reason not in counts:
         known = ", ".join(f"{name} ({count:,})" for name, count in counts.items()) or "none"
         hint = did_you_mean(reason, list(counts))
-        raise UserError(f"--reason {reason}: no record has it.{hint} The reasons are: {known}.")
+        raise UserError(f"{option} {reason}: no record has it.{hint} The reasons are: {known}.")
 
     def has_it(line: Line) -> bool:
         if line["reason"] is not None:
             return bool(line["reason"] == reason)
-        is_it = line["outcome"] == reason or (reason == "contaminated" and line["detail"] is not None)
-        return is_it and line["tokens_lost"] is not None  # the first line of the record
+        names = [check_name(each) or "contaminated" for each in (line["detail"] or "").splitlines()]
+        is_first = line["tokens_lost"] is not None  # of the lines of the record
+        return is_first and reason in (line["outcome"], *names)
 
     # Of a contaminated record, what was found says more than the row.
     yield from islice(_records(dataset, has_it, None if reason == "contaminated" else reader), limit)
@@ -206,5 +211,5 @@ def _kept_columns(line: Line) -> dict[str, Any]:
 
 def _title(line: Line) -> str:
     """A line of the exceptions about a record that has no row, or of which something was found."""
-    what = [line["outcome"] + (f" ({line['reason']})" if line["reason"] else ""), *filter(None, [line["detail"]])]
-    return title("; ".join(what), {**line, "columns": _kept_columns(line)})
+    what = line["outcome"] + (f" ({line['reason']})" if line["reason"] else "")
+    return title(what, {**line, "columns": _kept_columns(line)})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from transforms.steps.checks import CHECKS
+
 _RECORDS = "docs/records.md"
 HINTS = {
     "unknown_schema": "--columns messages=YOURS or text=YOURS names the column, --formatter reads what fits no schema",
@@ -35,5 +37,6 @@ HINTS = {
 
 def hints(reasons: Iterable[str]) -> list[str]:
     """A line for each of some reasons that has a hint: what to try, and where to read about it."""
-    pairs = [(reason, HINTS[reason]) for reason in reasons if reason in HINTS]
+    of_checks = {name: f"--check {name}=report keeps such records (docs/checks.md)" for name in CHECKS}
+    pairs = [(reason, hint) for reason in reasons if (hint := HINTS.get(reason, of_checks.get(reason)))]
     return [f"hint for {reason}: {hint if 'docs/' in hint else f'{hint} ({_RECORDS})'}." for reason, hint in pairs]

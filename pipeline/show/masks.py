@@ -15,6 +15,7 @@ from transforms.base.hidden import visible
 from transforms.model.examples import Conversation, Example
 from transforms.model.outcomes import Reject
 from transforms.rows.parts import KINDS, code_kinds
+from transforms.steps.content_checks import ContentChecker
 from transforms.steps.render import Renderer
 
 # The kinds of turns whose end is shown, as in TemplateFacts.closings.
@@ -65,12 +66,14 @@ def print_template(renderer: Renderer, tokenizer: Any, conversation: Conversatio
 
 def print_conversations(
     renderer: Renderer,
+    checker: ContentChecker,
     conversations: Collection[tuple[str, Example | Reject]],
     train_parts: Collection[str] | None,
 ) -> int:
     """Print conversations with their trained parts marked, and how many have some.
 
     Args:
+        renderer, checker: of a build.
         conversations: each with its title: an example, or why there is none.
         train_parts: the parts of turns that are trained on; None for all.
 
@@ -89,6 +92,8 @@ def print_conversations(
             console.print(f"rejected ({rendered.reason}): {visible(rendered.detail)}", style="red")
             continue
         text, omissions = rendered.text, rendered.omissions
+        for given, words in checker.find(text.example.content).items():
+            console.print(f"check {visible(given)}: {visible(words)}", style="yellow")
         if omissions.reasoning:
             console.print(f"note: {omissions.reasoning_detail()}", style="yellow")
         for name, _ in omissions.unread:

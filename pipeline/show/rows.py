@@ -102,6 +102,7 @@ class RowReader:
         described: dict[str, Any] = {}
         if line:
             described |= {name: line[name] for name in PROVENANCE_COLUMNS}
+            described |= {"detail": line["detail"]} if line["detail"] else {}
         elif isinstance(origin["origin_file"], str):
             described |= origin
         if own:
@@ -158,7 +159,7 @@ def print_row(console: Console, row: Row, options: Namespace) -> None:
 
 def title(what: str, known: Mapping[str, Any]) -> str:
     """Return what it is, and what is known of its record, in one line. known: as JSON has it."""
-    parts = [what]
+    parts = [what, *(known.get("detail") or "").splitlines()]
     if "origin_file" in known:
         parts.append(f"{known['origin_file']}:{known['origin_position']}")
     parts += [f"{name}: {value}" for name, value in known.get("columns", {}).items()]
@@ -178,7 +179,6 @@ def print_preview(console: Console, dataset: Dataset) -> None:
             console.print("\nThe first example, near its first trained token (⟦ ⟧; chatmill inspect has more):")
             # Line breaks would take most of the screen: a template prints several for each turn.
             console.print(as_text(piece | {"text": piece["text"].replace("\n", "↵")} for piece in example["text"]))
-            console.print()
 
 
 def _token_list(example: Mapping[str, Any]) -> Text:

@@ -16,8 +16,9 @@ from transforms.base.phrases import counted, describe_largest
 from transforms.dataset.layout import Folder
 from transforms.dataset.reader import Dataset
 from transforms.outputs import loading_code
-from transforms.report.texts import described_source, records_compared, unread_events_text, unread_text
+from transforms.report.texts import count_content, described_source, records_compared, unread_events_text, unread_text
 from transforms.report.warnings import DatasetWarning, warnings
+from transforms.steps.checks import CHECKS
 
 # Reasons in a line, lines of notes, and lines of sources.
 _SHOWN, _SOURCES_SHOWN = 3, 4
@@ -97,6 +98,9 @@ def _counts(manifest: dict[str, Any], with_warnings: Collection[str] = ()) -> It
         yield "not read", len(statistics["unread"]), unread
     if events := unread_events_text(manifest):
         yield "events not read", sum(each["not_read"] for each in statistics["trace_events"].values()), events
+    if content := count_content(manifest):
+        found = {f"{name} {outcome}" if outcome != "reported" else name: count for name, outcome, count in content}
+        yield "checks", sum(found.values()), describe_largest(found, _SHOWN)
     if not manifest["rows"]:
         yield "rows", 0, ""
         return
@@ -112,7 +116,7 @@ def _counts(manifest: dict[str, Any], with_warnings: Collection[str] = ()) -> It
         padding = manifest["rows"] * options["max_length"] - tokens
         share = f"{padding / (padding + tokens):.2%} of rows of {options['max_length']:,}"
         yield "padding left", padding, f"{share}, packed by {options['packing']}"
-    others = sorted(name for name in notes.keys() - {*with_warnings} if not name.startswith(_SHOWN_ELSEWHERE))
+    others = sorted(name for name in notes.keys() - {*with_warnings, *CHECKS} if not name.startswith(_SHOWN_ELSEWHERE))
     for name in others[:_SHOWN]:
         yield name.replace("_", " "), notes[name], ""
     if len(others) > _SHOWN:

@@ -66,9 +66,10 @@ def test_a_hint_is_for_a_documented_reason_and_names_options_and_pages_that_exis
     assert all((ROOT / page).exists() for _, hint in HINTS for page in re.findall(r"docs/\w+\.md", hint))
 
 
-def test_the_tables_of_shapes_are_up_to_date():
+def test_the_tables_of_records_and_of_checks_are_up_to_date():
     docs = runpy.run_path(str(ROOT / "docs" / "shapes.py"))
-    text = docs["RECORDS"].read_text()
-    assert docs["with_tables"](text) == text, "run .venv/bin/python docs/shapes.py"
-    assert text.count(docs["START"]) == text.count(docs["END"]) == 1
-    assert "| `messages` | a dialog" in text.partition(docs["START"])[2].partition(docs["END"])[0]
+    for page, row in ((docs["RECORDS"], "| `messages` | a dialog"), (docs["CHECKS_PAGE"], "| turns | `late_system` |")):
+        text = page.read_text()
+        assert docs["with_tables"](page) == text, "run .venv/bin/python docs/shapes.py"
+        assert text.count(docs["START"]) == text.count(docs["END"]) == 1
+        assert row in text.partition(docs["START"])[2].partition(docs["END"])[0]

@@ -46,7 +46,7 @@ def checked(parameter: str, value: Any, type: Any, is_written: bool = False) -> 
 def check_choice(parameter: str, value: Any, names: Collection[str]) -> None:
     """Check that a value is one of some names. Raises ParameterError if it is not."""
     try:
-        _chosen(value, names)
+        choose(value, names)
     except Wrong as error:
         raise ParameterError(parameter, value, str(error)) from None
 
@@ -109,16 +109,16 @@ def values_in(type: Any) -> Values:
 
 def one_name(names: Collection[str]) -> Values:
     """One of some names."""
-    return Values(", ".join(names), "|".join(names), check=lambda name: _chosen(name, names))
+    return Values(", ".join(names), "|".join(names), check=lambda name: choose(name, names))
 
 
 def some_names(names: Collection[str]) -> Values:
     """Some of some names, each once."""
 
     def check(chosen: tuple[str, ...]) -> tuple[str, ...]:
-        return _EACH_ONCE(tuple(_chosen(name, names, f"{name}: ") for name in chosen))
+        return _EACH_ONCE(tuple(choose(name, names, f"{name}: ") for name in chosen))
 
-    return Values(f"a list of {', '.join(names)}, each once", "NAME,..", _read_list, (MinLen(1),), check)
+    return Values(f"a list of {', '.join(names)}, each once", "NAME,..", read_list, (MinLen(1),), check)
 
 
 def json_object(reserved: Collection[str]) -> Values:
@@ -143,14 +143,15 @@ def that(holds: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return check
 
 
-def _chosen(name: Any, names: Collection[str], part: str = "") -> Any:
+def choose(name: Any, names: Collection[str], part: str = "") -> Any:
+    """Return a name if it is one of some. Raises Wrong, whose text begins with the part of the value that it is."""
     if name not in names:
         raise Wrong(f"{part}expected {', '.join(names)}.{did_you_mean(name, names)}")
     return name
 
 
-def _read_list(text: str) -> list[str]:
-    """Commas are between the values; before one that is part of a value is a backslash."""
+def read_list(text: str) -> list[str]:
+    """Read a list of values. Commas are between the values; before one that is part of a value is a backslash."""
     parts = [part.strip().replace("\\,", ",") for part in re.split(r"(?<!\\),", text)]
     if not any(parts):
         raise Wrong("expected at least one value; several are separated by commas.")
@@ -197,8 +198,8 @@ Weight = Annotated[float, Values("a number from 0.000001 to 1000000", "WEIGHT", 
 String = Annotated[str, Values("a string that is not empty", check=that(bool))]
 Moment = Annotated[str, Values("a date and time, such as 2026-11-20T12:00:00", "YYYY-MM-DDTHH:MM:SS", check=_in_full)]
 Word = Annotated[str, Values("text")]
-Names = Annotated[tuple[Word, ...], Values("a list of names, each once", "NAME,..", _read_list, check=_EACH_ONCE)]
-Urls = Annotated[tuple[Word, ...], Values("a list of at least one value", "URL,..", _read_list, (MinLen(1),))]
+Names = Annotated[tuple[Word, ...], Values("a list of names, each once", "NAME,..", read_list, check=_EACH_ONCE)]
+Urls = Annotated[tuple[Word, ...], Values("a list of at least one value", "URL,..", read_list, (MinLen(1),))]
 PAIRS = Values("a mapping, such as {name: other}", "NAME=YOURS,..", _read_pairs)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,6 +88,13 @@ class RowFacts:
     def take(self, rows: np.ndarray) -> RowFacts:
         """Return the facts of some rows. rows: int64, shape (any,): their numbers."""
         return RowFacts(self.table.take(pa.array(rows)))
+
+    def with_details(self, details: Mapping[int, str]) -> RowFacts:
+        """Return these facts with a further line of what was found of some records. details: by their numbers."""
+        pairs = zip(self.details.to_pylist(), self.record_numbers().tolist(), strict=True)
+        lines = ["\n".join(filter(None, (before, details.get(number)))) or None for before, number in pairs]
+        rest = self.table.drop_columns(["detail"]) if "detail" in self.table.column_names else self.table
+        return RowFacts(rest.append_column("detail", pa.array(lines, pa.string())))
 
     def drops(self, records: np.ndarray, reason: str, tokens: np.ndarray, trained_tokens: np.ndarray) -> list[Drop]:
         """Return the drops of some of the records for a reason.

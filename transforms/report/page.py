@@ -21,12 +21,20 @@ from markupsafe import Markup
 from rich.filesize import decimal
 
 from transforms.base.hidden import HIDDEN
+from transforms.base.phrases import describe_largest
 from transforms.dataset.layout import Folder
 from transforms.model.statistics import at_most, histogram_bins
 from transforms.report.excerpts import read_excerpts
 from transforms.report.rebuilding import recipe_text
-from transforms.report.texts import contamination_text, describe_source_mix, unread_events_text, unread_text
+from transforms.report.texts import (
+    contamination_text,
+    count_content,
+    describe_source_mix,
+    unread_events_text,
+    unread_text,
+)
 from transforms.report.warnings import warnings
+from transforms.steps.checks import CHECKS
 
 # The characters that are shown of a text that comes from the data; of details of records, fewer.
 _MOST_CHARACTERS = 40_000
@@ -58,6 +66,8 @@ def make_report(folder: Folder, manifest: Mapping[str, Any]) -> bytes:
     page = _page().render(
         manifest=manifest,
         contamination=contamination_text(manifest),
+        content=count_content(manifest),
+        checks={name: check.find.__doc__ for name, check in CHECKS.items()},
         figure=functools.partial(_figure, manifest),
         bar=_bar,
         listed=_listed,
@@ -220,6 +230,9 @@ def _findings(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
         findings.append(("contents", f"Not read: {unread}."))
     if events := unread_events_text(manifest):
         findings.append(("contents", f"Events of traces that were not read: {events}."))
+    if content := count_content(manifest):
+        largest = describe_largest({name: count for name, _, count in content}, 3)
+        findings.append(("content", f"Checks found something in contents: {largest}."))
     for warning in warnings(manifest):
         text = warning.text[0].upper() + warning.text[1:]
         findings.append((warning.part, f"{text} ({warning.hint})." if warning.hint else f"{text}."))

@@ -8,6 +8,7 @@ from typing import Any
 from transforms.base.hidden import visible
 from transforms.base.phrases import counted, describe_largest
 from transforms.corpus.mix import make_mix
+from transforms.steps.checks import CHECKS
 
 _MOST_NAME_CHARACTERS = 80
 
@@ -52,6 +53,14 @@ def unread_text(manifest: Mapping[str, Any], most: int = 4) -> str:
     names = sorted(unread, key=lambda name: (-unread[name]["characters"], name))
     described = [f"{_shown(name)} ({_counted(**unread[name])})" for name in names[:most]]
     return ", ".join(described) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def count_content(manifest: Mapping[str, Any]) -> list[tuple[str, str, int]]:
+    """Return what checks found in contents, the most frequent first: the name, what was done and how many records."""
+    records, notes = manifest["records"], manifest["notes"]
+    outcomes = {"reported": notes, "dropped": records["dropped"], "rejected": records["rejected"]}
+    found = [(name, outcome, counts[name]) for outcome, counts in outcomes.items() for name in CHECKS if name in counts]
+    return sorted(found, key=lambda each: -each[2])
 
 
 def contamination_text(manifest: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ Of a record that is rejected the bytes are there, so that it can be corrected.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,11 +18,14 @@ from transforms.model.batches import Rows, RowTable, Task
 from transforms.model.outcomes import Drop, Outcomes, Reject
 from transforms.model.receipts import File
 from transforms.rows.ragged import slice_indices
+from transforms.steps.checks import check_name
 from transforms.storage.files import join
 from transforms.storage.writing import NewFile
 
 # The approximate lines of a row group, which are some 5 MB in memory; fewer, if records that are rejected are large.
 _LINES_IN_ROW_GROUP, _BYTES_IN_ROW_GROUP = 1 << 15, 1 << 24
+
+_MOST_OF_CHECK = 1000  # records of a shard that are listed because of a check
 
 _OUTCOMES = pa.array(["kept", "truncated", "repeated"])
 _SPLITS = pa.array(["train", "validation"])
@@ -53,7 +57,8 @@ class ExceptionsWriter:
     """Writes the exceptions of a shard, chunk by chunk. No file is written if there are none.
 
     A record that is truncated, dropped or rejected, that lost tokens otherwise, or in which something was found, has a
-    line for each of its segments, or one line if it has none. Lines are in the order of the input.
+    line for each of its segments, or one line if it has none. Lines are in the order of the input. What checks find is
+    listed of the first records of the shard.
 
     Args:
         output: the folder of the dataset.
@@ -70,6 +75,7 @@ class ExceptionsWriter:
         self._file: NewFile | None = None
         self._writer: pq.ParquetWriter | None = None
         self._entries = 0
+        self._listed = Counter[str]()  # the lines of each check
 
     def add(self, chunk: Rows) -> None:
         """Add the records of a chunk."""
@@ -94,9 +100,10 @@ class ExceptionsWriter:
     def _truncated_and_kept(self, chunk: Rows) -> Iterator[pa.Table]:
         """Yield the lines of records that are truncated, or kept in spite of something."""
         used, facts = chunk.used, chunk.facts
+        details = self._first_details(facts.details)
         record_numbers, first_rows = facts.record_numbers(), facts.first_rows()
         is_listed = used.truncated | (used.tokens_lost > 0) | (used.trained_tokens_lost > 0)
-        is_listed |= facts.details.is_valid().to_numpy(zero_copy_only=False)[first_rows]
+        is_listed |= details.is_valid().to_numpy(zero_copy_only=False)[first_rows]
         is_listed &= used.is_used
         if not is_listed.any():
             return
@@ -117,7 +124,7 @@ class ExceptionsWriter:
         yield self._table(
             origin_position=facts.positions[rows],
             outcome=_OUTCOMES.take(pa.array(np.where(used.copies, 2, used.truncated)[records].astype(np.int8))),
-            detail=facts.details.take(pa.array(rows)),
+            detail=details.take(pa.array(rows)),
             example=rows - first_rows[records],
             split=_SPLITS.take(pa.array(splits, mask=is_nowhere)),
             **{name: pa.array(values, mask=is_nowhere) for name, values in zip(_PLACE, places, strict=True)},
@@ -125,6 +132,17 @@ class ExceptionsWriter:
             trained_tokens_lost=pa.array(used.trained_tokens_lost[records], mask=goes_on),
             columns=_as_json(facts.carried_columns(rows)),
         )
+
+    def _first_details(self, details: pa.Array) -> pa.Array:
+        """What was found of records, without that of checks of which enough records are listed."""
+        if details.null_count == len(details):
+            return details
+        lines = [(detail or "").split("\n") for detail in details.to_pylist()]
+        for at, each in enumerate(lines):
+            names = {line: check_name(line) for line in each}
+            lines[at] = [line for line, name in names.items() if self._listed[name] < _MOST_OF_CHECK]
+            self._listed.update(filter(None, names.values()))
+        return pa.array(["\n".join(each) or None for each in lines], pa.string())
 
     def _dropped_and_rejected(self, outcomes: Outcomes) -> Iterator[pa.Table]:
         """Yield the lines of records that are dropped or rejected."""

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
 from transforms.base.errors import ParameterError
-from transforms.base.options import Configuration, Flag, Length, PositiveInt, Weight, one_name, option, some_names
+from transforms.base.options import (
+    Configuration,
+    Flag,
+    Length,
+    PositiveInt,
+    Values,
+    Weight,
+    Wrong,
+    choose,
+    one_name,
+    option,
+    read_list,
+    some_names,
+)
 from transforms.outputs import OUTPUT_FORMATS
 from transforms.rows.columns import OUTPUT_COLUMNS
 from transforms.rows.packing import PACKINGS, longer_segments
 from transforms.rows.parts import PART_COLUMNS
 from transforms.rows.truncation import TRUNCATIONS
+from transforms.steps.checks import ACTIONS, CHECKS, GROUPS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,3 +185,45 @@ class CorpusOptions(Configuration):
         if self.mix_by == "examples" and (self.mix_tokens or self.max_tokens):
             name = "mix_tokens" if self.mix_tokens else "max_tokens"
             raise ParameterError(name, getattr(self, name), "with mix_by examples, tokens are not counted.")
+
+
+def _read_actions(text: str) -> dict[str, str]:
+    actions, names = dict[str, str](), list[str]()
+    for part in read_list(text):
+        name, _, action = part.rpartition("=")
+        names.append(name or action)
+        if name:
+            actions, names = actions | dict.fromkeys(names, action), []
+    if names:
+        raise Wrong(f"{names[0]}: expected an action after it, such as {names[0]}=drop.")
+    return actions
+
+
+def _check_actions(actions: Mapping[str, str]) -> Mapping[str, str]:
+    for given, action in actions.items():
+        name, _, value = given.partition(":")
+        choose(name, (*CHECKS, *GROUPS))
+        choose(action, ACTIONS, f"{given}: ")
+        takes = CHECKS[name].value if name in CHECKS else ""
+        if bool(value) != bool(takes) or (takes == "INT" and not value.isdecimal()):
+            raise Wrong(f"{given}: expected {name}{':' * bool(takes)}{takes}.")
+        if takes == "INT" and action == "reject":
+            raise Wrong(f"{given}: expected report, drop or off: tokens are counted after records are rejected.")
+    return actions
+
+
+_CHECK_ACTIONS = Values("a mapping, such as {tools: drop}", "NAME,..=ACTION", _read_actions, check=_check_actions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions(Configuration):
+    """What contents are checked for."""
+
+    check: Annotated[Mapping[str, str], _CHECK_ACTIONS] | None = option(
+        "Rows",
+        "what to do with a record in which a check, or one of a group of checks, finds something, such as "
+        "undeclared_tool,text=drop; report: keep and count it, and list it in records/; drop; reject; off: do not look "
+        "(docs/checks.md lists the checks)",
+        default_help="report, for most checks",
+        common=True,
+    )
