@@ -117,9 +117,9 @@ class Seen:
 
     @functools.cached_property
     def tools(self) -> dict[str, Any]:
-        """The parameters of the declared functions, by name."""
-        functions = [tool.get("function") for tool in getattr(self.content, "tools", None) or ()]
-        return {each["name"]: each.get("parameters") for each in functions if isinstance(each, dict)}
+        """The parameters of the declared tools, by name; those of other types may be named by their type alone."""
+        tools = [tool.get("function", tool) for tool in getattr(self.content, "tools", None) or ()]
+        return {tool.get("name", tool.get("type")): tool.get("parameters") for tool in tools}
 
     @functools.cached_property
     def misfits(self) -> list[tuple[bool, str]]:
@@ -153,7 +153,7 @@ def _find_misfits(call: Call, schema: Any) -> Iterator[tuple[bool, str]]:
                 yield error.kind.name == "required", f"{call}: {place or 'arguments'}: {error.message}"
     except msgspec.DecodeError as error:
         yield False, f"{call}: arguments: {error}"
-    except ValueError:  # a value that JSON does not have, such as a date of Parquet
+    except (ValueError, TypeError, RecursionError):  # values that JSON does not have, such as dates of Parquet
         return
 
 
