@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Any
 
 from support.paths import ROOT, TOKENIZER
-from support.transformers_text import TransformersText
+from support.transformers_text import Arguments, TransformersText
 
 NOW = datetime(2026, 11, 20, 12)
 RECORDS = 14
@@ -382,7 +382,7 @@ def _without_json(value: Any) -> Any:
         value["tool_calls"] = [{**call, "function": {**call["function"]}} for call in value["tool_calls"]]
         for call in value["tool_calls"]:
             if isinstance(call["function"]["arguments"], str):
-                call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+                call["function"]["arguments"] = Arguments(call["function"]["arguments"])
     return value
 
 

@@ -6,6 +6,7 @@ Nothing of `transforms` is used, so that what is wrong there is not wrong here t
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -57,8 +58,10 @@ class TransformersText:
             return None
 
     def prepared(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Return messages without nulls and with contents in the form that the template reads (docs/records.md)."""
+        """Return messages without nulls, in the form that the template reads (docs/records.md)."""
         given = [{key: value for key, value in message.items() if value is not None} for message in messages]
+        if any(message.get("tool_calls") for message in given):
+            given = [_in_call_form(message, *self._call_form) for message in given]
         return [
             {**message, "content": self._in_form(message["role"], message["content"])}
             if "content" in message
@@ -76,6 +79,21 @@ class TransformersText:
             return [{"type": "text", "text": content}]
         return content
 
+    @functools.cached_property
+    def _call_form(self) -> tuple[bool, bool]:
+        """Whether arguments are to be text, and calls need a content: the first form that is printed best."""
+        call = {"id": "call00001", "type": "function", "function": {"name": "look", "arguments": {"at": "x7"}}}
+        called, best = {"role": "assistant", "tool_calls": [call]}, (0, (False, False))
+        answer = {"role": "tool", "tool_call_id": "call00001", "content": "x9"}
+        for needs_content in (False, True):
+            for strings in (False, True):
+                message = _in_call_form(called, strings, needs_content)
+                text = self.apply([{"role": "user", "content": "x1"}, message, answer])
+                is_whole = text and ('{"at": "x7"}' in text if strings else "{'at': 'x7'}" not in text)
+                value = 0 if text is None else 1 if "x7" not in text else 3 if is_whole else 2
+                best = max(best, (value, (strings, needs_content)), key=lambda each: each[0])
+        return best[1]
+
     def _forms(self, role: str) -> tuple[bool, bool]:
         """Whether the template prints contents of a role that are strings, and those that are parts."""
         if role not in self._reads:
@@ -87,3 +105,33 @@ class TransformersText:
                 printed.append("x7" in text and not any(f"{mark}type{mark}" in text for mark in ("'", '"')))
             self._reads[role] = printed[0], printed[1]
         return self._reads[role]
+
+
+def _in_call_form(message: dict[str, Any], strings: bool, needs_content: bool) -> dict[str, Any]:
+    """Return a message with its calls' arguments as text, and with an empty content, if these are needed."""
+    if not message.get("tool_calls"):
+        return message
+    if needs_content:
+        message = {"content": "", **message}
+    if not strings:
+        return message
+    calls = [dict(call, function=_with_text(call["function"])) for call in message["tool_calls"]]
+    return {**message, "tool_calls": calls}
+
+
+class Arguments(dict[str, Any]):
+    """Arguments of a call that a record has as JSON in a string."""
+
+    def __init__(self, text: str):
+        super().__init__(json.loads(text))
+        self.text = text
+
+
+def _with_text(function: dict[str, Any]) -> dict[str, Any]:
+    arguments = function["arguments"]
+    if isinstance(arguments, Arguments):
+        return {**function, "arguments": arguments.text}
+    return {
+        **function,
+        "arguments": json.dumps(arguments, ensure_ascii=False) if isinstance(arguments, dict) else arguments,
+    }
