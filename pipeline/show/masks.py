@@ -92,7 +92,7 @@ def print_conversations(
             console.print(f"rejected ({rendered.reason}): {visible(rendered.detail)}", style="red")
             continue
         text, omissions = rendered.text, rendered.omissions
-        for given, words in checker.find(text.example.content).items():
+        for given, words in checker.find([text.example.content]).get(0, {}).items():
             console.print(f"check {visible(given)}: {visible(words)}", style="yellow")
         if omissions.reasoning:
             console.print(f"note: {omissions.reasoning_detail()}", style="yellow")

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 
-from transforms.model.examples import REASONING_KEYS, Content, Conversation, PlainText
+from transforms.model.examples import Conversation
+from transforms.steps.contents import Call, Contents, Seen
 
 ACTIONS = ("report", "drop", "reject", "off")
 # An answer loops if it ends with a phrase three times or more (Holtzman et al. 2020, arXiv 1904.09751), with so many
@@ -25,6 +25,9 @@ _TEMPLATE_TOKEN = re.compile(
     r"tool_calls?(?:_section)?(?:_begin|_end)?)\|>|<(?:start|end)_of_turn>|<\|?turn\|?>|<<SYS>>|\[/?INST\]|</s>\s*\Z|"
     r"<｜(?:User|Assistant|begin▁of▁sentence|end▁of▁sentence|tool▁calls▁begin)｜>"
 )
+# What each of these has.
+_TOKEN_BEGIN = re.compile(r"<(?:[|｜]|/s>|<SYS>>|(?:start_of_|end_of_)?turn)")
+_ROLE_PARTS = ("\n### ", "\nHuman:", "\nAssistant:")
 _ROLE = re.compile(
     r"^### (?:Assistant|Human|User|System|Instruction|Response):|(?<=\n)(?:Human|Assistant):", re.MULTILINE
 )
@@ -43,147 +46,19 @@ _ONLY_THOUGHT = re.compile(r"\s*<think>.*</think>\s*", re.DOTALL)
 _THOUGHT = re.compile(r"\s*<think>\s*(?!</think>|\s)")
 
 
-class Call(NamedTuple):
-    """A call: the number of its message, from 1; its id, the name of the tool, and the arguments."""
-
-    number: int
-    id: Any
-    name: str
-    arguments: Any
-
-    def __str__(self) -> str:
-        return f"message {self.number} calls {self.name}"
-
-
-class Turn(NamedTuple):
-    """A message: its number, from 1; its role and texts; its calls, and the id of the call that it answers."""
-
-    number: int
-    role: str
-    text: str
-    reasoning: str = ""
-    calls: Sequence[Call] = ()
-    answered: Any = None
-
-
-class Seen:
-    """A content as checks see it: what most of them look at first is there at once.
-
-    Attributes:
-        content: not of token ids.
-        is_plain: whether it has messages with a role and a text alone.
-        roles, texts: of its messages.
-        joined: the texts as one.
-    """
-
-    def __init__(self, content: Content):
-        self.content = content
-        plain = content.plain if type(content) is Conversation else None
-        self.is_plain = plain is not None
-        self.roles, self.texts = plain or (
-            tuple(turn.role for turn in self.turns),
-            [text for turn in self.turns for text in turn[2:4] if text],
-        )
-        self.joined = "\n".join(self.texts)
-
-    @functools.cached_property
-    def turns(self) -> list[Turn]:
-        content = self.content
-        if self.is_plain:  # whose messages are made only if they are needed
-            return [Turn(*each) for each in zip(range(1, len(self.roles) + 1), self.roles, self.texts, strict=True)]
-        if isinstance(content, Conversation):
-            return [_read_turn(number, message) for number, message in enumerate(content.messages, 1)]
-        if isinstance(content, PlainText):
-            return [Turn(1, "assistant", content.text)]
-        return [Turn(1, "user", content.prompt), Turn(2, "assistant", content.completion)]  # type: ignore[union-attr]
-
-    @property
-    def answers(self) -> list[tuple[int, str]]:
-        """The texts of the assistant, each with the number of its message."""
-        return [(turn.number, text) for turn in self.turns if turn.role == "assistant" for text in turn[2:4] if text]
-
-    @functools.cached_property
-    def calls(self) -> list[Call]:
-        return [] if self.is_plain else [call for turn in self.turns if turn.calls for call in turn.calls]
-
-    @functools.cached_property
-    def has_reasoning(self) -> bool:
-        return "<think>" in self.joined or (not self.is_plain and any(turn.reasoning for turn in self.turns))
-
-    @property
-    def enable_thinking(self) -> Any:
-        """The argument of templates that turns reasoning on or off, if the record has it."""
-        return self.content.template_kwargs.get("enable_thinking") if isinstance(self.content, Conversation) else None
-
-    @functools.cached_property
-    def tools(self) -> dict[str, Any]:
-        """The parameters of the declared tools, by name; those of other types may be named by their type alone."""
-        tools = [tool.get("function", tool) for tool in getattr(self.content, "tools", None) or ()]
-        return {tool.get("name", tool.get("type")): tool.get("parameters") for tool in tools}
-
-    @functools.cached_property
-    def misfits(self) -> list[tuple[bool, str]]:
-        """What is wrong with the arguments of calls: whether one is missing, and the words."""
-        return [misfit for call in self.calls for misfit in _find_misfits(call, self.tools.get(call.name))]
-
-
-def _read_turn(number: int, message: Mapping[str, Any]) -> Turn:
-    text, calls = message.get("content"), message.get("tool_calls") or ()
-    if type(text) is not str:
-        parts = text if isinstance(text, list) else ()
-        text = "".join(str(part["text"]) for part in parts if isinstance(part, dict) and "text" in part)
-    if calls:
-        functions = [(call.get("id"), call["function"]) for call in calls]
-        calls = [Call(number, id, function["name"], function["arguments"]) for id, function in functions]
-    reasoning = ""
-    if len(message) > 2:
-        reasoning = next((each for key in REASONING_KEYS if isinstance(each := message.get(key), str) and each), "")
-    return Turn(number, message["role"], text, reasoning, calls, message.get("tool_call_id"))
-
-
-def _find_misfits(call: Call, schema: Any) -> Iterator[tuple[bool, str]]:
-    arguments = call.arguments
-    try:
-        if isinstance(arguments, str):  # with tool_arguments keep
-            arguments = msgspec.json.decode(arguments)
-        validator = _make_validator(msgspec.json.encode(schema)) if isinstance(schema, dict) else None
-        if validator is not None and not validator.is_valid(arguments):
-            for error in validator.iter_errors(arguments):
-                place = "".join(f"[{step!r}]" for step in error.instance_path)
-                yield error.kind.name == "required", f"{call}: {place or 'arguments'}: {error.message}"
-    except msgspec.DecodeError as error:
-        yield False, f"{call}: arguments: {error}"
-    except (ValueError, TypeError, RecursionError):  # values that JSON does not have, such as dates of Parquet
-        return
-
-
-@functools.lru_cache(1024)
-def _make_validator(schema: bytes) -> Any:
-    """Compile a JSON schema; None if it is not one, or refers to another document, which nothing downloads."""
-    import jsonschema_rs
-
-    def refuse(uri: str) -> Any:
-        raise ValueError(uri)
-
-    try:
-        return jsonschema_rs.validator_for(schema.decode(), retriever=refuse)
-    except ValueError:
-        return None
-
-
 class Check(NamedTuple):
     """A check.
 
     Attributes:
         group: stands for all checks in it that take no value.
-        may_find: whether it is worth calling, which takes less time.
+        choose: yields the numbers of the contents that it is worth calling with; some perhaps twice.
         find: yields what it finds in a content; its docstring says what that is.
         value: what it takes after its name and a colon: INT, TEXT, or nothing.
         default: one of ACTIONS.
     """
 
     group: str
-    may_find: Callable[[Seen], bool]
+    choose: Callable[[Contents], Iterable[int]]
     find: Callable[..., Any]
     value: str = ""
     default: str = "report"
@@ -192,37 +67,37 @@ class Check(NamedTuple):
 CHECKS: dict[str, Check] = {}
 
 
-def _check(group: str, may_find: Callable[[Seen], bool], value: str = "", default: str = "report") -> Any:
+def _check(group: str, choose: Callable[[Contents], Iterable[int]], value: str = "", default: str = "report") -> Any:
     def add(find: Callable[..., Any]) -> Callable[..., Any]:
-        CHECKS[find.__name__] = Check(group, may_find, find, value, default)
+        CHECKS[find.__name__] = Check(group, choose, find, value, default)
         return find
 
     return add
 
 
-def _has_calls(seen: Seen) -> bool:
-    return bool(seen.calls)
+def _with_calls(contents: Contents) -> list[int]:
+    return contents.where(lambda seen: not seen.is_plain and bool(seen.calls))
 
 
-@_check("tools", _has_calls)
+@_check("tools", _with_calls)
 def undeclared_tool(seen: Seen) -> Iterator[str]:
     """a call of a tool that is not declared, if tools are"""
     return (str(call) for call in seen.calls if seen.tools and call.name not in seen.tools)
 
 
-@_check("tools", _has_calls)
+@_check("tools", _with_calls)
 def invalid_arguments(seen: Seen) -> Iterator[str]:
     """arguments of a call that are not JSON, or do not fit the JSON schema of the tool"""
     return (words for is_missing, words in seen.misfits if not is_missing)
 
 
-@_check("tools", _has_calls)
+@_check("tools", _with_calls)
 def missing_arguments(seen: Seen) -> Iterator[str]:
     """a call without an argument that the JSON schema of the tool requires"""
     return (words for is_missing, words in seen.misfits if is_missing)
 
 
-@_check("tools", _has_calls)
+@_check("tools", _with_calls)
 def call_without_answer(seen: Seen) -> Iterator[str]:
     """a call that nothing answers before the user's next message"""
     waiting: Sequence[Call] = ()
@@ -236,7 +111,7 @@ def call_without_answer(seen: Seen) -> Iterator[str]:
             waiting = ()
 
 
-@_check("tools", lambda seen: "tool" in seen.roles)
+@_check("tools", lambda contents: contents.where(lambda seen: "tool" in seen.roles))
 def answer_without_call(seen: Seen) -> Iterator[str]:
     """an answer of a tool without a call before it, or with the id of none"""
     ids: list[Any] = []
@@ -248,15 +123,15 @@ def answer_without_call(seen: Seen) -> Iterator[str]:
             ids += [call.id for call in turn.calls]
 
 
-@_check("tools", _has_calls)
+@_check("tools", _with_calls)
 def repeated_call_id(seen: Seen) -> Iterator[str]:
     """an id that several calls have"""
     counts = Counter(str(call.id) for call in seen.calls if call.id is not None)
     return (f"{count} calls have the id {id!r}" for id, count in counts.items() if count > 1)
 
 
-def _has_odd_roles(seen: Seen) -> bool:
-    return _are_odd(seen.roles)
+def _with_odd_roles(contents: Contents) -> list[int]:
+    return contents.where(lambda seen: _are_odd(seen.roles))
 
 
 @functools.lru_cache(1 << 12)
@@ -266,20 +141,20 @@ def _are_odd(roles: tuple[str, ...]) -> bool:
     return any(any(check(seen)) for check in (consecutive_users, ends_with_user, late_system))
 
 
-@_check("turns", _has_odd_roles)
+@_check("turns", _with_odd_roles)
 def consecutive_users(seen: Seen) -> Iterator[str]:
     """two messages of the user in a row"""
     pairs = enumerate(pairwise(seen.roles), 1)
     return (f"messages {first} and {first + 1} are the user's" for first, pair in pairs if {*pair} == {"user"})
 
 
-@_check("turns", _has_odd_roles)
+@_check("turns", _with_odd_roles)
 def ends_with_user(seen: Seen) -> Iterator[str]:
     """a last message that is the user's"""
     return iter([f"message {len(seen.roles)} is the last one"] * (seen.roles[-1:] == ("user",)))
 
 
-@_check("turns", _has_odd_roles)
+@_check("turns", _with_odd_roles)
 def late_system(seen: Seen) -> Iterator[str]:
     """a system message that is not at the beginning"""
     runs = [(is_system, [*run]) for is_system, run in groupby(seen.turns, lambda turn: turn.role in _SYSTEMS)]
@@ -289,9 +164,11 @@ def late_system(seen: Seen) -> Iterator[str]:
 _SYSTEMS = ("system", "developer")
 
 
-@_check(
-    "turns", lambda seen: min(seen.texts, default="!") < "!", default="off"
-)  # as blank texts are; see empty_answers
+def _with_blanks(contents: Contents) -> list[int]:
+    return contents.where(lambda seen: min(seen.texts, default="") < "!")  # as blank texts are in order
+
+
+@_check("turns", _with_blanks, default="off")  # what is trained on of such answers is counted as empty_answers
 def empty_answer(seen: Seen) -> Iterator[str]:
     """an answer without text, call or reasoning"""
     for turn in seen.turns:
@@ -299,7 +176,14 @@ def empty_answer(seen: Seen) -> Iterator[str]:
             yield f"message {turn.number} is empty"
 
 
-@_check("turns", lambda seen: len({*seen.texts}) < len(seen.texts))
+def _with_twins(contents: Contents) -> Iterator[int]:
+    lengths, texts = contents.lengths, contents.texts
+    for at in np.flatnonzero((lengths[1:] == lengths[:-1]) & (lengths[1:] >= _ECHO_CHARACTERS)).tolist():
+        if texts[at] == texts[at + 1]:
+            yield int(contents.owners[at])
+
+
+@_check("turns", _with_twins)
 def repeated_question(seen: Seen) -> Iterator[str]:
     """an answer that is the same as its question, of 24 characters or more"""
     for asked, turn in pairwise(seen.turns):
@@ -308,15 +192,15 @@ def repeated_question(seen: Seen) -> Iterator[str]:
             yield f"message {turn.number} is message {asked.number}: {turn.text!r}"
 
 
-def _may_loop(seen: Seen) -> bool:
-    """Whether what a long text ends with is there before, too, not farther than a phrase can be long."""
-    if max(map(len, seen.texts), default=0) < _LOOP_CHARACTERS:
-        return False
-    long = (text for text in seen.texts if len(text) >= _LOOP_CHARACTERS)
-    return any(text.find(text[-20:-4], -20 - len(text) // _LOOP_TIMES, -5) >= 0 for text in long)
+def _with_repeated_ends(contents: Contents) -> Iterator[int]:
+    """Choose those with a text that ends as it was before, not farther away than a phrase can be long."""
+    for at in np.flatnonzero(contents.lengths >= _LOOP_CHARACTERS).tolist():
+        text = contents.texts[at]
+        if text.find(text[-20:-4], -20 - len(text) // _LOOP_TIMES, -5) >= 0:
+            yield int(contents.owners[at])
 
 
-@_check("loops", _may_loop)
+@_check("loops", _with_repeated_ends)
 def looping_answer(seen: Seen) -> Iterator[str]:
     """an answer that ends with a phrase three times or more in a row, with 96 characters or more in all"""
     for number, text in seen.answers:
@@ -332,7 +216,12 @@ def looping_answer(seen: Seen) -> Iterator[str]:
             yield f"message {number} ends with {times:,} times {phrase!r}"
 
 
-@_check("reasoning", lambda seen: seen.has_reasoning)
+def _with_reasoning(contents: Contents) -> Iterator[int]:
+    yield from contents.with_any("<think>")
+    yield from contents.where(lambda seen: not seen.is_plain and any(turn.reasoning for turn in seen.turns))
+
+
+@_check("reasoning", _with_reasoning)
 def unclosed_reasoning(seen: Seen) -> Iterator[str]:
     """an answer that begins with `<think>` and has no `</think>`"""
     for number, text in seen.answers:
@@ -340,7 +229,7 @@ def unclosed_reasoning(seen: Seen) -> Iterator[str]:
             yield f"message {number} has no </think>"
 
 
-@_check("reasoning", lambda seen: seen.has_reasoning)
+@_check("reasoning", _with_reasoning)
 def answer_in_reasoning(seen: Seen) -> Iterator[str]:
     """reasoning without an answer or a call after it"""
     for turn in seen.turns:
@@ -349,17 +238,17 @@ def answer_in_reasoning(seen: Seen) -> Iterator[str]:
             yield f"message {turn.number} has reasoning alone"
 
 
-def _says_thinking(seen: Seen) -> bool:
-    return type(seen.enable_thinking) is bool
+def _with_switch(contents: Contents) -> list[int]:
+    return contents.where(lambda seen: type(seen.enable_thinking) is bool)
 
 
-@_check("reasoning", _says_thinking)
+@_check("reasoning", _with_switch)
 def unwanted_reasoning(seen: Seen) -> Iterator[str]:
     """reasoning in a record that says `enable_thinking: false`"""
     return iter(()) if seen.enable_thinking else _thoughts(seen)
 
 
-@_check("reasoning", _says_thinking)
+@_check("reasoning", _with_switch)
 def missing_reasoning(seen: Seen) -> Iterator[str]:
     """no reasoning in a record that says `enable_thinking: true`"""
     if seen.enable_thinking and not any(_thoughts(seen)):
@@ -371,57 +260,54 @@ def _thoughts(seen: Seen) -> Iterator[str]:
     return (f"message {turn.number} has reasoning" for turn in thoughts)
 
 
-def _has_template_token(seen: Seen) -> bool:
-    joined = seen.joined  # one character is looked up ten times as fast as several
-    if "<" in joined and any(part in joined for part in ("<|", "_turn>", "</s>", "<｜", "<<SYS>>")):
-        return True
-    return "[" in joined and "INST]" in joined
+def _with_token_begins(contents: Contents) -> Iterator[int]:
+    yield from contents.with_match(_TOKEN_BEGIN, "<")
+    yield from contents.with_any("[INST]", "[/INST]")
 
 
-@_check("templates", _has_template_token)
+@_check("templates", _with_token_begins)
 def template_token(seen: Seen) -> Iterator[str]:
     """a special token of any model's chat template in a message"""
     return _search(_TEMPLATE_TOKEN, ((turn.number, turn.text) for turn in seen.turns))
 
 
-def _may_have_role(seen: Seen) -> bool:
-    joined = seen.joined
-    is_written = "\nHuman:" in joined or "\nAssistant:" in joined or ("#" in joined and "\n### " in joined)
-    return is_written or joined.startswith("###")
-
-
-@_check("templates", _may_have_role)
+@_check("templates", lambda contents: contents.with_any(*_ROLE_PARTS))
 def written_role(seen: Seen) -> Iterator[str]:
     """a role at the beginning of a line of an answer: `### Assistant:`, or `Human:` after the first line"""
     return _search(_ROLE, seen.answers)
 
 
-@_check("templates", lambda seen: True, "TEXT")
+@_check("templates", lambda contents: range(len(contents.seen)), "TEXT")
 def refusal(seen: Seen, value: str) -> Iterator[str]:
     """an answer with the text, such as one of a moderation layer"""
     return _search(re.compile(re.escape(value)), seen.answers)
 
 
-def _has_any(characters: str, seen: Seen) -> bool:  # ten times as fast as a regular expression
-    return not seen.joined.isascii() and any(map(seen.joined.__contains__, characters))
+def _with_others_than_ascii(contents: Contents) -> list[int]:
+    return [] if contents.joined.isascii() else contents.where(lambda seen: not all(map(str.isascii, seen.texts)))
 
 
-@_check("text", functools.partial(_has_any, "\ufffd"))
+@_check("text", _with_others_than_ascii)
 def replacement_character(seen: Seen) -> Iterator[str]:
     """U+FFFD in an answer: bytes that could not be decoded"""
-    return _search(_REPLACEMENT, seen.answers)
+    return _search(_REPLACEMENT, _answers_with("\ufffd", seen))
 
 
-@_check("text", functools.partial(_has_any, _FIRST_BYTES))
+@_check("text", _with_others_than_ascii)
 def mojibake(seen: Seen) -> Iterator[str]:
     """UTF-8 in an answer that was decoded as Latin-1 or Windows-1252, such as `Ã©` for `é`"""
-    return _search(_MOJIBAKE, seen.answers)
+    return _search(_MOJIBAKE, _answers_with(_FIRST_BYTES, seen))
 
 
-@_check("text", functools.partial(_has_any, _HIDDEN_CHARACTERS))
+@_check("text", _with_others_than_ascii)
 def hidden_character(seen: Seen) -> Iterator[str]:
     """a zero-width space, or a control of the direction of text, in an answer"""
-    return _search(_HIDDEN, seen.answers)
+    return _search(_HIDDEN, _answers_with(_HIDDEN_CHARACTERS, seen))
+
+
+def _answers_with(characters: str, seen: Seen) -> list[tuple[int, str]]:
+    """The answers, if one of some characters is in a text, which takes a tenth of the time of a pattern."""
+    return seen.answers if any(map("\n".join(seen.texts).__contains__, characters)) else []
 
 
 def _search(pattern: re.Pattern[str], texts: Iterable[tuple[int, str]]) -> Iterator[str]:
@@ -432,13 +318,13 @@ def _search(pattern: re.Pattern[str], texts: Iterable[tuple[int, str]]) -> Itera
             yield f"message {number} has {match[0]!a} in {around!r}"
 
 
-@_check("lengths", lambda seen: False, "INT")
+@_check("lengths", lambda contents: (), "INT")
 def short_turn(tokens: np.ndarray, value: str) -> np.ndarray:
     """a turn of fewer trained tokens"""
     return tokens < int(value)
 
 
-@_check("lengths", lambda seen: False, "INT")
+@_check("lengths", lambda contents: (), "INT")
 def long_turn(tokens: np.ndarray, value: str) -> np.ndarray:
     """a turn of more trained tokens"""
     return tokens > int(value)

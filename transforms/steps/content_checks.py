@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -14,10 +14,12 @@ import numpy as np
 
 from transforms.base.errors import RecordError
 from transforms.model.batches import Examples, Labels
-from transforms.model.examples import Content, Example, TokenRow, attempt
+from transforms.model.examples import NOT_FROM_A_RECORD, Content, Example, TokenRow, attempt
+from transforms.model.outcomes import Reject
 from transforms.rows.truncation import find_turns
 from transforms.steps.base import Step
-from transforms.steps.checks import CHECKS, LENGTHS, Seen, choose_checks
+from transforms.steps.checks import CHECKS, LENGTHS, choose_checks
+from transforms.steps.contents import Contents
 from transforms.steps.row_options import CheckOptions
 
 _MOST_CHARACTERS = 300  # of what is found
@@ -28,35 +30,41 @@ class ContentChecker:
 
     def __init__(self, check: Mapping[str, str] | None):
         self._actions, functions = _load(check, are_lengths=False)
-        # Checks that look at the same thing first share the look.
-        groups = groupby(functions, lambda given: CHECKS[_name(given)].may_find)
-        self._checks = [(may_find, [(given, functions[given]) for given in group]) for may_find, group in groups]
+        # Checks that look at the same contents share the choice.
+        groups = groupby(functions, lambda given: CHECKS[_name(given)].choose)
+        self._checks = [(choose, [(given, functions[given]) for given in group]) for choose, group in groups]
 
-    def find(self, content: Content) -> dict[str, str]:
-        """Return what checks find first in a content, by the checks as they were given."""
-        found = dict[str, str]()
-        if isinstance(content, TokenRow):
-            return found
-        seen = Seen(content)
-        for may_find, checks in self._checks:
-            if may_find(seen):
+    def find(self, contents: Sequence[Content]) -> dict[int, dict[str, str]]:
+        """Return what checks find first in contents: by their numbers, and by the checks as they were given."""
+        numbers = [number for number, content in enumerate(contents) if not isinstance(content, TokenRow)]
+        looked_at, found = Contents([contents[number] for number in numbers]), dict[int, dict[str, str]]()
+        for choose, checks in self._checks:
+            for at in dict.fromkeys(choose(looked_at)):
                 for given, find in checks:
-                    for words in find(seen):
+                    for words in find(looked_at.seen[at]):
                         words = " ".join(words.split())
-                        found[given] = f"{words[:_MOST_CHARACTERS]}{'…' * (len(words) > _MOST_CHARACTERS)}"
+                        words = f"{words[:_MOST_CHARACTERS]}{'…' * (len(words) > _MOST_CHARACTERS)}"
+                        found.setdefault(numbers[at], {})[given] = words
                         break
         return found
 
     def __call__(self, batch: Examples) -> Examples:
-        pairs, rejects = attempt(batch.examples, lambda example: (example, self.find(example.content)))
-        by_position = dict[int, dict[str, str]]()  # of a record, which may have several examples
-        for example, found in pairs:
-            if found:
-                by_position[example.position] = found | by_position.get(example.position, {})
-        if not by_position and not rejects:
+        try:
+            found_by_number, rejects = self.find([example.content for example in batch.examples]), list[Reject]()
+        except NOT_FROM_A_RECORD:
+            raise
+        except Exception:  # of some record, which the others do not pay for
+            pairs, rejects = attempt(batch.examples, lambda example: (example, self.find([example.content])))
+            batch = dataclasses.replace(batch, examples=[example for example, _ in pairs])
+            found_by_number = {number: found[0] for number, (_, found) in enumerate(pairs) if found}
+        if not found_by_number and not rejects:
             return batch
+        by_position = dict[int, dict[str, str]]()  # of a record, which may have several examples
+        for number, found in found_by_number.items():
+            position = batch.examples[number].position
+            by_position[position] = by_position.get(position, {}) | found
         examples, drops, counts, firsts = list[Example](), [], Counter[str](), dict[str, tuple[int, str]]()
-        for example, _ in pairs:
+        for example in batch.examples:
             found = by_position.get(example.position, {})
             for action in ("reject", "drop"):
                 if given := next((each for each in found if self._actions[each] == action), None):
