@@ -15,6 +15,9 @@ from typing import Any
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import chat_template_utils
 
+_CALL = {"id": "call00001", "type": "function", "function": {"name": "look", "arguments": {"at": "x7"}}}
+_CALLED = {"role": "assistant", "tool_calls": [_CALL]}
+
 
 @functools.cache
 def open_tokenizer(folder: Path | str) -> PreTrainedTokenizerBase:
@@ -82,12 +85,11 @@ class TransformersText:
     @functools.cached_property
     def _call_form(self) -> tuple[bool, bool]:
         """Whether arguments are to be text, and calls need a content: the first form that is printed best."""
-        call = {"id": "call00001", "type": "function", "function": {"name": "look", "arguments": {"at": "x7"}}}
-        called, best = {"role": "assistant", "tool_calls": [call]}, (0, (False, False))
+        best = 0, (False, False)
         answer = {"role": "tool", "tool_call_id": "call00001", "content": "x9"}
         for needs_content in (False, True):
             for strings in (False, True):
-                message = _in_call_form(called, strings, needs_content)
+                message = _in_call_form(_CALLED, strings, needs_content)
                 text = self.apply([{"role": "user", "content": "x1"}, message, answer])
                 is_whole = text and ('{"at": "x7"}' in text if strings else "{'at': 'x7'}" not in text)
                 value = 0 if text is None else 1 if "x7" not in text else 3 if is_whole else 2
@@ -97,12 +99,15 @@ class TransformersText:
     def _forms(self, role: str) -> tuple[bool, bool]:
         """Whether the template prints contents of a role that are strings, and those that are parts."""
         if role not in self._reads:
+            before: list[dict[str, Any]]
             before = [] if role in ("user", "system", "developer") else [{"role": "user", "content": "x1"}]
+            before += [_in_call_form(_CALLED, *self._call_form)] * (role == "tool")
+            more = {"tool_call_id": "call00001"} if role == "tool" else {}
             after = [{"role": "user", "content": "x1"}] if role in ("system", "developer") else []
             printed = []
-            for content in ("x7", [{"type": "text", "text": "x7"}]):
-                text = (self.apply([*before, {"role": role, "content": content}, *after]) or "").lower()
-                printed.append("x7" in text and not any(f"{mark}type{mark}" in text for mark in ("'", '"')))
+            for content in ("x8", [{"type": "text", "text": "x8"}]):
+                text = (self.apply([*before, {"role": role, "content": content, **more}, *after]) or "").lower()
+                printed.append("x8" in text and not any(f"{mark}type{mark}" in text for mark in ("'", '"')))
             self._reads[role] = printed[0], printed[1]
         return self._reads[role]
 
