@@ -211,15 +211,19 @@ def test_folder_of_a_repository_has_splits_too(hub):
     assert "is not a dataset, and has no splits" in find_problem("hf://datasets/org/folder/*/t*.jsonl", "train")
 
 
-def test_files_that_the_hub_converted_take_the_place_of_a_script_if_they_are_named(hub):
+def test_converted_files_take_the_place_of_a_script(hub, caplog):
     repo = hub.add("org/made", read_files("made.py raw.jsonl"))
-    repo.commit({"default/train/0000.parquet": b"PAR1PAR1"}, revision="refs/convert/parquet")
-    problem = find_problem("org/made", "train")
-    assert problem.startswith("it has a script, which nothing runs any more. Name its files, such as hf://datasets/")
+    assert "Dataset scripts are no longer supported, but found made.py. Name" in find_problem("org/made")
+    converted = {"en/train/0000.parquet": b"PAR1PAR1", "en/partial-test/0000.parquet": b"PAR1PAR1"}
+    repo.commit(converted, revision="refs/convert/parquet")
     commit = repo.refs["refs/convert/parquet"]
-    named = problem.rpartition(" such as ")[2].removesuffix(".")
-    assert list_urls(named) == [f"hf://datasets/org/made@{commit}/default/train/0000.parquet"]
-    assert on_hub("hf://datasets/org/made/raw.jsonl") == ["raw.jsonl"]
+    assert list_urls("org/made:en", "train") == [f"hf://datasets/org/made@{commit}/en/train/0000.parquet"]
+    assert "what the Hub converted to Parquet is read" in caplog.text
+    problem = find_problem("org/made", "test")
+    assert "has no split test; it has partial-test (8 bytes), train (" in problem
+    # What the recipe of a build names is read again. Another revision was not converted.
+    assert len(list_urls(f"org/made:en@{commit}", "train")) == 1
+    assert "but found made.py. Name" in find_problem(f"org/made@{repo.refs['refs/heads/main']}")
 
 
 def test_branch_of_converted_files_is_read_as_datasets_does(hub):
@@ -231,6 +235,15 @@ def test_branch_of_converted_files_is_read_as_datasets_does(hub):
     loaded = datasets.load_dataset_builder("org/branch", revision="refs/convert/parquet").config.data_files
     assert {split: list_urls(name, split) for split in loaded} == loaded
     assert [*loaded] == ["train", "test"] and on_hub("org/branch") == ["a.jsonl"]
+
+
+def test_part_that_the_hub_converted_is_not_taken_for_the_whole(hub):
+    repo = hub.add("org/large", {"large.py": b"x"})
+    assert "Dataset scripts are no longer supported, but found large.py. Name" in find_problem("org/large")
+    repo.commit({"default/partial-train/0000.parquet": b"PAR1PAR1"}, revision="refs/convert/parquet")
+    assert "the Hub converted a part of it only: partial-train" in find_problem("org/large")
+    assert len(list_urls("org/large", "partial-train")) == 1
+    assert len(list_urls("hf://datasets/org/large@refs/convert/parquet/default/partial-train/0000.parquet")) == 1
 
 
 def test_names_on_the_hub_have_a_configuration_and_a_revision_and_an_existing_path_wins(hub, tmp_path, monkeypatch):

@@ -41,6 +41,7 @@ _ABOUT_SESSIONS = ".meta.json"
 _CARDS = ("README.md", ".huggingface.yaml")
 _HEADER = re.compile(rb"(\xef\xbb\xbf)?\s*---[\r\n].*?[\r\n]---", re.DOTALL)
 _DAMAGE = (ValueError, LookupError, TypeError, AttributeError, RecursionError)  # of JSON, or of what is in it
+_PARTIAL = "partial-"  # how the name begins of a split of which the Hub converted a part
 _SHOWN = 40
 _WORDS = {
     "train": "train|training",
@@ -105,9 +106,10 @@ class Dataset(NamedTuple):
                 raise ParameterError("split", ",".join(asked), problem)
             _LOGGER.warning("%s: it has no split %s yet; it has %s", self.name, ",".join(missing), described)
             by_split = by_split if splits else {}
-        elif not splits and len(by_split) > 1:
+        elif not splits and (len(by_split) > 1 or first.startswith(_PARTIAL)):
+            problem = "it has several splits" if len(by_split) > 1 else "the Hub converted a part of it only"
             help = "Name the files of one." if self.choice.splits is None else f"Choose with split, such as {first}."
-            raise self.error(f"it has several splits: {described}. {help}")
+            raise self.error(f"{problem}: {described}. {help}")
         known = suffix_format().keys()
         chosen = [*dict.fromkeys(path for split in splits or by_split for path in by_split[split])]
         for path in chosen:
@@ -145,9 +147,10 @@ class Dataset(NamedTuple):
             except Exception as error:  # of `datasets`, or of YAML
                 with suppress(Exception):  # that which `datasets` has just raised
                     names = datasets.get_dataset_config_names(str(folder))
+                if names:
+                    self.check_configuration(config, names)
                 problem = " ".join(str(error).replace(f"{folder}/", "").split())[:200].rstrip(".")
-                problem = _find_mistake(config, names) or f"its splits cannot be found: {problem}. Name its files."
-                raise self.error(problem) from None
+                raise self.error(f"its splits cannot be found: {problem}. Name its files.") from None
         names = [*builder.builder_configs]
         if config is None and len(names) > 1:
             others = listed([each for each in names if each != builder.config.name], 3)
@@ -155,6 +158,18 @@ class Dataset(NamedTuple):
         files = {str(split): paths for split, paths in builder.config.data_files.items() if paths}
         by_split = {split: [path.removeprefix(f"{folder}/") for path in paths] for split, paths in files.items()}
         return by_split, len(names) == 1
+
+    def check_configuration(self, config: str | None, names: Sequence[str]) -> None:
+        """Check that a configuration is one of several, or that there is only one. Raises ParameterError.
+
+        config: None if none is named. names: of all configurations.
+        """
+        if config is None and len(names) > 1:
+            choice = f"Name one on the Hub, as in ORG/NAME:{names[0]}, or its files."
+            raise self.error(f"it has several configurations: {listed(names)}. {choice}")
+        if config is not None and config not in names:
+            problem = f"it has no configuration {config}; it has {listed(names)}."
+            raise self.error(problem + did_you_mean(config, names))
 
     def sort_files(self) -> tuple[list[str], list[str], list[str]]:
         """Return the files of records, as their names show; links to folders, which are not followed; and others."""
@@ -313,16 +328,6 @@ def _import_datasets(name: str) -> Any:
     datasets.utils.logging.set_verbosity_error()
     datasets.disable_progress_bars()
     return datasets
-
-
-def _find_mistake(config: str | None, names: Sequence[str]) -> str | None:
-    """Why no configuration can be read, if one is missing or has to be chosen. names: of all of them."""
-    if config is None and len(names) > 1:
-        choice = f"Name one on the Hub, as in ORG/NAME:{names[0]}, or its files."
-        return f"it has several configurations: {listed(names)}. {choice}"
-    if config is not None and names and config not in names:
-        return f"it has no configuration {config}; it has {listed(names)}.{did_you_mean(config, names)}"
-    return None
 
 
 def splits_by_name(names: Collection[str]) -> Splits:
