@@ -25,7 +25,7 @@ from transforms.files.tasks import decode_plan, largest_first, make_tasks
 from transforms.model.batches import Task
 from transforms.records.input_options import ParseOptions
 from transforms.rows.layout import RowLayout
-from transforms.steps.checks import LENGTHS
+from transforms.steps.checks import choose_checks
 from transforms.steps.content_checks import CheckContents, CheckLengths
 from transforms.steps.decontaminate import Decontaminate
 from transforms.steps.failures import FailureWriter
@@ -88,7 +88,7 @@ def _build_tasks(tasks: beam.PCollection, job: Job, folder: Folder, engine: str)
     chunks |= "parity" >> CheckParity(config, **option_values(ParityOptions, options), sources=rendering)
     chunks |= "tokenize" >> Tokenize(tokenizer, engine=engine, **option_values(TokenizeOptions, options))
     chunks |= "label" >> BuildLabels()
-    if any(name.partition(":")[0] in LENGTHS for name in options.check or ()):
+    if any(check.group == "lengths" for check in choose_checks(options.check)):
         chunks |= "lengths" >> CheckLengths(check=options.check)
     if options.is_exchanged:
         dedup = options.dedup != "none"

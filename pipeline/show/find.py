@@ -40,8 +40,9 @@ def find(dataset: Dataset | FailedBuild, options: Namespace) -> Iterator[Item]:
     reader = RowReader(dataset) if isinstance(dataset, Dataset) else None
     if options.reject is not None:
         return _reject(dataset, options.reject)
-    if (reason := options.reason or options.check) is not None:
-        return _with_reason(dataset, reader, reason, options.limit, "--check" if options.check else "--reason")
+    for option in ("reason", "check"):
+        if (reason := getattr(options, option)) is not None:
+            return _with_reason(dataset, reader, reason, options.limit, f"--{option}")
     assert isinstance(dataset, Dataset) and reader
     split = options.split or ("train" if dataset.shards("train") else "validation")
     if options.source is not None:

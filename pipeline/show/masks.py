@@ -87,13 +87,14 @@ def print_conversations(
     for title, example in conversations:
         console.print(Text(f"\n{visible(title)}", "bold"))
         rendered = example if isinstance(example, Reject) else render(renderer, example)
+        found = {} if isinstance(example, Reject) else checker.find([example.content]).get(0, {})
         if isinstance(rendered, Reject):
             rejected += 1
             console.print(f"rejected ({rendered.reason}): {visible(rendered.detail)}", style="red")
             continue
         text, omissions = rendered.text, rendered.omissions
-        for given, words in checker.find([text.example.content]).get(0, {}).items():
-            console.print(f"check {visible(given)}: {visible(words)}", style="yellow")
+        for check, words in found.items():
+            console.print(f"check {check.name}: {visible(words)}", style="yellow")
         if omissions.reasoning:
             console.print(f"note: {omissions.reasoning_detail()}", style="yellow")
         for name, _ in omissions.unread:

@@ -331,11 +331,20 @@ def long_turn(tokens: np.ndarray, value: str) -> np.ndarray:
 
 
 GROUPS = tuple(dict.fromkeys(check.group for check in CHECKS.values()))
-LENGTHS = tuple(name for name, check in CHECKS.items() if check.group == "lengths")
 
 
-def choose_checks(given: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the checks that are on, and what is done if they find something.
+class Chosen(NamedTuple):
+    """A check that is on: its name, its group, what is done if it finds something, and its functions."""
+
+    name: str
+    group: str
+    action: str
+    choose: Callable[[Contents], Iterable[int]]
+    find: Callable[..., Any]
+
+
+def choose_checks(given: Mapping[str, str] | None) -> list[Chosen]:
+    """Return the checks that are on.
 
     given: of CheckOptions: names of checks, with their values, and of groups; a later one replaces one before it.
     """
@@ -343,7 +352,19 @@ def choose_checks(given: Mapping[str, str] | None) -> dict[str, str]:
     for name, action in (given or {}).items():
         in_group = [each for each, check in CHECKS.items() if check.group == name and not check.value]
         actions |= dict.fromkeys(in_group or [name], action)
-    return {name: action for name, action in actions.items() if action != "off"}
+    chosen: list[Chosen] = []
+    for given_name, action in actions.items():
+        name, value = split_value(given_name)
+        group, choose, find, *_ = CHECKS[name]
+        if action != "off":
+            chosen.append(Chosen(name, group, action, choose, functools.partial(find, value=value) if value else find))
+    return chosen
+
+
+def split_value(given: str) -> tuple[str, str]:
+    """Return the name of a check or a group, and the value that it was given after a colon; empty if none was."""
+    name, _, value = given.partition(":")
+    return name, value
 
 
 def check_name(line: str) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -15,10 +14,10 @@ import numpy as np
 from transforms.base.errors import RecordError
 from transforms.model.batches import Examples, Labels
 from transforms.model.examples import NOT_FROM_A_RECORD, Content, Example, TokenRow, attempt
-from transforms.model.outcomes import Reject
+from transforms.model.outcomes import Drop, Reject
 from transforms.rows.truncation import find_turns
 from transforms.steps.base import Step
-from transforms.steps.checks import CHECKS, LENGTHS, choose_checks
+from transforms.steps.checks import Chosen, choose_checks
 from transforms.steps.contents import Contents
 from transforms.steps.row_options import CheckOptions
 
@@ -29,23 +28,22 @@ class ContentChecker:
     """Checks the contents of a batch. check: as of CheckOptions."""
 
     def __init__(self, check: Mapping[str, str] | None):
-        self._actions, functions = _load(check, are_lengths=False)
-        # Checks that look at the same contents share the choice.
-        groups = groupby(functions, lambda given: CHECKS[_name(given)].choose)
-        self._checks = [(choose, [(given, functions[given]) for given in group]) for choose, group in groups]
+        checks = [each for each in choose_checks(check) if each.group != "lengths"]
+        # Those that look at the same contents share the choice.
+        self._checks = [(choose, [*group]) for choose, group in groupby(checks, lambda each: each.choose)]
 
-    def find(self, contents: Sequence[Content]) -> dict[int, dict[str, str]]:
-        """Return what checks find first in contents: by their numbers, and by the checks as they were given."""
+    def find(self, contents: Sequence[Content]) -> dict[int, dict[Chosen, str]]:
+        """Return what checks find first in contents, by their numbers, and by the checks."""
+        found = dict[int, dict[Chosen, str]]()
+        if not self._checks:
+            return found
         numbers = [number for number, content in enumerate(contents) if not isinstance(content, TokenRow)]
-        looked_at, found = Contents([contents[number] for number in numbers]), dict[int, dict[str, str]]()
+        looked_at = Contents([contents[number] for number in numbers])
         for choose, checks in self._checks:
             for at in dict.fromkeys(choose(looked_at)):
-                for given, find in checks:
-                    for words in find(looked_at.seen[at]):
-                        words = " ".join(words.split())
-                        words = f"{words[:_MOST_CHARACTERS]}{'…' * (len(words) > _MOST_CHARACTERS)}"
-                        found.setdefault(numbers[at], {})[given] = words
-                        break
+                for check in checks:
+                    if words := next(iter(check.find(looked_at.seen[at])), None):
+                        found.setdefault(numbers[at], {})[check] = _in_one_line(words)
         return found
 
     def __call__(self, batch: Examples) -> Examples:
@@ -59,23 +57,21 @@ class ContentChecker:
             found_by_number = {number: found[0] for number, (_, found) in enumerate(pairs) if found}
         if not found_by_number and not rejects:
             return batch
-        by_position = dict[int, dict[str, str]]()  # of a record, which may have several examples
+        by_position = dict[int, dict[Chosen, str]]()  # of a record, which may have several examples
         for number, found in found_by_number.items():
             position = batch.examples[number].position
             by_position[position] = by_position.get(position, {}) | found
-        examples, drops, counts, firsts = list[Example](), [], Counter[str](), dict[str, tuple[int, str]]()
+        examples, drops, counts, firsts = list[Example](), list[Drop](), Counter[str](), dict[str, tuple[int, str]]()
         for example in batch.examples:
             found = by_position.get(example.position, {})
-            for action in ("reject", "drop"):
-                if given := next((each for each in found if self._actions[each] == action), None):
-                    if not example.number and action == "reject":
-                        rejects.append(example.rejected(RecordError(_name(given), found[given])))
-                    elif not example.number:
-                        drops.append(dataclasses.replace(example.dropped(_name(given)), detail=found[given]))
-                    break
+            is_first = not example.number
+            if check := _find_action("reject", found):
+                rejects += [example.rejected(RecordError(check.name, found[check]))] * is_first
+            elif check := _find_action("drop", found):
+                drops += [dataclasses.replace(example.dropped(check.name), detail=found[check])] * is_first
             else:
-                names = {_name(given): words for given, words in found.items()}
-                if names and not example.number:
+                names = {check.name: words for check, words in found.items()}
+                if names and is_first:
                     counts.update([*names])
                     firsts = {name: (example.position, words) for name, words in names.items()} | firsts
                 if names:
@@ -88,55 +84,48 @@ class ContentChecker:
         return dataclasses.replace(batch, outcomes=outcomes, examples=examples)
 
 
+def _in_one_line(words: str) -> str:
+    words = " ".join(words.split())
+    return words if len(words) <= _MOST_CHARACTERS else f"{words[:_MOST_CHARACTERS]}…"
+
+
+def _find_action(action: str, found: Mapping[Chosen, str]) -> Chosen | None:
+    """The first check that found something of a record and that has an action."""
+    return next((check for check in found if check.action == action), None)
+
+
 class LengthChecker:
     """Checks how many trained tokens the turns of a batch have. check: as of CheckOptions."""
 
     def __init__(self, check: Mapping[str, str] | None):
-        self._actions, self._functions = _load(check, are_lengths=True)
+        self._checks = [each for each in choose_checks(check) if each.group == "lengths"]
 
     def __call__(self, batch: Labels) -> Labels:
-        for given, find in self._functions.items():
-            batch = self._checked(batch, _name(given), find, self._actions[given])
+        for check in self._checks:
+            batch = _checked(batch, check)
         return batch
 
-    def _checked(self, batch: Labels, name: str, find: Callable[[np.ndarray], np.ndarray], action: str) -> Labels:
-        turns, numbers, facts = (
-            find_turns(batch.labels, batch.offsets, np.arange(len(batch.offsets) - 1)),
-            None,
-            batch.facts,
-        )
-        lengths = turns.stop - turns.start
-        at, numbers = np.flatnonzero(find(lengths)), facts.record_numbers()
-        records, first = np.unique(numbers[turns.row[at]], return_index=True)
-        if not len(records):
-            return batch
-        words = [f"a turn has {count:,} trained tokens" for count in lengths[at[first]].tolist()]
-        if action == "drop":
-            drops = facts.drops(records, name, np.diff(batch.offsets), batch.trained_tokens)
-            drops = [  # without tokens, which are those lost to max_length
-                dataclasses.replace(drop, detail=each, tokens=None, trained_tokens=None)
-                for drop, each in zip(drops, words, strict=True)
-            ]
-            return batch.take(np.flatnonzero(~np.isin(numbers, records)), batch.outcomes.drop(drops))
-        position = int(facts.positions[facts.first_rows()[records[0]]])
-        outcomes = batch.outcomes.note(name, len(records), (position, words[0]))
-        details = dict(zip(records.tolist(), (f"{name}: {each}" for each in words), strict=True))
-        return dataclasses.replace(batch, outcomes=outcomes, facts=facts.with_details(details))
 
-
-def _load(check: Mapping[str, str] | None, are_lengths: bool) -> tuple[dict[str, str], dict[str, Callable[..., Any]]]:
-    """The checks that are on, of contents or of lengths, as they were given: what they do, and their functions."""
-    actions = {each: action for each, action in choose_checks(check).items() if (_name(each) in LENGTHS) == are_lengths}
-    functions = dict[str, Callable[..., Any]]()
-    for given in actions:
-        name, _, value = given.partition(":")
-        functions[given] = functools.partial(CHECKS[name].find, value=value) if value else CHECKS[name].find
-    return actions, functions
-
-
-def _name(given: str) -> str:
-    """The name of a check, without its value."""
-    return given.partition(":")[0]
+def _checked(batch: Labels, check: Chosen) -> Labels:
+    """Return the rows of a batch without those that a check drops, or with what it finds of them."""
+    turns, facts = find_turns(batch.labels, batch.offsets, np.arange(len(batch.offsets) - 1)), batch.facts
+    lengths, numbers = turns.stop - turns.start, facts.record_numbers()
+    at = np.flatnonzero(check.find(lengths))
+    records, first = np.unique(numbers[turns.row[at]], return_index=True)
+    if not len(records):
+        return batch
+    words = [f"a turn has {count:,} trained tokens" for count in lengths[at[first]].tolist()]
+    if check.action == "drop":
+        drops = facts.drops(records, check.name, np.diff(batch.offsets), batch.trained_tokens)
+        drops = [  # without tokens, which are those lost to max_length
+            dataclasses.replace(drop, detail=each, tokens=None, trained_tokens=None)
+            for drop, each in zip(drops, words, strict=True)
+        ]
+        return batch.take(np.flatnonzero(~np.isin(numbers, records)), batch.outcomes.drop(drops))
+    position = int(facts.positions[facts.first_rows()[records[0]]])
+    outcomes = batch.outcomes.note(check.name, len(records), (position, words[0]))
+    details = dict(zip(records.tolist(), (f"{check.name}: {each}" for each in words), strict=True))
+    return dataclasses.replace(batch, outcomes=outcomes, facts=facts.with_details(details))
 
 
 class CheckContents(Step):

@@ -74,7 +74,7 @@ class Seen:
 
     @functools.cached_property
     def calls(self) -> list[Call]:
-        return [] if self.is_plain else [call for turn in self.turns if turn.calls for call in turn.calls]
+        return [call for turn in self.turns for call in turn.calls]
 
     @property
     def enable_thinking(self) -> Any:

@@ -26,7 +26,7 @@ from transforms.rows.columns import OUTPUT_COLUMNS
 from transforms.rows.packing import PACKINGS, longer_segments
 from transforms.rows.parts import PART_COLUMNS
 from transforms.rows.truncation import TRUNCATIONS
-from transforms.steps.checks import ACTIONS, CHECKS, GROUPS
+from transforms.steps.checks import ACTIONS, CHECKS, GROUPS, split_value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +201,7 @@ def _read_actions(text: str) -> dict[str, str]:
 
 def _check_actions(actions: Mapping[str, str]) -> Mapping[str, str]:
     for given, action in actions.items():
-        name, _, value = given.partition(":")
+        name, value = split_value(given)
         choose(name, (*CHECKS, *GROUPS))
         choose(action, ACTIONS, f"{given}: ")
         takes = CHECKS[name].value if name in CHECKS else ""
