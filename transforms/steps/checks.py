@@ -196,7 +196,7 @@ def _with_repeated_ends(contents: Contents) -> Iterator[int]:
     """Choose those with a text that ends as it was before, not farther away than a phrase can be long."""
     for at in np.flatnonzero(contents.lengths >= _LOOP_CHARACTERS).tolist():
         text = contents.texts[at]
-        if text.find(text[-20:-4], -20 - len(text) // _LOOP_TIMES, -5) >= 0:
+        if text.find(text[-20:-4], -20 - len(text) // (_LOOP_TIMES - 1), -5) >= 0:
             yield int(contents.owners[at])
 
 
@@ -212,6 +212,7 @@ def looping_answer(seen: Seen) -> Iterator[str]:
         phrase = text[-period:]
         while text.endswith(phrase, 0, len(text) - times * period):
             times += 1
+        times += text.endswith(phrase.lstrip(), 0, len(text) - times * period)  # nothing separates the first one
         if times >= _LOOP_TIMES and times * period >= _LOOP_CHARACTERS and any(map(str.isalpha, phrase)):
             yield f"message {number} ends with {times:,} times {phrase!r}"
 
