@@ -76,7 +76,7 @@ def _check(group: str, choose: Callable[[Contents], Iterable[int]], value: str =
 
 
 def _with_calls(contents: Contents) -> list[int]:
-    return contents.where(lambda seen: not seen.is_plain and bool(seen.calls))
+    return [number for number in contents.others if contents.seen[number].calls]
 
 
 @_check("tools", _with_calls)
@@ -219,7 +219,7 @@ def looping_answer(seen: Seen) -> Iterator[str]:
 
 def _with_reasoning(contents: Contents) -> Iterator[int]:
     yield from contents.with_any("<think>")
-    yield from contents.where(lambda seen: not seen.is_plain and any(turn.reasoning for turn in seen.turns))
+    yield from (number for number in contents.others if any(turn.reasoning for turn in contents.seen[number].turns))
 
 
 @_check("reasoning", _with_reasoning)
