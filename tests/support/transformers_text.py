@@ -99,17 +99,22 @@ class TransformersText:
     def _forms(self, role: str) -> tuple[bool, bool]:
         """Whether the template prints contents of a role that are strings, and those that are parts."""
         if role not in self._reads:
-            before: list[dict[str, Any]]
             before = [] if role in ("user", "system", "developer") else [{"role": "user", "content": "x1"}]
-            before += [_in_call_form(_CALLED, *self._call_form)] * (role == "tool")
-            more = {"tool_call_id": "call00001"} if role == "tool" else {}
-            after = [{"role": "user", "content": "x1"}] if role in ("system", "developer") else []
-            printed = []
-            for content in ("x8", [{"type": "text", "text": "x8"}]):
-                text = (self.apply([*before, {"role": role, "content": content, **more}, *after]) or "").lower()
-                printed.append("x8" in text and not any(f"{mark}type{mark}" in text for mark in ("'", '"')))
-            self._reads[role] = printed[0], printed[1]
+            forms = self._printed_forms(role, before)
+            if role == "tool" and not any(forms):  # some templates print it after its call alone
+                forms = self._printed_forms(role, [*before, _in_call_form(_CALLED, *self._call_form)])
+            self._reads[role] = forms
         return self._reads[role]
+
+    def _printed_forms(self, role: str, before: Sequence[Mapping[str, Any]]) -> tuple[bool, bool]:
+        """Whether a string and a part are printed as the content of a role, after some messages."""
+        after = [{"role": "user", "content": "x1"}] if role in ("system", "developer") else []
+        more = {"tool_call_id": "call00001"} if role == "tool" else {}
+        printed = []
+        for content in ("x8", [{"type": "text", "text": "x8"}]):
+            text = (self.apply([*before, {"role": role, "content": content, **more}, *after]) or "").lower()
+            printed.append("x8" in text and not any(f"{mark}type{mark}" in text for mark in ("'", '"')))
+        return printed[0], printed[1]
 
 
 def _in_call_form(message: dict[str, Any], strings: bool, needs_content: bool) -> dict[str, Any]:
