@@ -87,7 +87,7 @@ def print_conversations(
     for title, example in conversations:
         console.print(Text(f"\n{visible(title)}", "bold"))
         rendered = example if isinstance(example, Reject) else render(renderer, example)
-        found = {} if isinstance(example, Reject) else checker.find([example.content]).get(0, {})
+        found = {} if isinstance(example, Reject) else checker.find(example.content)
         if isinstance(rendered, Reject):
             rejected += 1
             console.print(f"rejected ({rendered.reason}): {visible(rendered.detail)}", style="red")

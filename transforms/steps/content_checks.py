@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
+import functools
+import operator
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 import msgspec
@@ -13,15 +15,16 @@ import numpy as np
 
 from transforms.base.errors import RecordError
 from transforms.model.batches import Examples, Labels
-from transforms.model.examples import NOT_FROM_A_RECORD, Content, Example, TokenRow, attempt
-from transforms.model.outcomes import Drop, Reject
+from transforms.model.examples import Content, Example, TokenRow, attempt
+from transforms.model.outcomes import Drop
 from transforms.rows.truncation import find_turns
 from transforms.steps.base import Step
 from transforms.steps.checks import Chosen, choose_checks
-from transforms.steps.contents import Contents
+from transforms.steps.contents import Seen
 from transforms.steps.row_options import CheckOptions
 
 _MOST_CHARACTERS = 300  # of what is found
+_NOTHING: dict[Chosen, str] = {}
 
 
 class ContentChecker:
@@ -29,59 +32,47 @@ class ContentChecker:
 
     def __init__(self, check: Mapping[str, str] | None):
         checks = [each for each in choose_checks(check) if each.group != "lengths"]
-        # Those that look at the same contents share the choice.
-        self._checks = [(choose, [*group]) for choose, group in groupby(checks, lambda each: each.choose)]
+        self._checks = [(is_for, [*group]) for is_for, group in groupby(checks, lambda each: each.is_for)]
 
-    def find(self, contents: Sequence[Content]) -> dict[int, dict[Chosen, str]]:
-        """Return what checks find first in contents, by their numbers, and by the checks."""
-        found = dict[int, dict[Chosen, str]]()
-        if not self._checks:
-            return found
-        numbers = [number for number, content in enumerate(contents) if not isinstance(content, TokenRow)]
-        looked_at = Contents([contents[number] for number in numbers])
-        for choose, checks in self._checks:
-            for at in dict.fromkeys(choose(looked_at)):
+    def find(self, content: Content) -> dict[Chosen, str]:
+        """Return what each check finds first in a content, if it finds something."""
+        if type(content) is TokenRow or not self._checks:
+            return _NOTHING
+        seen, found = Seen(content), _NOTHING
+        for is_for, checks in self._checks:
+            if is_for(seen):
                 for check in checks:
-                    if words := next(iter(check.find(looked_at.seen[at])), None):
-                        found.setdefault(numbers[at], {})[check] = _in_one_line(words)
+                    for words in islice(check.find(seen), 1):
+                        found = found | {check: _in_one_line(words)}
         return found
 
     def __call__(self, batch: Examples) -> Examples:
-        try:
-            found_by_number, rejects = self.find([example.content for example in batch.examples]), list[Reject]()
-        except NOT_FROM_A_RECORD:
-            raise
-        except Exception:  # of some record, which the others do not pay for
-            pairs, rejects = attempt(batch.examples, lambda example: (example, self.find([example.content])))
-            batch = dataclasses.replace(batch, examples=[example for example, _ in pairs])
-            found_by_number = {number: found[0] for number, (_, found) in enumerate(pairs) if found}
-        if not found_by_number and not rejects:
+        pairs, rejects = attempt(batch.examples, lambda example: (example, self.find(example.content)))
+        if not rejects and not any(found for _, found in pairs):
             return batch
-        by_position = dict[int, dict[Chosen, str]]()  # of a record, which may have several examples
-        for number, found in found_by_number.items():
-            position = batch.examples[number].position
-            by_position[position] = by_position.get(position, {}) | found
-        examples, drops, counts, firsts = list[Example](), list[Drop](), Counter[str](), dict[str, tuple[int, str]]()
-        for example in batch.examples:
-            found = by_position.get(example.position, {})
-            is_first = not example.number
+        examples, drops, notes = list[Example](), list[Drop](), defaultdict[str, list[tuple[int, str]]](list)
+        for _, group in groupby(pairs, lambda pair: pair[0].position):  # a record may have several examples
+            of_record, all_found = zip(*group, strict=True)
+            found = functools.reduce(operator.or_, reversed(all_found))
             if check := _find_action("reject", found):
-                rejects += [example.rejected(RecordError(check.name, found[check]))] * is_first
+                rejects.append(of_record[0].rejected(RecordError(check.name, found[check])))
             elif check := _find_action("drop", found):
-                drops += [dataclasses.replace(example.dropped(check.name), detail=found[check])] * is_first
+                drops.append(dataclasses.replace(of_record[0].dropped(check.name), detail=found[check]))
             else:
-                names = {check.name: words for check, words in found.items()}
-                if names and is_first:
-                    counts.update([*names])
-                    firsts = {name: (example.position, words) for name, words in names.items()} | firsts
-                if names:
-                    lines = (f"{name}: {words}" for name, words in names.items())
-                    example = msgspec.structs.replace(example, detail="\n".join(filter(None, (example.detail, *lines))))
-                examples.append(example)
+                for check, words in found.items():
+                    notes[check.name].append((of_record[0].position, words))
+                lines = [f"{check.name}: {words}" for check, words in found.items()]
+                examples += (_with_detail(example, lines) for example in of_record)
         outcomes = batch.outcomes.reject(rejects).drop(drops)
-        for name, count in counts.items():
-            outcomes = outcomes.note(name, count, firsts[name])
+        for name, records in notes.items():
+            outcomes = outcomes.note(name, len(records), records[0])
         return dataclasses.replace(batch, outcomes=outcomes, examples=examples)
+
+
+def _with_detail(example: Example, lines: Sequence[str]) -> Example:
+    if not lines:
+        return example
+    return msgspec.structs.replace(example, detail="\n".join(filter(None, (example.detail, *lines))))
 
 
 def _in_one_line(words: str) -> str:
