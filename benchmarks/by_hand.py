@@ -45,7 +45,7 @@ def by_hand(tokenizer: Path, target: Path) -> dict[str, Callable[[Any], Any]]:
     for number, token in encoder.vocab.items():
         lengths[number] = len(token)
 
-    decode = msgspec.json.Decoder(_Conversation).decode
+    decode: Any = msgspec.json.Decoder(_Conversation).decode
 
     def parse(batch: Records) -> Any:
         return [decode(record.raw).messages for record in batch.records]
@@ -72,8 +72,8 @@ def by_hand(tokenizer: Path, target: Path) -> dict[str, Callable[[Any], Any]]:
         edges = np.fromiter(chain.from_iterable(spans), np.int64).reshape(-1, 2)
         bases = np.append(0, ends)[np.asarray(layout.offsets.data)[:-1]]
         starts, stops = (edges + np.repeat(bases, [len(text.spans) for text in batch.texts])[:, None]).T
-        edges = np.searchsorted(ends, starts, side="right"), np.searchsorted(ends, stops, side="left") + 1
-        runs = np.diff(np.stack(edges, axis=1).ravel(), prepend=0, append=len(ids))
+        tokens = np.searchsorted(ends, starts, side="right"), np.searchsorted(ends, stops, side="left") + 1
+        runs = np.diff(np.stack(tokens, axis=1).ravel(), prepend=0, append=len(ids))
         return ids, np.repeat(np.arange(len(runs)) % 2 == 1, runs)
 
     def label(batch: Tokens) -> Any:

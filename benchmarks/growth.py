@@ -24,7 +24,7 @@ from measure import build, publish
 from transforms import Dataset
 from transforms.dataset.derived import finish_commit
 from transforms.dataset.layout import Folder
-from transforms.dataset.versions import Increment, Version, commit, newest
+from transforms.dataset.versions import Change, Increment, Version, commit, newest
 
 _ROUNDS = 5
 _decode = msgspec.json.Decoder(Increment).decode
@@ -83,7 +83,8 @@ def add(folder: Folder, pattern: Version) -> None:
     before = newest(folder)
     assert before
     increment = numbered(pattern.added, before.number + 1)
-    finish_commit(folder, commit(folder, before.number, "append", increment, before.total, before.job), "none")
+    version = commit(folder, Change(before.number, "append"), increment, pattern.total, before.job)
+    finish_commit(folder, version, "none")
 
 
 def median(call: Callable[[], Any]) -> float:

@@ -101,7 +101,7 @@ def peer(name: str, tasks: Sequence[tuple[Path, Path, Path | None]], workers: in
     Returns:
         Seconds, CPU seconds, tokens and whether prompts are masked, for each task.
     """
-    command = [peers_python(), HERE / "peers.py", name, str(workers)]
+    command = [str(peers_python()), str(HERE / "peers.py"), name, str(workers)]
     given = json.dumps([[path and str(path) for path in task] for task in tasks])
     finished = subprocess.run(
         command, check=False, input=given, capture_output=True, text=True, cwd=tempfile.gettempdir()

@@ -107,8 +107,8 @@ def trl(task: Task, workers: int) -> Result:
     from trl import SFTConfig, SFTTrainer
 
     loaded = load(task)
-    tiny = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
-    heads = {"num_attention_heads": 1, "num_key_value_heads": 1}
+    tiny: dict[str, Any] = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    heads: dict[str, Any] = {"num_attention_heads": 1, "num_key_value_heads": 1}
     model = Qwen2ForCausalLM(Qwen2Config(vocab_size=len(loaded), **tiny, **heads))
     for assistant_only in (True, False):
         clock = Clock()

@@ -11,6 +11,7 @@ import argparse
 import itertools
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from measure import build, publish, repeated
 
@@ -29,7 +30,7 @@ def main() -> None:
         with arguments.input.open("rb") as lines:
             small.write_bytes(b"".join(itertools.islice(lines, 10)))
         corpora = {times: repeated(arguments.input, times, Path(folder, f"{times}.jsonl")) for times in sizes}
-        runs = [
+        runs: list[tuple[Any, Path, int, Any]] = [
             ("10 lines", small, 1, ""),
             ("10 lines", small, 2, ""),
             *((times, corpora[times], 2, "") for times in sizes),

@@ -27,7 +27,7 @@ from transforms.steps.parse import Parser
 from transforms.steps.read import read_task
 from transforms.steps.render import Renderer
 from transforms.steps.tokenize import Encoder
-from transforms.steps.write import ShardWriter
+from transforms.steps.write import ShardWriter, WriteConfig
 
 
 def main() -> None:
@@ -86,8 +86,8 @@ def rounds(
         "parity": ParityChecker(config),
         "tokenize": Encoder(tokenizer, engine=engine),
         "label": build_labels,
-        "pack": Packer(4096, packing="bfd"),
-        "write": ShardWriter(folder),
+        "pack": Packer(max_length=4096, packing="bfd"),
+        "write": ShardWriter(WriteConfig(folder=folder)),
     }
     loops = by_hand(arguments.tokenizer, Path(folder, "by hand")) if engine == "auto" else {}
     best: dict[str, float] = {}
