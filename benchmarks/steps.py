@@ -20,6 +20,7 @@ from measure import publish
 from transforms.chat.config import RenderConfig
 from transforms.model.batches import Slice, Task
 from transforms.records.input_options import ParseOptions
+from transforms.steps.content_checks import ContentChecker
 from transforms.steps.label import build_labels
 from transforms.steps.pack import Packer
 from transforms.steps.parity import ParityChecker
@@ -82,6 +83,7 @@ def rounds(
     config = RenderConfig(tokenizer=tokenizer, engine=engine, now=now)
     steps = {
         "parse": Parser(ParseOptions()),
+        "check": ContentChecker(None),
         "render": Renderer(config),
         "parity": ParityChecker(config),
         "tokenize": Encoder(tokenizer, engine=engine),
