@@ -247,7 +247,8 @@ def _thoughts(seen: Seen) -> Iterator[str]:
 
 
 def _has_token_begin(seen: Seen) -> bool:
-    return "INST]" in seen.joined or ("<" in seen.joined and bool(_TOKEN_BEGIN.search(seen.joined)))
+    text = seen.joined  # one character is found ten times as fast as several
+    return ("[" in text and "INST]" in text) or ("<" in text and bool(_TOKEN_BEGIN.search(text)))
 
 
 @_check("templates", _has_token_begin)
@@ -257,7 +258,7 @@ def template_token(seen: Seen) -> Iterator[str]:
 
 
 def _has_role_name(seen: Seen) -> bool:
-    text = seen.joined  # one character is found ten times as fast as several
+    text = seen.joined
     return ("#" in text and "### " in text) or ("\n" in text and ("Human:" in text or "Assistant:" in text))
 
 

@@ -61,7 +61,8 @@ class Seen:
 
     @functools.cached_property
     def turns(self) -> list[Turn]:
-        return [Turn(*each) for each in zip(range(1, len(self.roles) + 1), self.roles, self.texts, strict=True)]
+        plain = enumerate(zip(self.roles, self.texts, strict=True), 1)
+        return [Turn(number, role, text) for number, (role, text) in plain]
 
     @property
     def answers(self) -> list[tuple[int, str]]:
