@@ -284,8 +284,8 @@ def test_dataset_grows_in_a_bucket_next_to_another_append_and_after_a_failed_com
     arrive(store, folder, 0)
     command = [sys.executable, "-m", "pipeline", "build", "--append", *options]
     racers = [subprocess.Popen(command, cwd=ROOT, stdout=-1, stderr=-1, text=True) for _ in range(2)]
-    ended = [racer.communicate() for racer in racers]
-    assert [racer.returncode for racer in racers] == [0, 0], ended
+    errors = [racer.communicate()[1] for racer in racers]
+    assert [racer.returncode for racer in racers] == [0, 0], "\n".join(errors)
     assert read_records(output) == 40
 
     arrive(store, folder, 1)
