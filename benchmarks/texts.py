@@ -23,7 +23,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from support.transformers_text import TransformersText
+from support.transformers_text import Arguments, TransformersText
 from transforms.chat.config import RenderConfig
 from transforms.model.batches import Slice, Task
 from transforms.model.chunks import CHUNK_BYTES
@@ -102,7 +102,7 @@ def _with_parsed_arguments(message: dict[str, Any]) -> dict[str, Any]:
     if "tool_calls" not in message:
         return message
     functions = [call["function"] for call in message["tool_calls"]]
-    parsed = [{**function, "arguments": json.loads(function["arguments"])} for function in functions]
+    parsed = [{**function, "arguments": Arguments(function["arguments"])} for function in functions]
     calls = zip(message["tool_calls"], parsed, strict=True)
     return {**message, "tool_calls": [{**call, "function": function} for call, function in calls]}
 
