@@ -180,10 +180,11 @@ def repeated_question(seen: Seen) -> Iterator[str]:
 
 def _has_repeated_end(seen: Seen) -> bool:
     """Whether a text ends as it was before, not farther away than a phrase can be long."""
-    for text in [text for text in seen.texts if len(text) >= _LOOP_CHARACTERS]:
-        if text.find(text[-20:-4], -20 - len(text) // (_LOOP_TIMES - 1), -5) >= 0:
-            return True
-    return False
+    return any(
+        text.find(text[-20:-4], -20 - len(text) // (_LOOP_TIMES - 1), -5) >= 0
+        for text in seen.texts
+        if len(text) >= _LOOP_CHARACTERS
+    )
 
 
 @_check("loops", _has_repeated_end)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import operator
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import groupby, islice
@@ -24,7 +22,6 @@ from transforms.steps.contents import Seen
 from transforms.steps.row_options import CheckOptions
 
 _MOST_CHARACTERS = 300  # of what is found
-_NOTHING: dict[Chosen, str] = {}
 
 
 class ContentChecker:
@@ -36,24 +33,27 @@ class ContentChecker:
 
     def find(self, content: Content) -> dict[Chosen, str]:
         """Return what each check finds first in a content, if it finds something."""
-        if type(content) is TokenRow or not self._checks:
-            return _NOTHING
-        seen, found = Seen(content), _NOTHING
+        found: dict[Chosen, str] = {}
+        if type(content) is TokenRow:
+            return found
+        seen = Seen(content)
         for is_for, checks in self._checks:
             if is_for(seen):
                 for check in checks:
                     for words in islice(check.find(seen), 1):
-                        found = found | {check: _in_one_line(words)}
+                        found[check] = _in_one_line(words)
         return found
 
     def __call__(self, batch: Examples) -> Examples:
+        if not self._checks:
+            return batch
         pairs, rejects = attempt(batch.examples, lambda example: (example, self.find(example.content)))
         if not rejects and not any(found for _, found in pairs):
             return batch
         examples, drops, notes = list[Example](), list[Drop](), defaultdict[str, list[tuple[int, str]]](list)
         for _, group in groupby(pairs, lambda pair: pair[0].position):  # a record may have several examples
             of_record, all_found = zip(*group, strict=True)
-            found = functools.reduce(operator.or_, reversed(all_found))
+            found = {check: words for each in reversed(all_found) for check, words in each.items()}
             if check := _find_action("reject", found):
                 rejects.append(of_record[0].rejected(RecordError(check.name, found[check])))
             elif check := _find_action("drop", found):
