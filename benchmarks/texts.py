@@ -23,7 +23,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from support.transformers_text import Arguments, TransformersText
+from support.cases import without_json
+from support.transformers_text import TransformersText
 from transforms.chat.config import RenderConfig
 from transforms.model.batches import Slice, Task
 from transforms.model.chunks import CHUNK_BYTES
@@ -94,17 +95,8 @@ def arguments_of(record: dict[str, Any], expected: TransformersText) -> tuple[li
             {"role": "assistant", "content": record["completion"]},
         ]
     else:
-        messages = [_with_parsed_arguments(message) for message in record["messages"]]
+        messages = [without_json(message) for message in record["messages"]]
     return expected.prepared(messages), record.get("tools")
-
-
-def _with_parsed_arguments(message: dict[str, Any]) -> dict[str, Any]:
-    if "tool_calls" not in message:
-        return message
-    functions = [call["function"] for call in message["tool_calls"]]
-    parsed = [{**function, "arguments": Arguments(function["arguments"])} for function in functions]
-    calls = zip(message["tool_calls"], parsed, strict=True)
-    return {**message, "tool_calls": [{**call, "function": function} for call, function in calls]}
 
 
 def _bytes_of(corpus: Path, records: int | None) -> int:

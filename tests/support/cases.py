@@ -330,9 +330,9 @@ class Marked:
     def __init__(self, record: Mapping[str, Any]):
         self.record = record
         given = record.get("messages") or [*record["prompt"], *record["completion"]]
-        self.messages: list[dict[str, Any]] = [_without_json(message) for message in given]
+        self.messages: list[dict[str, Any]] = [without_json(message) for message in given]
         tools = record.get("tools")
-        tools = [_without_json(tool) for tool in (json.loads(tools) if isinstance(tools, str) else tools or ())]
+        tools = [without_json(tool) for tool in (json.loads(tools) if isinstance(tools, str) else tools or ())]
         self.tools = [tool if "function" in tool else {"type": "function", "function": tool} for tool in tools] or None
         self.kwargs: dict[str, Any] = record.get("chat_template_kwargs") or {}
         self.owners: dict[str, tuple[int | None, str]] = {}
@@ -375,7 +375,7 @@ class Marked:
         return self.messages[number]["role"] != "assistant" or "think" not in json.dumps(self.messages[number])
 
 
-def _without_json(value: Any) -> Any:
+def without_json(value: Any) -> Any:
     """A message or a tool whose arguments, or which as a whole, are no longer JSON in a string."""
     value = json.loads(value) if isinstance(value, str) else dict(value)
     if "tool_calls" in value:
