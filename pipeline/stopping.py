@@ -22,6 +22,8 @@ from transforms.base.errors import Unavailable
 _EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 # For so long a process that was stopped waits for a cluster that is to cancel the job: longer than for one answer.
 _SECONDS_TO_CANCEL = 12.0
+# A process that was killed ends when its system call does. One whose parent was killed may stay a zombie.
+_SECONDS_TO_END = 3.0
 _PREFIX = "chatmill-run-"
 # The path of a socket, which is in such a folder, has 107 bytes at most.
 _LONG = 60
@@ -62,9 +64,11 @@ def _stop(code: int, cancel: Callable[[], None] | None, continuing: str | None, 
     logging.disable()
     if cancel and (error := _error_within(_SECONDS_TO_CANCEL, cancel)):  # before a job server ends, which may do it
         continuing = f"the job could not be cancelled: {shortened(str(error))}"
-    for process in psutil.Process().children(recursive=True):
+    children = psutil.Process().children(recursive=True)
+    for process in children:
         with suppress(psutil.NoSuchProcess):
             process.kill()
+    psutil.wait_procs(children, timeout=_SECONDS_TO_END)  # until then they may write files
     if os.path.basename(folder := tempfile.gettempdir()).startswith(_PREFIX):  # nothing leaves `temporary_folder`
         shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(get_temp_dir(), ignore_errors=True)

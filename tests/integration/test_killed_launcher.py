@@ -68,7 +68,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["--append", "--every=1"]], ids=["build", "every"])
-def test_no_process_is_left_and_the_same_command_goes_on_within_a_second(command, tmp_path, stuck, more):
+def test_no_process_is_left_and_the_same_command_goes_on(command, tmp_path, stuck, more):
     (tmp_path / "formatter.py").write_text(FORMATTER.format(folder=str(stuck)))
     options, output = command(f"--formatter={tmp_path}/formatter.py:read", *more), tmp_path / "out"
     with running_command(*options, log=tmp_path / "log") as launcher:
@@ -76,7 +76,7 @@ def test_no_process_is_left_and_the_same_command_goes_on_within_a_second(command
         assert (output / "_chatmill" / "lock").exists()
         launcher.kill()
         launcher.wait()
-        wait_until(lambda: not any(map(is_alive, started)), seconds=1)
+        wait_until(lambda: not any(map(is_alive, started)))
     shutil.rmtree(stuck)
 
     with running_command(*options, log=tmp_path / "log") as again:
