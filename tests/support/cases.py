@@ -398,8 +398,10 @@ def printed(apply: TransformersText, one: Marked) -> str:
 
 def wrong_words(
     marked: Marked, text: str, spans: Sequence[tuple[int, int]], loss_on: str, has_blocks: bool, unprinted: str
-) -> str | None:
-    """Describe which word is trained on and should not be, or the other way round, or is lost; None if all is right.
+) -> tuple[str | None, bool]:
+    """Describe which word is trained on and should not be, or in part, or is lost; None if all is right.
+
+    Also returns whether nothing is trained on of a word that should be, which is to be counted.
 
     Args:
         text, spans: what was rendered of the record, and what of it is trained on.
@@ -407,7 +409,7 @@ def wrong_words(
         has_blocks: whether the template has `{% generation %}`. What that leaves out need not be trained on.
     """
     owners, trained = marked.owners, marked.trained(loss_on)
-    whole, shown = set[str](), set[str]()
+    whole, in_part, shown = set[str](), set[str](), set[str]()
     for found in _PRINTED.finditer(text):
         word, (start, stop) = found[1].lower(), found.span()
         if word not in owners:  # it is cut
@@ -415,15 +417,16 @@ def wrong_words(
         shown.add(word)
         of_spans = sum(max(0, min(stop, b) - max(start, a)) for a, b in spans)
         if of_spans and owners[word][0] not in trained:
-            return f"{word} is trained on, and is in {owners[word]}"
-        if of_spans == stop - start:
-            whole.add(word)
+            return f"{word} is trained on, and is in {owners[word]}", False
+        if of_spans:
+            (whole if of_spans == stop - start else in_part).add(word)
+    expected = {word for word in shown if owners[word][0] in trained and not has_blocks}
     for word, owner in owners.items():
-        if word in shown - whole and owner[0] in trained and not has_blocks:
-            return f"{word} is not trained on, and is in {owner}"
+        if word in expected & in_part - whole:
+            return f"{word} is not trained on in whole, and is in {owner}", False
         if word not in shown and unprinted == "reject" and marked.must_be_printed(*owner):
-            return f"{word} is not printed, and is in {owner}"
-    return None
+            return f"{word} is not printed, and is in {owner}", False
+    return None, bool(expected - whole)
 
 
 def framed(seed: int) -> Marked:

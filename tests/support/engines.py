@@ -127,8 +127,10 @@ def _wrong_masks(case: Case, marked: Mapping[int, Marked], texts: Any, folder: P
         if text.text != (expected := printed(apply, one)):
             return f"{name}: reference prints {text.text!r}, transformers {expected!r}"
         loss_on, unprinted = options.get("loss_on", "assistant"), options.get("unprinted", "reject")
-        if wrong := wrong_words(one, text.text, text.spans, loss_on, has_blocks, unprinted):
+        wrong, is_untrained = wrong_words(one, text.text, text.spans, loss_on, has_blocks, unprinted)
+        if wrong:
             return f"{name}: {wrong}\n  {text.text!r}\n  {text.spans}"
+        lost["answers_after_end"] += is_untrained
         lost.update(
             kind
             for kind, words in zip(("not_printed", "reasoning_not_printed"), one.lost(text.text), strict=True)

@@ -78,6 +78,12 @@ _NOTES = {
         "docs/masks.md",
         is_severe=True,
     ),
+    "answers_after_end": _Note(
+        "record",
+        "with text of an answer after the end of a turn, without a header: it is not trained on",
+        "docs/masks.md",
+        is_severe=True,
+    ),
     "turns_with_token_across_prompt_end": _Note(
         "trained turn",
         "with a first token that also has the end of the generation prompt, which a server never sees",

@@ -47,6 +47,7 @@ _Detail: TypeAlias = str | Callable[[], str] | None  # which may be made when it
 _OPEN_TURNS = "turns_without_end"  # of which each counts; of all else, each record
 _OPEN = "the template prints nothing that ends an answer, so a model does not learn to stop"
 _TRAINED_HEADER = "the template ignores add_generation_prompt, so the header of an answer is trained on"
+_AFTER_END = "is printed after the end of a turn, without a header, so it is not trained on"
 _EMPTY = "it is trained on a turn without content, call or reasoning: only on the end of the turn"
 
 
@@ -169,7 +170,7 @@ class Renderer:
         whole, rendering = self.turns.trained_text(example, content, self._loss_on, self._has_parts)
         rendered = Rendered(encodable(whole), rendering=rendering)
         rendered.omissions = self._check_omissions(content, find_omissions(rendering))
-        rendered.notes = self._find_turn_notes(whole, content, loss_on)
+        rendered.notes = self._find_turn_notes(whole, content, loss_on, rendering)
         if difference:
             rendered.notes = [("compiled_template_differs", difference, 1), *rendered.notes]
         return rendered, None
@@ -185,11 +186,15 @@ class Renderer:
                 return replace(omissions, unread=(*omissions.unread, *unread))
         return omissions
 
-    def _find_turn_notes(self, text: Text, content: Conversation, loss_on: str) -> list[Note]:
+    def _find_turn_notes(
+        self, text: Text, content: Conversation, loss_on: str, rendering: Rendering | None = None
+    ) -> list[Note]:
         """What is worth reporting of the turns of a text, which all conversations of its signature have in common."""
         notes: list[Note] = []
         if is_empty_answer(text, self._loss_on):
             notes.append(("empty_answers", _EMPTY, 1))
+        if numbers := self.turns.after_ends(content, loss_on, rendering):
+            notes.append(("answers_after_end", f"messages[{numbers[0]}] {_AFTER_END}", 1))
         facts = self.turns.facts(content)
         if facts.is_sound or loss_on == "all":
             return notes

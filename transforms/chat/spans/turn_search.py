@@ -72,13 +72,26 @@ class TurnSearch:
 
     def turns(self, numbers: Sequence[int]) -> dict[int, Turn]:
         """Find turns by the generation prompt before them, without ends. Args, Raises: as of `TurnFinder.turns`."""
-        turns = {number: self._turn(number) for number in numbers if number in self._pieces}
+        turns = self._with_what_follows_ends(numbers)
         for number in numbers:
             if number not in turns and any(key[0] == number for key in self._rendering.printed):
                 raise not_established(f"the template prints messages[{number}] outside of a loop over the messages")
         self._check_texts(turns)
         turns = {number: self._until_ended(number, turn) for number, turn in turns.items()}
         return {number: turn for number, turn in turns.items() if turn.spans and turn.spans[0][0] < turn.spans[-1][1]}
+
+    def after_ends(self, numbers: Sequence[int]) -> list[int]:
+        """Return the turns of which a text is not trained on, since it follows the end of a turn, without a header.
+
+        Args, Raises: as of `turns`.
+        """
+        some = [n for n in numbers if len(self._pieces.get(n, ())) > 1 or (n and self._is_answer(n - 1))]
+        return [
+            number
+            for number, turn in self._with_what_follows_ends(some).items()
+            for span in {*turn.spans}.difference(self._until_ended(number, turn).spans)
+            if any(text.key[0] == number for text in self._rendering.texts_between(*span))
+        ]
 
     def find_block_turns(self, blocks: Sequence[Span], numbers: Sequence[int]) -> dict[int, Turn]:
         """Find turns by the generation blocks of the template, without ends. Args, Raises: as of `turns`."""
@@ -131,6 +144,9 @@ class TurnSearch:
         header = self._header(turn, start, content if content is not None and content <= stop else None, stop)
         spans = [(start, self._end(turn, start, stop)) for start, stop in ((header[1], stop), *pieces[1:])]
         return Turn(header, spans if len(spans) == 1 else merged(spans))
+
+    def _with_what_follows_ends(self, numbers: Sequence[int]) -> dict[int, Turn]:
+        return {number: self._turn(number) for number in numbers if number in self._pieces}
 
     def _until_ended(self, number: int, turn: Turn) -> Turn:
         """A turn without what no server lets the model write, since it follows what ends a turn, without a header."""

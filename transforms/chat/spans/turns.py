@@ -140,6 +140,24 @@ class TurnFinder:
         end, without_ends = self._search(rendering).end, self._turns(rendering, turns)
         return {number: turn._replace(end=end(number, turn.spans[-1])) for number, turn in without_ends.items()}
 
+    def after_ends(self, conversation: Conversation, loss_on: str, rendering: Rendering | None = None) -> list[int]:
+        """Find the trained turns of which a text follows the end of a turn, without a header, and is not trained on.
+
+        Args:
+            conversation: the conversation.
+            loss_on: one of LOSSES but auto, or `completion_turns`.
+            rendering: its rendering, if there is one.
+        """
+        messages = conversation.messages
+        numbers = [
+            number
+            for number in trained_turns(conversation, loss_on)
+            if messages[number].get("tool_calls") or (number and messages[number - 1]["role"] == "assistant")
+        ]
+        if not numbers or loss_on in ("all", "completion") or self.follows_blocks(conversation):
+            return []
+        return self._search(rendering or self._template.rendering(conversation)).after_ends(numbers)
+
     def with_end(self, text: Text, conversation: Conversation, turns: Sequence[int]) -> Text:
         """Return a text with the end of its last turn, if that is to be appended, see `TemplateFacts.appended`.
 
