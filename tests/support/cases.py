@@ -314,6 +314,7 @@ def _constants(template: str) -> list[str]:
 # White space that no template prints: next to a word it is of the same text.
 SPACE = "\u2003"
 _WORD = re.compile(r"w\d+q", re.IGNORECASE)
+_REASONING_TAG = re.compile("think|thought|inner_prefix", re.IGNORECASE)
 _PRINTED = re.compile(rf"{SPACE}*(w\d+q){SPACE}*", re.IGNORECASE)
 
 
@@ -372,7 +373,8 @@ class Marked:
         """Whether a record is rejected if a word is not printed: one of a content, but for reasoning in an answer."""
         if number is None or key != "content":
             return False
-        return self.messages[number]["role"] != "assistant" or "think" not in json.dumps(self.messages[number])
+        message = self.messages[number]
+        return message["role"] != "assistant" or not _REASONING_TAG.search(json.dumps(message))
 
 
 def without_json(value: Any) -> Any:
