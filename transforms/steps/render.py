@@ -194,7 +194,7 @@ class Renderer:
         if is_empty_answer(text, self._loss_on):
             notes.append(("empty_answers", _EMPTY, 1))
         if numbers := self.turns.after_ends(content, loss_on, rendering):
-            notes.append(("answers_after_end", f"messages[{numbers[0]}] {_AFTER_END}", 1))
+            notes.append(("answers_after_end", f"a text of messages[{numbers[0]}] {_AFTER_END}", 1))
         facts = self.turns.facts(content)
         if facts.is_sound or loss_on == "all":
             return notes
