@@ -468,6 +468,15 @@ def test_json_columns_of_any_writer_are_decoded(tmp_path, write):
     ]
 
 
+@pytest.mark.parametrize("write", [parquet, arrow])
+def test_a_map_is_an_object_and_one_that_has_a_key_twice_costs_its_row(tmp_path, write):
+    kind = pa.map_(pa.string(), pa.struct([("type", pa.string())]))
+    table = pa.table({"properties": pa.array([[("a", {"type": "int"})], [], [("a", {}), ("a", {})]], kind)})
+    found = read_content(tmp_path / f"a.{write.__name__}", write(table))
+    assert found.records == [(0, {"properties": {"a": {"type": "int"}}}), (1, {"properties": {}})]
+    assert [position for position, _ in found.rejected] == [2]
+
+
 # Size
 
 COMPRESSORS: dict[str, Callable[[], Any]] = {

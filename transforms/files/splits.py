@@ -97,7 +97,8 @@ class Dataset(NamedTuple):
         """
         if not by_split:
             return []
-        asked, described, first = self.choice.splits or (), self.describe(by_split), next(iter(by_split))
+        asked, described = self.choice.splits or (), self.describe(by_split)
+        first = next((split for split in by_split if "train" in split), next(iter(by_split)))
         splits = [split for split in asked if split in by_split]
         if missing := [split for split in asked if split not in by_split]:
             if not self.choice.arriving:

@@ -64,7 +64,8 @@ def decode_several(text: str, reason: str, where: str, reading: Reading) -> list
         try:
             _, stop = decoder.raw_decode(text, start)
         except (ValueError, RecursionError) as error:
-            raise RecordError(reason, f"{where} is a string that is not valid JSON: {error}") from None
+            why = _REPR if is_repr(text[start:]) else f"a string that is not valid JSON: {error}"
+            raise RecordError(reason, f"{where} is {why}") from None
         values.append(decode_json(text[start:stop], reason, where, reading))
         start = len(text) - len(text[stop:].lstrip())
     return values

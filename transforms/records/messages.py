@@ -155,6 +155,8 @@ def _with_text_parts(message: dict[str, Any], where: str, reading: Reading) -> d
     fields: dict[str, Any] = {}
     for i, part in enumerate(content):
         at = f"content[{i}] of {where}"
+        if message["role"] == "tool" and part in ({"type": "text"}, {"type": "text", "text": None}):
+            part = {"type": "text", "text": ""}  # as a content that is null
         kind, text = _kind_and_text(part, at)
         if kind == "text" and "tool_calls" not in fields:
             if part.get("type") != "text" or part.get("text") != text:

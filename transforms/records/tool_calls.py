@@ -144,7 +144,8 @@ def _without_unknown(value: Any, schema: Any, left_out: list[str]) -> Any:
         return value
     if isinstance(value, list):
         return [_without_unknown(item, schema.get("items"), left_out) for item in value]
-    properties = schema.get("properties")
+    # xLAM's parameters are the properties themselves.
+    properties = schema.get("properties", None if isinstance(schema.get("type"), str) else schema)
     if not isinstance(value, dict) or not isinstance(properties, dict) or schema.get("additionalProperties"):
         return value
     unknown = [key for key, inner in value.items() if inner is None and key not in properties]
@@ -173,7 +174,7 @@ def with_tool_calls(message: dict[str, Any], where: str, reading: Reading) -> di
         return message
     if isinstance(calls, str):
         calls = decode_json(calls.strip() or "[]", "bad_tool_calls", f"the tool_calls of {where}", reading)
-    if call is not None:
+    if call not in (None, ""):
         if calls:
             raise RecordError("bad_tool_calls", f"{where} has both tool_calls and function_call; expected one of them")
         calls = [_object(call, "bad_tool_calls", f"the function_call of {where}", reading)]

@@ -121,7 +121,7 @@ def sized_records(
 def _record(position: int, row: pa.RecordBatch, features: dict[str, Any]) -> Record | Reject:
     try:
         nulls: list[str] = []
-        columns = row.to_pylist()[0].items()
+        columns = row.to_pylist(maps_as_pydicts="strict")[0].items()
         raw = {name: _plain(value, features.get(name), nulls) for name, value in columns if value is not None}
         return Record(position, raw, *nulls[:1])
     except Exception as error:  # for a value that Python cannot represent, each type raises its own
