@@ -135,14 +135,24 @@ def _has_odd_roles(seen: Seen) -> bool:
 def _are_odd(roles: tuple[str, ...]) -> bool:
     """Whether a check of roles finds something. Many conversations have the same ones."""
     seen = Seen(Conversation((roles, [""] * len(roles), None, None)))
-    return any(any(check(seen)) for check in (consecutive_users, ends_with_user, late_system))
+    return any(any(check(seen)) for check in (consecutive_users, consecutive_answers, ends_with_user, late_system))
 
 
 @_check("turns", _has_odd_roles)
 def consecutive_users(seen: Seen) -> Iterator[str]:
     """two messages of the user in a row"""
+    return _find_consecutive(seen, "user")
+
+
+@_check("turns", _has_odd_roles)
+def consecutive_answers(seen: Seen) -> Iterator[str]:
+    """two messages of the assistant in a row: after the first one a server stops, and asks nothing more"""
+    return _find_consecutive(seen, "assistant")
+
+
+def _find_consecutive(seen: Seen, role: str) -> Iterator[str]:
     pairs = enumerate(pairwise(seen.roles), 1)
-    return (f"messages {first} and {first + 1} are the user's" for first, pair in pairs if {*pair} == {"user"})
+    return (f"messages {first} and {first + 1} are the {role}'s" for first, pair in pairs if {*pair} == {role})
 
 
 @_check("turns", _has_odd_roles)
