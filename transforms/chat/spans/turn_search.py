@@ -85,12 +85,14 @@ class TurnSearch:
 
         Args, Raises: as of `turns`.
         """
-        some = [n for n in numbers if len(self._pieces.get(n, ())) > 1 or (n and self._is_answer(n - 1))]
+        ends = {stop for _, stop, message in self._rendering.pieces if self._is_answer(message)}
+        places = {number: self._pieces[number] for number in numbers if number in self._pieces}
+        some = [number for number, pieces in places.items() if len(pieces) > 1 or pieces[0][0] in ends]
         return [
             number
             for number, turn in self._with_what_follows_ends(some).items()
             for span in {*turn.spans}.difference(self._until_ended(number, turn).spans)
-            if any(text.key[0] == number for text in self._rendering.texts_between(*span))
+            if any(self._text[text.start : text.stop].strip() for text in self._rendering.texts_between(*span))
         ]
 
     def find_block_turns(self, blocks: Sequence[Span], numbers: Sequence[int]) -> dict[int, Turn]:

@@ -152,7 +152,7 @@ class TurnFinder:
         numbers = [
             number
             for number in trained_turns(conversation, loss_on)
-            if messages[number].get("tool_calls") or (number and messages[number - 1]["role"] == "assistant")
+            if messages[number].get("tool_calls") or (number and messages[number - 1]["role"] != "user")
         ]
         if not numbers or loss_on in ("all", "completion") or self.follows_blocks(conversation):
             return []
