@@ -148,9 +148,13 @@ def _with_reason(
         return is_first and reason in (line["outcome"], *names)
 
     # Of a contaminated record, what was found says more than the row.
-    yield from islice(_records(dataset, has_it, None if reason == "contaminated" else reader), limit)
-    if counts[reason] > limit:
-        yield "notes", f"{limit:,} of {counts[reason]:,} records are shown; --limit shows more."
+    shown = 0
+    for item in islice(_records(dataset, has_it, None if reason == "contaminated" else reader), limit):
+        shown += 1
+        yield item
+    if counts[reason] > shown:
+        why = "--limit shows more" if shown == limit else "the others were left out by a later step, or are not listed"
+        yield "notes", f"{shown:,} of {counts[reason]:,} records are shown; {why}."
 
 
 def _from_record(reader: RowReader, split: str, source: str, position: int, limit: int) -> Iterator[Item]:

@@ -132,6 +132,17 @@ def test_all_records_are_counted_and_the_first_thousand_of_a_shard_are_listed(tm
     assert len(read_exceptions(tmp_path / "out")) == 1000
 
 
+def test_a_record_of_two_examples_is_listed_and_one_of_two_values_is_counted_once(tmp_path):
+    (tmp_path / "twice.py").write_text("def twice(record):\n    return [record, record]\n")
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", [SOUND, *[FAULTY] * 1100])
+    values = "refusal:a=report,refusal:e=report,short_turn:90=report,short_turn:99=report"
+    manifest = build(tmp_path / "out", corpus, f"turns=report,{values}", f"--formatter={tmp_path}/twice.py:twice")
+    names = ("consecutive_users", "refusal", "short_turn")
+    assert [manifest["notes"][name] for name in names] == [1100, 1101, 1101]
+    listed = [line["origin_position"] for line in read_exceptions(tmp_path / "out") if "consecutive" in line["detail"]]
+    assert (len({*listed}), len(listed)) == (1000, 2000)
+
+
 def test_masks_shows_what_checks_find_before_a_build(tmp_path, capfd):
     corpus = write_jsonl(tmp_path / "corpus.jsonl", [SOUND, FAULTY])
     assert chatmill("masks", f"--tokenizer={TOKENIZER}", f"--input={corpus}") == 0

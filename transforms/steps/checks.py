@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from transforms.chat.rendering.omissions import OPENS
 from transforms.model.examples import Conversation
 from transforms.steps.contents import Call, Seen
 
@@ -19,6 +20,7 @@ ACTIONS = ("report", "drop", "reject", "off")
 # An answer loops if it ends with a phrase three times or more (Holtzman et al. 2020, arXiv 1904.09751), with so many
 # characters in all: refrains and short lists repeat themselves, too.
 _LOOP_TIMES, _LOOP_CHARACTERS = 3, 96
+_MOST_ENDS = 4  # how often a phrase may have its own end in it
 _ECHO_CHARACTERS = 24  # shorter answers may be their questions, such as greetings
 _TEMPLATE_TOKEN = re.compile(
     r"<\|(?:im_(?:start|end|sep)|(?:start|end)_header_id|eo[tm]_id|begin_of_text|end_?of_?text|(?:start|end)_of_role|"
@@ -40,8 +42,7 @@ _MOJIBAKE = re.compile(
     f"[{_FIRST_BYTES}](?:(?<=[ÂÃ])[{_BYTE}\xa0]|(?<=[ÎÏÐÑ])[{_BYTE}][ÎÏÐÑ][{_BYTE}]|(?<=â)€[{_BYTE}™œ“”˜¦]|(?<=ð)Ÿ|"
     f"(?<=[ã-é])[{_BYTE}][\x80-\xbf])"
 )
-_ONLY_THOUGHT = re.compile(r"\s*<think>.*</think>\s*", re.DOTALL)
-_THOUGHT = re.compile(r"\s*<think>\s*(?!</think>|\s)")
+_THOUGHT = re.compile(rf"\s*(?:{OPENS})\s*(?!</think>|\s)")
 
 
 class Check(NamedTuple):
@@ -192,8 +193,7 @@ def _has_repeated_end(seen: Seen) -> bool:
     """Whether a text ends as it was before, not farther away than a phrase can be long."""
     return any(
         text.find(text[-20:-4], -20 - len(text) // (_LOOP_TIMES - 1), -5) >= 0
-        for text in seen.texts
-        if len(text) >= _LOOP_CHARACTERS
+        for text in [text.rstrip() for text in seen.texts if len(text) >= _LOOP_CHARACTERS]
     )
 
 
@@ -201,17 +201,19 @@ def _has_repeated_end(seen: Seen) -> bool:
 def looping_answer(seen: Seen) -> Iterator[str]:
     """an answer that ends with a phrase three times or more in a row, with 96 characters or more in all"""
     for number, text in seen.answers:
-        text = text.rstrip()
-        if len(text) < _LOOP_CHARACTERS:
-            continue
-        end, times = text[-16:], 1
-        period = len(text) - len(end) - text.rfind(end, 0, -1)
-        phrase = text[-period:]
-        while text.endswith(phrase, 0, len(text) - times * period):
-            times += 1
-        times += text.endswith(phrase.lstrip(), 0, len(text) - times * period)  # nothing separates the first one
-        if times >= _LOOP_TIMES and times * period >= _LOOP_CHARACTERS and any(map(str.isalpha, phrase)):
-            yield f"message {number} ends with {times:,} times {phrase!r}"
+        text, begin = text.rstrip(), -1
+        for _ in range(_MOST_ENDS if len(text) >= _LOOP_CHARACTERS else 0):
+            begin = text.rfind(text[-16:], 0, begin)
+            if begin < 0:
+                break
+            period, times = len(text) - 16 - begin, 1
+            phrase, begin = text[-period:], begin + 15
+            while text.endswith(phrase, 0, len(text) - times * period):
+                times += 1
+            times += text.endswith(phrase.lstrip(), 0, len(text) - times * period)  # nothing separates the first one
+            if times >= _LOOP_TIMES and times * period >= _LOOP_CHARACTERS and any(map(str.isalpha, phrase)):
+                yield f"message {number} ends with {times:,} times {phrase!r}"
+                break
 
 
 def _has_reasoning(seen: Seen) -> bool:
@@ -230,8 +232,9 @@ def unclosed_reasoning(seen: Seen) -> Iterator[str]:
 def answer_in_reasoning(seen: Seen) -> Iterator[str]:
     """reasoning without an answer or a call after it"""
     for turn in seen.turns:
-        is_alone = _ONLY_THOUGHT.fullmatch(turn.text) if turn.text.strip() else turn.reasoning.strip()
-        if turn.role == "assistant" and is_alone and not turn.calls:
+        text = turn.text.strip()
+        is_thought = text.startswith("<think>") and text.partition("</think>")[1:] == ("</think>", "")
+        if turn.role == "assistant" and not turn.calls and (is_thought if text else turn.reasoning.strip()):
             yield f"message {turn.number} has reasoning alone"
 
 
@@ -254,7 +257,7 @@ def missing_reasoning(seen: Seen) -> Iterator[str]:
 
 def _thoughts(seen: Seen) -> Iterator[str]:
     thoughts = (turn for turn in seen.turns if turn.reasoning.strip() or _THOUGHT.match(turn.text))
-    return (f"message {turn.number} has reasoning" for turn in thoughts)
+    return (f"message {turn.number} has reasoning" for turn in thoughts if turn.role == "assistant")
 
 
 def _has_token_begin(seen: Seen) -> bool:
@@ -265,7 +268,8 @@ def _has_token_begin(seen: Seen) -> bool:
 @_check("templates", _has_token_begin)
 def template_token(seen: Seen) -> Iterator[str]:
     """a special token of any model's chat template in a message"""
-    return _search(_TEMPLATE_TOKEN, ((turn.number, turn.text) for turn in seen.turns))
+    texts = ((turn.number, text) for turn in seen.turns for text in (turn.text, turn.reasoning))
+    return _search(_TEMPLATE_TOKEN, texts)
 
 
 def _has_role_name(seen: Seen) -> bool:
@@ -327,7 +331,8 @@ def long_turn(tokens: np.ndarray, value: str) -> np.ndarray:
     return tokens > int(value)
 
 
-GROUPS = tuple(dict.fromkeys(check.group for check in CHECKS.values()))
+# Those with checks that take no value.
+GROUPS = tuple(dict.fromkeys(check.group for check in CHECKS.values() if not check.value))
 
 
 class Chosen(NamedTuple):

@@ -59,8 +59,8 @@ class ContentChecker:
             elif check := _find_action("drop", found):
                 drops.append(dataclasses.replace(of_record[0].dropped(check.name), detail=found[check]))
             else:
-                for check, words in found.items():
-                    notes[check.name].append((of_record[0].position, words))
+                for name, words in {check.name: found[check] for check in reversed(found)}.items():  # may have values
+                    notes[name].append((of_record[0].position, words))
                 lines = [f"{check.name}: {words}" for check, words in found.items()]
                 examples += (_with_detail(example, lines) for example in of_record)
         outcomes = batch.outcomes.reject(rejects).drop(drops)
@@ -89,19 +89,29 @@ class LengthChecker:
     """Checks how many trained tokens the turns of a batch have. check: as of CheckOptions."""
 
     def __init__(self, check: Mapping[str, str] | None):
-        self._checks = [each for each in choose_checks(check) if each.group == "lengths"]
+        chosen = [each for each in choose_checks(check) if each.group == "lengths"]
+        # With several values; those that drop come first.
+        self._checks = [[*same] for _, same in groupby(sorted(chosen, key=_action_and_name), _action_and_name)]
 
     def __call__(self, batch: Labels) -> Labels:
-        for check in self._checks:
-            batch = _checked(batch, check)
+        for checks in self._checks:
+            batch = _checked(batch, checks)
         return batch
 
 
-def _checked(batch: Labels, check: Chosen) -> Labels:
-    """Return the rows of a batch without those that a check drops, or with what it finds of them."""
+def _action_and_name(check: Chosen) -> tuple[str, str]:
+    return check.action, check.name
+
+
+def _checked(batch: Labels, checks: Sequence[Chosen]) -> Labels:
+    """Return the rows of a batch without those that a check drops, or with what it finds of them.
+
+    checks: of one action and name.
+    """
+    check = checks[0]
     turns, facts = find_turns(batch.labels, batch.offsets, np.arange(len(batch.offsets) - 1)), batch.facts
     lengths, numbers = turns.stop - turns.start, facts.record_numbers()
-    at = np.flatnonzero(check.find(lengths))
+    at = np.flatnonzero(np.any([each.find(lengths) for each in checks], axis=0))
     records, first = np.unique(numbers[turns.row[at]], return_index=True)
     if not len(records):
         return batch

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, groupby
 from typing import Any
 
 import msgspec
@@ -100,8 +101,8 @@ class ExceptionsWriter:
     def _truncated_and_kept(self, chunk: Rows) -> Iterator[pa.Table]:
         """Yield the lines of records that are truncated, or kept in spite of something."""
         used, facts = chunk.used, chunk.facts
-        details = self._first_details(facts.details)
         record_numbers, first_rows = facts.record_numbers(), facts.first_rows()
+        details = self._first_details(facts.details, record_numbers)
         is_listed = used.truncated | (used.tokens_lost > 0) | (used.trained_tokens_lost > 0)
         is_listed |= details.is_valid().to_numpy(zero_copy_only=False)[first_rows]
         is_listed &= used.is_used
@@ -133,16 +134,18 @@ class ExceptionsWriter:
             columns=_as_json(facts.carried_columns(rows)),
         )
 
-    def _first_details(self, details: pa.Array) -> pa.Array:
+    def _first_details(self, details: pa.Array, record_numbers: np.ndarray) -> pa.Array:
         """What was found of records, without that of checks of which enough records are listed."""
         if details.null_count == len(details):
             return details
-        lines = [(detail or "").split("\n") for detail in details.to_pylist()]
-        for at, each in enumerate(lines):
-            names = {line: check_name(line) for line in each}
-            lines[at] = [line for line, name in names.items() if self._listed[name] < _MOST_OF_CHECK]
-            self._listed.update(filter(None, names.values()))
-        return pa.array(["\n".join(each) or None for each in lines], pa.string())
+        first: list[str | None] = []
+        for _, rows in groupby(zip(record_numbers.tolist(), details.to_pylist(), strict=True), lambda row: row[0]):
+            lines = [(detail or "").split("\n") for _, detail in rows]
+            names = {line: check_name(line) for line in chain(*lines)}
+            enough = {name for name in names.values() if self._listed[name] >= _MOST_OF_CHECK}
+            self._listed.update({*names.values()} - {""})
+            first += ("\n".join(line for line in each if names[line] not in enough) or None for each in lines)
+        return pa.array(first, pa.string())
 
     def _dropped_and_rejected(self, outcomes: Outcomes) -> Iterator[pa.Table]:
         """Yield the lines of records that are dropped or rejected."""
