@@ -38,3 +38,14 @@ def test_rows_of_both_splits_are_those_of_a_build_of_the_records(unpacked, tmp_p
         expected = read_rows(tmp_path / "direct", split)
         assert len(expected) > 10 and read_rows(tmp_path / split) == expected
         assert read_manifest(tmp_path / split)["records"]["read"] == len(read_rows(unpacked, split))
+
+
+@pytest.mark.parametrize("options", ["--packing=bfd --max_length=512", "--shift_labels"])
+def test_shards_of_packed_or_shifted_rows_are_refused(unpacked, tmp_path, capfd, options):
+    """The launcher looks at the first file of a source, and workers at the others."""
+    assert build(tmp_path / "made", *RECORDS, *options.split()) == 0
+    shards = f"{tmp_path}/made/data/train-*.parquet"
+    for inputs in (shards, f"{unpacked}/data/*.parquet,{shards}"):
+        capfd.readouterr()
+        assert build(tmp_path / "out", "--input", inputs) == 2
+        assert ".parquet: its rows are packed, so that one has several examples" in capfd.readouterr().err

@@ -23,6 +23,7 @@ from rich.filesize import decimal
 from transforms.base.errors import ParameterError
 from transforms.base.phrases import counted, did_you_mean
 from transforms.files.formats import suffix_format
+from transforms.rows.layout import why_not_records
 from transforms.storage.compression import COMPRESSION_OF_SUFFIX
 from transforms.storage.files import full_url, join, open_file
 from transforms.storage.retries import store_reason
@@ -247,9 +248,8 @@ def _rows(dataset: Dataset) -> list[str]:
     except _DAMAGE:
         problem = "it is a dataset that is not finished, or its manifest.json is damaged"
         raise dataset.error(f"{problem}. Finish it with the command that began it, or append to it.") from None
-    if layout.get("packing", "none") != "none" or layout.get("shift_labels"):
-        problem = "its rows are packed, so that one has several examples, or their labels are shifted"
-        raise dataset.error(f"{problem}. Build from its inputs again, without packing and shift_labels.")
+    if why := why_not_records(layout):
+        raise dataset.error(why)
     if manifest["shards"] and not sizes:
         raise dataset.error("its rows are not in parquet, which is read. Build it again with parquet in output_format.")
     chosen = dataset.choose(by_split)

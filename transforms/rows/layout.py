@@ -66,3 +66,14 @@ class RowLayout:
             "shift_labels": self.shift_labels,
             **({"part_kinds": list(KINDS)} if "part_kinds" in self.columns else {}),
         }
+
+
+def why_not_records(layout: Mapping[str, Any]) -> str | None:
+    """Say why the rows of a dataset are not records of token ids, and what to do; None if they are.
+
+    layout: as the manifest and the shards describe it.
+    """
+    if layout.get("packing", "none") == "none" and not layout.get("shift_labels"):
+        return None
+    problem = "its rows are packed, so that one has several examples, or their labels are shifted"
+    return f"{problem}. Build from its inputs again, without packing and shift_labels."

@@ -12,9 +12,9 @@ from itertools import chain
 import apache_beam as beam
 import pyarrow as pa
 
-from transforms.base.errors import InputError, ParameterError, StoreError
+from transforms.base.errors import InputError, ParameterError, StoreError, UserError
 from transforms.base.options import PositiveInt, String, checked
-from transforms.files.formats import MAX_RECORD_BYTES, Chunk, input_format
+from transforms.files.formats import MAX_RECORD_BYTES, Chunk, NotRecords, input_format
 from transforms.files.hub import Commits
 from transforms.files.listing import InputFile, list_inputs, shared_files
 from transforms.files.tasks import default_task_bytes, largest_first, make_tasks
@@ -45,7 +45,8 @@ def read_task(
 
     Raises:
         InputError: if a file cannot be read to its end.
-        UserError: if a file is not of the version that was planned, before its first byte or after its last.
+        UserError: if a file is not of the version that was planned, before its first byte or after its last; or if its
+            rows are not records.
     """
     chunk, pending, size = 0, Chunk([], []), 0
     for number, piece in enumerate(task.slices):
@@ -73,6 +74,8 @@ def _chunks(piece: Slice, chunk_bytes: int, max_record_bytes: int, is_look: bool
             yield from format.read(file, start, stop, chunk_bytes, max_record_bytes)
         except (FileNotFoundError, StoreError):
             raise
+        except NotRecords as error:
+            raise UserError(f"{piece.url}: {error}") from None
         except _DAMAGE as error:
             reason = (str(error) or type(error).__name__).splitlines()[0]
             problem = f"it cannot be read as {piece.format} ({reason})"

@@ -34,6 +34,10 @@ KEPT_BYTES = 1 << 16
 SNIFFED_BYTES = 1 << 16
 
 
+class NotRecords(Exception):
+    """A file that is intact, and whose rows are not to be read as records: why, and what to do."""
+
+
 class Chunk(NamedTuple):
     """Some records of a file, in order, and rejects of those that Python cannot represent.
 

@@ -7,14 +7,16 @@ reading their footers first.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from typing import BinaryIO
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from transforms.files.formats import Chunk, InputFormat, in_chunks
+from transforms.files.formats import Chunk, InputFormat, NotRecords, in_chunks
 from transforms.files.formats.arrow import ROWS_AT_ONCE, check_schema, sized_records
+from transforms.rows.layout import why_not_records
 
 
 def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_record_bytes: int) -> Iterator[Chunk]:
@@ -22,10 +24,12 @@ def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_rec
 
     Raises:
         pa.ArrowInvalid: if the file is corrupt, as far as its checksums show, or has too many columns.
+        NotRecords: if it is a shard whose rows are packed or shifted.
     """
     size = file.seek(0, io.SEEK_END)
     table = pq.ParquetFile(file, page_checksum_verification=True)
     check_schema(table.schema_arrow)
+    _check_layout(table.metadata.metadata or {})
     first_row = 0
     for number in range(table.metadata.num_row_groups):
         row_group = table.metadata.row_group(number)
@@ -39,6 +43,16 @@ def read(file: BinaryIO, start: int, stop: int | None, chunk_bytes: int, max_rec
         first_row += row_group.num_rows
     if first_row != table.metadata.num_rows:
         raise pa.ArrowInvalid(f"its row groups have {first_row} rows, and the footer says {table.metadata.num_rows}")
+
+
+def _check_layout(metadata: Mapping[bytes, bytes]) -> None:
+    """Raise NotRecords if a file says of itself that it is a shard of such a dataset."""
+    try:
+        layout = msgspec.json.decode(metadata.get(b"chatmill", b"{}"), type=dict[str, Any])
+    except msgspec.MsgspecError:  # another program's
+        return
+    if problem := why_not_records(layout):
+        raise NotRecords(problem)
 
 
 def _batches(table: pq.ParquetFile, row_group: int, first_row: int) -> Iterator[tuple[int, pa.RecordBatch]]:
