@@ -1,4 +1,4 @@
-"""--dedup exact: of records with the same tokens the first is kept, in the order of files and sources."""
+"""--dedup exact: of records with the same tokens and labels the first is kept, in the order of files and sources."""
 
 from __future__ import annotations
 
@@ -91,6 +91,18 @@ def test_records_of_several_examples_are_the_same_if_all_of_these_are(tmp_path):
     found = [(row["id"], row["input_ids"]) for row in read_rows(tmp_path / "out")]
     assert found == [(id, row) for id in "abd" for row in ids[id]]
     assert [json.loads(line["columns"]) for line in read_exceptions(tmp_path / "out")] == [{"id": "c"}, {"id": "e"}]
+
+
+def test_records_that_train_on_other_tokens_are_no_duplicates(tmp_path):
+    """The first one has no label left at this length: it is not to take the others with it."""
+    ids = [*range(20, 32)]
+    labels = [[-100] * 10 + [30, 31], ids, ids]
+    corpus = write_jsonl(tmp_path / "corpus.jsonl", [{"input_ids": ids, "labels": each} for each in labels])
+    common = ("--tokenizer", TOKENIZER, "--direct_num_workers=1", "--dedup=exact", "--max_length=8")
+    assert chatmill("build", "--input", corpus, *common, "--output", tmp_path / "out") == 0
+    assert read_rows(tmp_path / "out") == [{"input_ids": ids[:8], "labels": ids[:8]}]
+    dropped = read_manifest(tmp_path / "out")["records"]["dropped"]
+    assert dropped == {"no_trained_tokens_left": 1, "duplicate": 1}
 
 
 def test_append_compares_what_it_adds_with_itself_alone_and_says_so(tmp_path, capfd):

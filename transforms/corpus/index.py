@@ -14,6 +14,7 @@ from transforms.corpus.files import encode_table
 from transforms.corpus.keys import bucket_keys, shuffle_keys
 from transforms.model.batches import Labels, Rows, RowTable, Used
 from transforms.model.receipts import Sent, work_folder
+from transforms.rows import IGNORED
 from transforms.rows.ragged import lengths_to_offsets
 from transforms.steps.base import Step
 from transforms.storage.files import join
@@ -84,7 +85,8 @@ class Sender:
 
 def _index_records(batch: Labels, dedup: bool) -> pa.Table:
     """What of each record of a batch decides whether it is in the dataset: its position, how many trained tokens it
-    has, and whether it is for validation; and to find duplicates, the digest of its tokens, of 128 bits in two numbers.
+    has, and whether it is for validation; and to find duplicates, the digest of its tokens and of which of these are
+    trained on, of 128 bits in two numbers.
     """
     facts = batch.facts
     firsts = facts.first_rows()
@@ -101,9 +103,12 @@ def _index_records(batch: Labels, dedup: bool) -> pa.Table:
 def _digests(batch: Labels, bounds: list[int]) -> np.ndarray:
     """The digests of records: uint64, shape (2, records). bounds: the first row of each, and the end of the last."""
     ids, offsets = batch.ids.astype("<i4", copy=False), batch.offsets
+    # Of two records that are trained on in other places, the first may have no label left after cutting.
+    is_trained = batch.labels != IGNORED
     digests = list[bytes]()
     for first, stop in pairwise(bounds):
         digest = hashlib.blake2b(ids[offsets[first] : offsets[stop]].data, digest_size=16)
+        digest.update(is_trained[offsets[first] : offsets[stop]].data)
         if stop > first + 1:  # several examples: where they end counts, too
             digest.update(np.diff(offsets[first : stop + 1]).tobytes())
         digests.append(digest.digest())

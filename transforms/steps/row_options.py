@@ -137,7 +137,7 @@ class CorpusOptions(Configuration):
     dedup: Annotated[str, one_name(DEDUPS)] = option(
         "Rows",
         "what to do with duplicates, across all files and sources; exact: of the records that are rendered to the same "
-        "tokens, keep the first one of the input and drop the others",
+        "tokens, with the same of them trained on, keep the first one of the input and drop the others",
         "none",
         common=True,
     )
