@@ -256,3 +256,7 @@ def test_filters_and_maps_of_several_examples_leave_each_record_one_outcome(tmp_
     manifest = read_manifest(tmp_path / "out")
     assert (manifest["records"]["kept"], manifest["records"]["dropped"]) == (3, {"long": 1, "filtered": 1})
     assert manifest["notes"]["formatter_rows_added"] == 3
+    # Of "0" the filter left out one, and the map one of "3".
+    assert manifest["notes"]["filtered_examples"] == 2
+    first = manifest["first_examples"]["filtered_examples"]
+    assert (first["position"], first["detail"]) == ("byte 0", "1 of its 2 examples: long")

@@ -22,13 +22,14 @@ MapFunction: TypeAlias = Callable[[Example], Example | list[Example] | None]
 
 
 class FilterExamples(Step):
-    """Keep the examples for which a function returns true; count the others as dropped.
+    """Keep the examples for which a function returns true. A record without any is dropped.
 
-    PCollection[Chunks[Examples]] -> PCollection[Chunks[Examples]]. What the function raises rejects that record.
+    PCollection[Chunks[Examples]] -> PCollection[Chunks[Examples]]. What the function raises rejects that record. A
+    record that loses only some of its examples is counted by the note `filtered_examples`.
 
     Args:
         keep: takes an Example. It is shipped to workers as Beam ships functions.
-        reason: why the others are dropped, in snake_case, as it is counted in the manifest.
+        reason: why records are dropped, in snake_case, as it is counted in the manifest.
 
     Raises:
         ParameterError: if keep cannot be called, or the reason is not in snake_case.
@@ -51,7 +52,8 @@ class MapExamples(Step):
     Args:
         function: takes an Example and returns one, such as `msgspec.structs.replace(example, content=...)`, or a list
             of them. A record without examples, since it returned None or an empty list, is dropped as
-            `filtered`. It is shipped to workers as Beam ships functions.
+            `filtered`; one that loses only some is counted by the note `filtered_examples`. It is shipped to workers
+            as Beam ships functions.
 
     Raises:
         ParameterError: if the function cannot be called.
@@ -84,18 +86,26 @@ def _map(function: MapFunction) -> Callable[[Examples], Examples]:
 
 
 def _replace(function: Callable[[Example], list[Example]], reason: str, batch: Examples) -> Examples:
-    """Replace each example by those that a function returns. A record of which none is left is dropped."""
+    """Replace each example by those that a function returns.
+
+    A record of which none is left is dropped; one that loses some of several is noted.
+    """
     pairs, rejects = attempt(batch.examples, lambda example: (example, function(example)))
     examples: list[Example] = []
     drops: list[Drop] = []
-    for _, record_pairs in groupby(pairs, key=lambda pair: pair[0].position):
+    partly: list[tuple[int, str]] = []
+    for position, record_pairs in groupby(pairs, key=lambda pair: pair[0].position):
         before, after = zip(*record_pairs, strict=True)
         for number, example in enumerate(chain.from_iterable(after)):
             is_right = example.number == number
             examples.append(example if is_right else msgspec.structs.replace(example, number=number))
         if not any(after):
             drops.append(before[0].dropped(reason))
-    return batch.succeeded_by(Examples, batch.outcomes.reject(rejects).drop(drops), examples=examples)
+        elif not all(after):
+            partly.append((position, f"{after.count([])} of its {len(after)} examples: {reason}"))
+    outcomes = batch.outcomes.reject(rejects).drop(drops)
+    outcomes = outcomes.note("filtered_examples", len(partly), partly[0] if partly else None)
+    return batch.succeeded_by(Examples, outcomes, examples=examples)
 
 
 def _check_mapped(mapped: Any, example: Example) -> None:
