@@ -84,6 +84,8 @@ def _run(request: Request) -> Outcome:
                     _print_added(outcome)
                 if outcome.status not in ("done", "nothing_new"):
                     break
+        if added and outcome.status == "nothing_new":  # of the last look alone
+            outcome = outcome._replace(status="done")
         return outcome._replace(added=tuple(added))
     outcome = _change(request)
     if outcome.version and (outcome.added or not options.append):

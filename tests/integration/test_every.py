@@ -151,6 +151,16 @@ def test_an_increment_that_was_begun_is_finished_first_with_its_own_files(folder
     assert not (output / "_chatmill/building").exists()
 
 
+def test_a_run_that_appended_is_done_although_its_last_look_found_nothing(folder, output):
+    (folder / "a.jsonl").write_bytes(lines("a", 3))
+    with every_second(folder, output, "--json") as process:
+        wait_until(lambda: taken_of(output), process)
+        time.sleep(2.5)  # for another look
+        end(process)
+    result = json.loads(output.with_name("log").read_text().splitlines()[-1])
+    assert (result["status"], result["appended"]["increments"]) == ("done", 1)
+
+
 def test_an_increment_that_was_begun_is_not_finished_if_a_file_of_it_changed(folder, output):
     for name in "ab":
         (folder / f"{name}.jsonl").write_bytes(lines(name, 3))
