@@ -396,7 +396,7 @@ def _count(record: Mapping[str, Any], unused: Collection[str], reading: Reading)
         else:
             if type(value) is list or type(value) is dict:
                 characters = sum([len(text) for text in strings_in(value) if not text.isspace()])
-            note_flag(name, value, reading)
+        note_flag(name, value, reading)
         if characters:
             unread[name] = characters
     return unread

@@ -5,7 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import re
+from contextlib import suppress
 from typing import Any
+
+import msgspec
 
 from transforms.base.errors import RecordError
 from transforms.records.reading import Reading
@@ -23,6 +26,9 @@ _FLAGS = {*_TRAINED_IF, "weight", "loss_weight"}
 # Keys that no project reads as a flag, so that the usual messages are not searched.
 _OTHER_KEYS = {"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "thinking", "type", "text"}
 _LIKE_A_FLAG = re.compile(r"(?:^|[^A-Za-z]|(?<=[a-z])(?=[A-Z]))(?i:un|no|non|not)?(?i:train|loss|mask|weight)")
+# The characters of a JSON list that is looked into.
+_LONGEST_LIST = 1000
+_LIST = msgspec.json.Decoder(list[bool | int | float])
 
 
 def take_weight(
@@ -78,11 +84,25 @@ def take_weight(
 
 
 def note_flag(name: str, value: Any, reading: Reading) -> None:
-    """Note a column that is not read, and looks as if it said what is trained on: a number, a boolean, or a list."""
-    first = value[0] if isinstance(value, list) and value else value
-    if isinstance(first, (bool, int, float)) and _is_like_a_flag(name):
+    """Note a column that is not read, and looks as if it said what is trained on: a number, a boolean, or a list.
+
+    The list may be JSON, as in CSV.
+    """
+    if not _is_like_a_flag(name):
+        return
+    listed = _read_list(value) if isinstance(value, str) else value
+    first = listed[0] if isinstance(listed, list) and listed else listed
+    if isinstance(first, (bool, int, float)):
         advice = "; a formatter can say it in the messages"
         _note(reading, "train_flags_not_understood", "the record", name, value, advice)
+
+
+def _read_list(text: str) -> list[bool | int | float] | None:
+    """The numbers and booleans of a short JSON list; None if it is not one."""
+    if text[:1] == "[" and len(text) <= _LONGEST_LIST:
+        with suppress(msgspec.DecodeError, UnicodeError):
+            return _LIST.decode(text)
+    return None
 
 
 def _read_flag(key: str, value: Any, is_ours: bool, where: str) -> Any:
