@@ -29,6 +29,8 @@ _LIKE_A_FLAG = re.compile(r"(?:^|[^A-Za-z]|(?<=[a-z])(?=[A-Z]))(?i:un|no|non|not
 # The characters of a JSON list that is looked into.
 _LONGEST_LIST = 1000
 _LIST = msgspec.json.Decoder(list[bool | int | float])
+# The characters of a note to which no further key is added.
+_LONGEST_NOTE = 400
 
 
 def take_weight(
@@ -126,7 +128,12 @@ def _is_like_a_flag(key: str) -> bool:
 
 
 def _note(reading: Reading, name: str, where: str, key: str, value: Any, advice: str = "") -> None:
-    reading.notes.setdefault(name, f"{where} has {_show(key, value)}{advice}")
+    """Note the first key with what can be done, and other keys after it."""
+    found, before = f"{where} has {_show(key, value)}", reading.notes.get(name)
+    if before is None:
+        reading.notes[name] = found + advice
+    elif f'"{key}": ' not in before and len(before) < _LONGEST_NOTE:
+        reading.notes[name] = f"{before}; {found}"
 
 
 def _show(key: str, value: Any) -> str:
