@@ -162,6 +162,15 @@ def test_a_flag_that_is_not_known_is_named_with_the_option_that_reads_it(tmp_pat
     assert chatmill("build", *options, "--output", tmp_path / "out") == 0
     warning = "with a key that looks as if it said what is trained on, and is not known: "
     warning += 'messages[1] has "do_train": false; with train_field do_train, false and 0 are not trained on'
-    assert warning in capfd.readouterr().err
+    assert f"{warning} (--train_field, docs/records.md)" in capfd.readouterr().err
     assert chatmill("build", *options, "--output", tmp_path / "read", "--train_field=do_train") == 0
     assert "not known" not in capfd.readouterr().err
+
+
+def test_a_flag_next_to_the_messages_is_named_with_a_formatter_which_can_read_it(tmp_path, capfd):
+    """verl-project/verl#5316: --train_field names a key of messages."""
+    corpus = write_jsonl(tmp_path / "a.jsonl", [{"messages": [USER, assistant("right")], "loss_mask": [0, 1]}])
+    options = ["--input", corpus, "--tokenizer", TOKENIZER, "--direct_num_workers=1"]
+    assert chatmill("build", *options, "--output", tmp_path / "out") == 0
+    warning = 'has "loss_mask": [0, 1]; a formatter can say it in the messages (--formatter, docs/records.md)'
+    assert warning in capfd.readouterr().err

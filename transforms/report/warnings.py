@@ -176,6 +176,8 @@ def _warn_about_notes(manifest: Mapping[str, Any]) -> Iterator[DatasetWarning]:
             which = describe_largest(tokens, 1)
             if name == "train_flags_not_understood":  # which key it is
                 which = manifest.get("first_examples", {}).get(name, {}).get("detail", "")
+                if which.startswith("the record has "):  # in a column
+                    hint = hint.replace("--train_field", "--formatter")
             text = f"{counted(count, noun)} {text}" + f": {which}" * bool(which)
             yield DatasetWarning("checks", text, hint, not is_severe and count <= _MANY * read, name)
     kinds = {kind: count for kind in KINDS if kind not in OWN_WAY and (count := notes.get(f"parity_turns_{kind}"))}
