@@ -56,6 +56,13 @@ ENDS = [("end", 1, "<|im_end|>"), ("after_end", 1, "\n")]
             ("template", 1, "<|end|><|start|>assistant<|channel|>final<|message|>"), ("content", 1, "No."),
             ("end", 1, "<|return|>"),
         ]),
+        ("gptoss", [user("Look."), assistant("", tool_calls=[CALL])], [  # it prints one call of a turn
+            ("tool_calls", 1, ' to=functions.look<|channel|>commentary json<|message|>{"a": 1}'),
+            ("end", 1, "<|call|>"),
+        ]),
+        ("llama3_1", [user("Look."), assistant("", tool_calls=[CALL])], [  # it refuses two calls
+            ("tool_calls", 1, '{"name": "look", "parameters": {"a": 1}}'), ("end", 1, "<|eot_id|>"),
+        ]),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("engine", ["auto", "reference"])

@@ -43,7 +43,7 @@ def _calls(*places: str) -> Message:
 
 # The arguments of two calls show where each of them ends.
 PLACES = FIRST, SECOND = "harbour", "mountain"
-CALL, TWO_CALLS = _calls("it"), _calls(*PLACES)
+CALL, FIRST_CALL, TWO_CALLS = _calls("it"), _calls(FIRST), _calls(*PLACES)
 RESULTS: list[Message] = [
     {"role": "tool", "tool_call_id": call["id"], "name": "look", "content": "seen"} for call in TWO_CALLS["tool_calls"]
 ]

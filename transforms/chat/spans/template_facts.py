@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -31,6 +32,8 @@ _FOLLOWERS: Mapping[str | None, list[Message]] = {
 }
 # What a header or a marker ends with. A generation prompt that is longer than the header in history is cut after one.
 _ENDS_OF_MARKERS = ">]:\n"
+# What closes the arguments of a call, and the call.
+_ENDS_OF_CALLS = re.compile(r"(?:[\s\\\"'}\])]|</[^>]*>)*")
 
 
 class Template(Protocol):
@@ -146,11 +149,12 @@ class TemplateFacts:
 
     @functools.cached_property
     def _printed_closings(self) -> Mapping[Ending, str | None]:
-        return {
-            (calls, follower): self._closing([probes.QUESTION, turn, *following[: 1 + calls]], calls)
-            for calls, turn in ((False, probes.ANSWER), (True, probes.TWO_CALLS))
-            for follower, following in _FOLLOWERS.items()
+        closings = {(False, follower): self._closing(following[:1]) for follower, following in _FOLLOWERS.items()}
+        known = [closing for closing in closings.values() if closing and closing.strip()]
+        with_calls = {
+            (True, follower): self._closing_with_calls(following, known) for follower, following in _FOLLOWERS.items()
         }
+        return {**closings, **with_calls}
 
     @functools.cached_property
     def open_endings(self) -> frozenset[Ending]:
@@ -218,18 +222,31 @@ class TemplateFacts:
         answer, start, content = self._answer
         return answer.text[after(self.separator, answer.text, start) : content]
 
-    def _closing(self, messages: list[Message], calls: bool) -> str | None:
-        """What is trained on at the end of the second message; None if that is unknown."""
-        rendering = self._rendering(messages)
-        turns = rendering and unless_refused(self._turns, rendering, [1])
-        last = rendering.text[slice(*turns[1].spans[-1])] if rendering and turns else ""
-        if not calls:
-            _, content, end = last.rpartition(probes.ANSWER["content"])
-            return end if content else None
-        _, first, between = last.partition(probes.FIRST)
+    def _closing(self, following: list[Message]) -> str | None:
+        """What is trained on at the end of a turn without calls; None if that is unknown."""
+        _, content, end = self._last_span(probes.ANSWER, following).rpartition(probes.ANSWER["content"])
+        return end if content else None
+
+    def _closing_with_calls(self, following: list[Message], known: list[str]) -> str | None:
+        """What is trained on at the end of a turn with calls; None if that is unknown.
+
+        known: what closes turns without calls.
+        """
+        _, first, between = self._last_span(probes.TWO_CALLS, following[:2]).partition(probes.FIRST)
         _, second, end = between.partition(probes.SECOND)
-        # What follows both calls closes the call, and not the turn.
-        return end[common_prefix(end, between) :] if first and second else None
+        if first and second:
+            # What follows both calls closes the call, and not the turn.
+            return end[common_prefix(end, between) :]
+        # Some templates print one call of a turn, or refuse two.
+        _, first, end = self._last_span(probes.FIRST_CALL, following[:1]).partition(probes.FIRST)
+        own = _ENDS_OF_CALLS.sub("", end, count=1)
+        return max(filter(end.endswith, known), key=len, default=own) if first else None
+
+    def _last_span(self, turn: Message, following: list[Message]) -> str:
+        """What is trained on last of a turn; empty if that is unknown."""
+        rendering = self._rendering([probes.QUESTION, turn, *following])
+        turns = rendering and unless_refused(self._turns, rendering, [1])
+        return rendering.text[slice(*turns[1].spans[-1])] if rendering and turns else ""
 
     def _generation_prompt(self, messages: list[Message]) -> str | None:
         """What add_generation_prompt adds to the text of some messages."""
