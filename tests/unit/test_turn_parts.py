@@ -63,6 +63,10 @@ ENDS = [("end", 1, "<|im_end|>"), ("after_end", 1, "\n")]
         ("llama3_1", [user("Look."), assistant("", tool_calls=[CALL])], [  # it refuses two calls
             ("tool_calls", 1, '{"name": "look", "parameters": {"a": 1}}'), ("end", 1, "<|eot_id|>"),
         ]),
+        ("glm4moe", [user("Look."), assistant("", tool_calls=[CALL])], [  # nothing ends the turn
+            ("reasoning", 1, "\n<think></think>\n"),
+            ("tool_calls", 1, "<tool_call>look\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>"),
+        ]),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("engine", ["auto", "reference"])

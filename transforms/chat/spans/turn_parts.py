@@ -113,13 +113,14 @@ def segment_messages(rendering: Rendering, turns: Mapping[int, Turn]) -> list[Se
     ]
     # The later ones are known better.
     known = [Segment(start, stop, message, None) for start, stop, message in rendering.pieces]
-    for turn, (_, spans, end) in turns.items():
+    for turn, (_, spans, end, is_open) in turns.items():
         own = [text for text in texts if text.message == turn]
+        last = end[0] if end else spans[-1][1]
         for start, stop in spans:
-            is_last = end is not None and stop >= end[0]
-            known += _segment_between(rendering.text, turn, (start, end[0] if end and is_last else stop), own, is_last)
+            is_last = stop >= last and (end is not None or is_open)
+            known += _segment_between(rendering.text, turn, (start, min(stop, last)), own, is_last)
     known += texts
-    for turn, (header, spans, end) in turns.items():
+    for turn, (header, spans, end, _) in turns.items():
         if header:
             known.append(Segment(*header, turn, "header"))
         if end:
@@ -184,7 +185,7 @@ def _find_reasoning_end(rendering: Rendering, key: Key) -> int | None:
 def _segment_between(text: str, turn: int, span: Span, own: Sequence[Segment], is_last: bool) -> Iterator[Segment]:
     """The segments of what the template itself prints in a span of a turn.
 
-    own: the texts of the turn. is_last: whether the end of the turn follows.
+    own: the texts of the turn. is_last: whether the turn ends there.
     """
     within: list[Segment | None] = [None, *(one for one in own if one.start < span[1] and span[0] < one.stop), None]
     for before, after in pairwise(within):

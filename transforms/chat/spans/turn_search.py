@@ -38,11 +38,13 @@ class Turn(NamedTuple):
         header: what the model is given before it answers; None if it is unknown.
         spans: what the model writes, ascending and disjoint.
         end: what ends the turn; white space may follow it in the last span. None if that is unknown.
+        is_open: whether the template prints nothing that ends such turns.
     """
 
     header: Span | None
     spans: list[Span]
     end: Span | None = None
+    is_open: bool = False
 
     def without_after_end(self) -> list[Span]:
         """Return the spans without the white space that the template prints after what ends the turn."""

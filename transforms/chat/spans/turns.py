@@ -19,7 +19,7 @@ from transforms.chat.spans.loss import (
     trained_turns,
 )
 from transforms.chat.spans.stop_tokens import TurnRules
-from transforms.chat.spans.template_facts import Template, TemplateFacts, find_settings
+from transforms.chat.spans.template_facts import Template, TemplateFacts, find_ending, find_settings
 from transforms.chat.spans.turn_parts import split_by_part
 from transforms.chat.spans.turn_search import Turn, TurnSearch, merged
 from transforms.model.examples import Conversation, Example, Span, Text
@@ -137,8 +137,14 @@ class TurnFinder:
         Raises:
             RecordError: if the turns cannot be established.
         """
-        end, without_ends = self._search(rendering).end, self._turns(rendering, turns)
-        return {number: turn._replace(end=end(number, turn.spans[-1])) for number, turn in without_ends.items()}
+        end, facts = self._search(rendering).end, self.facts(rendering.conversation)
+        return {
+            number: turn._replace(
+                end=end(number, turn.spans[-1]),
+                is_open=find_ending(rendering.conversation, number) in facts.open_endings,
+            )
+            for number, turn in self._turns(rendering, turns).items()
+        }
 
     def after_ends(self, conversation: Conversation, loss_on: str, rendering: Rendering | None = None) -> list[int]:
         """Find the trained turns of which a text follows the end of a turn, without a header, and is not trained on.
