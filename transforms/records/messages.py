@@ -196,13 +196,13 @@ def _kind_and_text(part: Any, where: str) -> tuple[str, str]:
 def _with_weight(message: dict[str, Any], where: str, reading: Reading) -> dict[str, Any]:
     """Replace the flags of a message by its weight, if it is not 1 and the model writes the message.
 
-    Its parts keep a weight of 0 if others have 1.
+    Its parts keep a weight of 0 if others have 1, or its reasoning or calls.
     """
     message, weight = take_weight(message, where, reading, message["role"] == "assistant")
     content = message.get("content")
     part_weights = {part.get("weight", 1) for part in content} if isinstance(content, list) else ()
     if 0 in part_weights:
-        if weight and 1 in part_weights:
+        if weight and (1 in part_weights or any(map(message.get, ("tool_calls", *REASONING_KEYS)))):
             return message
         weight = 0
         message["content"] = [{key: part[key] for key in part if key != "weight"} for part in content or ()]
