@@ -6,10 +6,13 @@ The APIs of Anthropic and Google, OpenAI's Responses, and sessions of agents hav
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from transforms.base.errors import RecordError
+from transforms.records.reading import Reading
 from transforms.records.tool_calls import function_call
+from transforms.records.train_flags import take_weight
 
 # In a message, a template prints reasoning before text, and text before calls.
 _ORDER = ("reasoning", "text", "calls")
@@ -25,6 +28,7 @@ class TurnBuilder:
     Args:
         column: that has the turns, for errors: pieces of an answer in another order reject the record. Without it, as
             of a session, they are put into their order, and that is noted.
+        reading: the reading of the record, for the flags of pieces. Without it, they are not read.
 
     Attributes:
         messages: those that are complete, and the turn of the model that may go on.
@@ -34,13 +38,14 @@ class TurnBuilder:
         is_reordered: whether a piece was put before others that the model wrote before it.
     """
 
-    def __init__(self, column: str | None = None):
+    def __init__(self, column: str | None = None, reading: Reading | None = None):
         self.messages: list[dict[str, Any]] = []
         self.at = 0
         self.read: set[int] = set()
         self.tools: list[Any] | None = None
         self.is_reordered = False
         self._column = column
+        self._reading = reading
         self._turn: Any = None  # what distinguishes the turn of the model that is open; None if none is
         self._stage = 0  # of its last piece, in _ORDER
 
@@ -72,10 +77,19 @@ class TurnBuilder:
         """End the turn of the model."""
         self._turn = None
 
-    def think(self, text: str) -> None:
-        """Add reasoning of the model."""
-        if text:
-            message = self._with_piece("reasoning")
+    def flags(self, piece: Mapping[str, Any]) -> dict[str, Any]:
+        """What the flags of a piece say: a weight of 0 if it is not trained on. Raises RecordError."""
+        weight = take_weight({**piece}, f"a {piece['type']} of {self.where}", self._reading)[1] if self._reading else 1
+        return {} if weight == 1 else {"weight": weight}
+
+    def think(self, text: str, **flags: Any) -> None:
+        """Add reasoning of the model; with flags, as a part."""
+        if not text:
+            return
+        message = self._with_piece("reasoning")
+        if flags:
+            message["content"] = [*parts_in(message["content"]), {"type": "reasoning", "text": text, **flags}]
+        else:
             message["reasoning_content"] = "\n\n".join(filter(None, (message.get("reasoning_content"), text)))
 
     def write(self, content: Any) -> None:
@@ -84,10 +98,10 @@ class TurnBuilder:
             message = self._with_piece("text")
             message["content"] = joined([*parts_in(message["content"]), *parts])
 
-    def call(self, id: Any, name: Any, arguments: Any) -> dict[str, Any]:
+    def call(self, id: Any, name: Any, arguments: Any, **flags: Any) -> dict[str, Any]:
         """Add a call of the model: its arguments are an object, or JSON. Returns its message."""
         message = self._with_piece("calls")
-        message.setdefault("tool_calls", []).append(function_call(id, name, arguments))
+        message.setdefault("tool_calls", []).append({**function_call(id, name, arguments), **flags})
         return message
 
     def answer(self, id: Any, content: Any, **keys: Any) -> bool:
@@ -130,7 +144,8 @@ def parts_in(content: Any) -> list[Any]:
         if isinstance(part, str):
             part = {"type": "text", "text": part}
         elif isinstance(part, dict) and part.get("type") in _TEXT_TYPES:
-            rest = {key: value for key, value in part.items() if key not in _READ_KEYS and value}
+            # A flag may be false, or 0.
+            rest = {key: value for key, value in part.items() if key not in _READ_KEYS and (value or value == 0)}
             part = {"type": "text", "text": part.get("text"), **rest}
         if part not in (None, {"type": "text", "text": ""}):
             parts.append(part)

@@ -26,6 +26,7 @@ _TEXT = ("text", "input_text", "output_text")
 # The keys of a tool's answer that has no content, as that of a tool that returns nothing.
 _EMPTY_ANSWER_KEYS = {"role", "content", "tool_call_id", "name", "id"}
 _AS_JSON = "Write another value as a string, with json.dumps"
+_NO_FINER = "only a whole message, or a text of it, can be left out"
 # Where the text of a part is. LLaMA-Factory: value.
 _TEXT_KEYS = ("text", "value", "content")
 
@@ -49,7 +50,8 @@ def read_messages(turns: Any, column: str, reading: Reading) -> list[dict[str, A
     for i, turn in enumerate(turns):
         if calls := turn.get("tool_calls"):
             messages = messages[:] if messages is turns else messages
-            messages[i] = {**turn, "tool_calls": read_tool_calls(calls, f"the tool_calls of {column}[{i}]", reading)}
+            calls = read_tool_calls(calls, f"the tool_calls of {column}[{i}]", reading)
+            messages[i] = _with_weight({**turn, "tool_calls": calls}, 1, f"{column}[{i}]", reading)
     return messages if messages is turns else with_paired_ids(messages)
 
 
@@ -125,7 +127,7 @@ def _message(turn: Any, where: str, reading: Reading) -> tuple[dict[str, Any], b
     else:
         problem = f'{where} has role "{name}"; known roles are {", ".join(ROLES)}'
         raise RecordError("unknown_role", f"{problem}. Map it to one of these with roles")
-    return _with_weight(_with_text_parts(message, where, reading), where, reading), is_call
+    return _with_weight(*_with_text_parts(message, where, reading), where, reading), is_call
 
 
 def _odd_reasoning(turn: dict[str, Any]) -> str | None:
@@ -133,46 +135,57 @@ def _odd_reasoning(turn: dict[str, Any]) -> str | None:
     return next((key for key in REASONING_KEYS if key in turn and turn[key] and not isinstance(turn[key], str)), None)
 
 
-def _with_text_parts(message: dict[str, Any], where: str, reading: Reading) -> dict[str, Any]:
+def _with_text_parts(message: dict[str, Any], where: str, reading: Reading) -> tuple[dict[str, Any], int]:
     """Check the content of a message, and bring its parts into the form `{"type": "text", "text": ...}`.
 
-    LLaMA-Factory's parts of the types `reasoning` and `tool_call` become fields of the message. Raises RecordError if
-    content is missing or is not text.
+    LLaMA-Factory's parts of the types `reasoning` and `tool_call` become fields of the message.
+
+    Returns:
+        The message, whose texts and calls have the weight of their parts, if it is not 1; and that of its reasoning.
+
+    Raises:
+        RecordError: if content is missing or is not text.
     """
     content = message.get("content")
     if isinstance(content, str) or are_text_parts(content):
-        return message
+        return message, 1
     if content is None:
         if message["role"] == "tool" and not any(message[key] for key in message.keys() - _EMPTY_ANSWER_KEYS):
-            return {**message, "content": ""}
+            return {**message, "content": ""}, 1
         if message["role"] != "assistant" or not any(message.get(key) for key in ("tool_calls", *REASONING_KEYS)):
             raise RecordError("bad_content", f"{where} has no content")
-        return message
+        return message, 1
     if not isinstance(content, list):
         problem = f"the content of {where} is {json_type(content)}; expected a string or text parts"
         raise RecordError("bad_content", f"{problem}. {_AS_JSON}")
     parts: list[dict[str, Any]] = []
     fields: dict[str, Any] = {}
+    of_reasoning = 1
     for i, part in enumerate(content):
         at = f"content[{i}] of {where}"
         if message["role"] == "tool" and part in ({"type": "text"}, {"type": "text", "text": None}):
             part = {"type": "text", "text": ""}  # as a content that is null
         kind, text = _kind_and_text(part, at)
+        part, weight = take_weight(part, at, reading, message["role"] == "assistant")
+        flags = {} if weight == 1 else {"weight": weight}
         if kind == "text" and "tool_calls" not in fields:
             if part.get("type") != "text" or part.get("text") != text:
                 rest = {key: value for key, value in part.items() if key not in ("type", *_TEXT_KEYS)}
                 part = {"type": "text", "text": text, **rest}
-            part, weight = take_weight(part, at, reading, message["role"] == "assistant")
-            parts.append(part if weight == 1 else {**part, "weight": weight})
-        elif kind == "reasoning" and not parts and not fields:
-            fields["reasoning_content"] = text
+            parts.append({**part, **flags})
+        elif kind == "reasoning" and not parts and (not fields or of_reasoning == weight == 0):
+            fields["reasoning_content"] = "\n\n".join(filter(None, (fields.get("reasoning_content"), text)))
+            of_reasoning = weight
         elif kind == "tool_call":
-            fields["tool_calls"] = fields.get("tool_calls", []) + read_tool_calls([text], at, reading)
+            calls = [{**call, **flags} for call in read_tool_calls([text], at, reading)]
+            fields["tool_calls"] = fields.get("tool_calls", []) + calls
         else:
             raise RecordError("bad_content", f"{at} is of type {kind}; expected reasoning, then text, then calls")
     if taken := sorted(name for name in fields if message.get(name)):
+        if of_reasoning == 0 and "reasoning_content" in taken:
+            raise RecordError("bad_weight", f"{where} is trained on in part of its reasoning; {_NO_FINER}")
         raise RecordError("bad_content", f"{where} has {' and '.join(taken)} both as a field and in a part")
-    return {**message, "content": parts if parts or not fields else "", **fields}
+    return {**message, "content": parts if parts or not fields else "", **fields}, of_reasoning
 
 
 def _kind_and_text(part: Any, where: str) -> tuple[str, str]:
@@ -193,19 +206,32 @@ def _kind_and_text(part: Any, where: str) -> tuple[str, str]:
     return "text" if kind in _TEXT else kind, text
 
 
-def _with_weight(message: dict[str, Any], where: str, reading: Reading) -> dict[str, Any]:
-    """Replace the flags of a message by its weight, if it is not 1 and the model writes the message.
+def _with_weight(message: dict[str, Any], of_reasoning: int, where: str, reading: Reading) -> dict[str, Any]:
+    """Replace the flags of a message, and of its calls, by its weight, if it is not 1 and the model writes the message.
 
-    Its parts keep a weight of 0 if others have 1, or its reasoning or calls.
+    Its texts keep a weight of 0 if another part of it has 1: a text, its reasoning, or its calls. Raises RecordError if
+    reasoning or a call has 0, and another part has 1.
     """
-    message, weight = take_weight(message, where, reading, message["role"] == "assistant")
+    is_answer = message["role"] == "assistant"
+    message, weight = take_weight(message, where, reading, is_answer)
     content = message.get("content")
-    part_weights = {part.get("weight", 1) for part in content} if isinstance(content, list) else ()
-    if 0 in part_weights:
-        if weight and (1 in part_weights or any(map(message.get, ("tool_calls", *REASONING_KEYS)))):
-            return message
+    if isinstance(content, list):
+        texts = {part.get("weight", 1) for part in content}
+    else:
+        texts = {1} if content and content.strip() else set()
+    others = {of_reasoning} if any(map(message.get, REASONING_KEYS)) else set()
+    if calls := message.get("tool_calls"):
+        taken = [take_weight(call, f"call {i} of {where}", reading, is_answer) for i, call in enumerate(calls)]
+        message = {**message, "tool_calls": [call for call, _ in taken]}
+        others |= {of_call for _, of_call in taken}
+    weights = texts | others
+    if weight and 0 in others and 1 in weights:
+        problem = f"reasoning or a call of {where} is not trained on, and the rest is"
+        raise RecordError("bad_weight", f"{problem}; {_NO_FINER}")
+    if 0 in weights and not (weight and 1 in weights):
         weight = 0
-        message["content"] = [{key: part[key] for key in part if key != "weight"} for part in content or ()]
+        if 0 in texts:
+            message["content"] = [{key: part[key] for key in part if key != "weight"} for part in content or ()]
     return message if weight == 1 else {**message, "weight": weight}
 
 

@@ -48,8 +48,8 @@ class TraceConversation(TurnBuilder):
         """Add a message that the model did not write: its content is a text, or parts."""
         self.say({"role": role, "content": joined(parts_in(content))})
 
-    def call(self, id: Any, name: Any, arguments: Any) -> dict[str, Any]:
-        message = super().call(id, name, arguments)
+    def call(self, id: Any, name: Any, arguments: Any, **flags: Any) -> dict[str, Any]:
+        message = super().call(id, name, arguments, **flags)
         if isinstance(id, str) and id:
             self._repeated += [id] * (id in self._open_calls)
             self._open_calls[id] = message

@@ -53,7 +53,7 @@ def read_turns(turns: list[Any], column: str, reading: Reading) -> list[Any]:
         if hint := hint_for_turns(without_nulls):
             raise RecordError("bad_message", f"{column}: {hint}")
         return turns
-    [(name, _, add)], builder = forms, TurnBuilder(column)
+    [(name, _, add)], builder = forms, TurnBuilder(column, reading)
     for builder.at, turn in enumerate(without_nulls):
         add(builder, turn)
     reading.forms += (name,)

@@ -69,11 +69,11 @@ def add_answer(builder: TurnBuilder, blocks: Sequence[Any]) -> None:
         kind = _kind(block)
         text = block.get(kind) if kind in _REASONING else None
         if text and isinstance(text, str):
-            builder.think(text)
+            builder.think(text, **builder.flags(block))
         elif kind in (*_REASONING, _ENCRYPTED) and not text:
             builder.leave(_ENCRYPTED, block.get("data") or block.get("signature"))
         elif kind in CALLS:
-            builder.call(block.get("id"), block.get("name"), block.get("input"))
+            builder.call(block.get("id"), block.get("name"), block.get("input"), **builder.flags(block))
         elif kind in RESULTS:
             _add_result(builder, block)
         else:
@@ -209,11 +209,12 @@ def add_item(builder: TurnBuilder, item: Mapping[str, Any]) -> bool:
     elif kind == "reasoning":
         content = msgspec.convert(item, _Reasoning).content or []
         parts = [content] if isinstance(content, str) else content
-        builder.think("\n\n".join(text for part in parts if (text := part if isinstance(part, str) else part.text)))
+        text = "\n\n".join(text for part in parts if (text := part if isinstance(part, str) else part.text))
+        builder.think(text, **builder.flags(item))
         for key in ("summary", "encrypted_content"):  # the model did not write it, or not so
             builder.leave(key, item.get(key))
     elif kind in _ITEM_CALLS:
-        builder.call(id, *_ITEM_CALLS[kind](item))
+        builder.call(id, *_ITEM_CALLS[kind](item), **builder.flags(item))
     else:
         output = item.get("output")
         if isinstance(output, dict) and {"content"} <= output.keys() <= {"content", "success"}:  # as Codex wrote it
