@@ -10,7 +10,13 @@ from transforms.model.examples import REASONING_KEYS, are_text_parts
 from transforms.records.json_text import json_type
 from transforms.records.media import MEDIA, check_no_media_fields
 from transforms.records.reading import ROLES, Reading, ReadOptions
-from transforms.records.tool_calls import read_function_call, read_tool_calls, with_paired_ids, with_tool_calls
+from transforms.records.tool_calls import (
+    CALL_KEYS,
+    read_function_call,
+    read_tool_calls,
+    with_paired_ids,
+    with_tool_calls,
+)
 from transforms.records.train_flags import take_weight
 from transforms.records.turns import read_turns
 
@@ -51,7 +57,9 @@ def read_messages(turns: Any, column: str, reading: Reading) -> list[dict[str, A
         if calls := turn.get("tool_calls"):
             messages = messages[:] if messages is turns else messages
             calls = read_tool_calls(calls, f"the tool_calls of {column}[{i}]", reading)
-            messages[i] = _with_weight({**turn, "tool_calls": calls}, 1, f"{column}[{i}]", reading)
+            messages[i] = {**turn, "tool_calls": calls}
+            if not all(call.keys() <= CALL_KEYS for call in calls):  # a call may have a flag
+                messages[i] = _with_weight(messages[i], 1, f"{column}[{i}]", reading)
     return messages if messages is turns else with_paired_ids(messages)
 
 

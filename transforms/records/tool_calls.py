@@ -21,7 +21,7 @@ _DECLARATIONS = ("functionDeclarations", "function_declarations")
 _SCHEMAS = ("input_schema", "inputSchema")
 _ARGUMENTS = ("arguments", "args", "input")
 # The keys of calls of the OpenAI API, and those of their functions.
-_CALL_KEYS, _FUNCTION_KEYS = {"id", "type", "function"}, {"name", "arguments"}
+CALL_KEYS, _FUNCTION_KEYS = {"id", "type", "function"}, {"name", "arguments"}
 # The types of calls: of the OpenAI API, of LangChain and of Anthropic.
 _CALL_TYPES = (None, "function", "tool_call", "tool_use")
 # The keywords of a JSON schema that have values, of which the first may be null, and those that have schemas by names.
@@ -209,7 +209,7 @@ def _call(call: Any, where: str, reading: Reading) -> dict[str, Any]:
 
 def _is_usual(call: Any) -> bool:
     """Whether a call has the OpenAI form, but for its arguments: it takes a third of the time to see that at once."""
-    if type(call) is not dict or call.get("type") != "function" or not call.keys() <= _CALL_KEYS:
+    if type(call) is not dict or call.get("type") != "function" or not call.keys() <= CALL_KEYS:
         return False
     function = call.get("function")
     return type(function) is dict and function.keys() == _FUNCTION_KEYS and type(function["name"]) is str
