@@ -50,11 +50,14 @@ def decode_json(text: str, reason: str, where: str, reading: Reading | None = No
     try:
         value = msgspec.json.decode(text)
     except _NOT_JSON as error:
-        why = _REPR if is_repr(text) else f"a string that is not valid JSON: {error}"
-        raise RecordError(reason, f"{where} is {why}") from None
+        raise _not_json(text, error, reason, where) from None
     if reading and not (type(value) is dict and text.count(":") == len(value)) and (key := duplicate_key(text)):
         reading.notes.setdefault("duplicate_json_keys", f"{where} has {key!r} twice; the last one counts")
     return value
+
+
+def _not_json(text: str, error: Exception, reason: str, where: str) -> RecordError:
+    return RecordError(reason, f"{where} is {_REPR if is_repr(text) else f'a string that is not valid JSON: {error}'}")
 
 
 def decode_several(text: str, reason: str, where: str, reading: Reading) -> list[Any]:
@@ -64,8 +67,7 @@ def decode_several(text: str, reason: str, where: str, reading: Reading) -> list
         try:
             _, stop = decoder.raw_decode(text, start)
         except (ValueError, RecursionError) as error:
-            why = _REPR if is_repr(text[start:]) else f"a string that is not valid JSON: {error}"
-            raise RecordError(reason, f"{where} is {why}") from None
+            raise _not_json(text[start:], error, reason, where) from None
         values.append(decode_json(text[start:stop], reason, where, reading))
         start = len(text) - len(text[stop:].lstrip())
     return values

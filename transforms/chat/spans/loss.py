@@ -154,9 +154,10 @@ def is_empty_answer(text: Text, loss_on: str) -> bool:
         return loss_on != "all" and not content.completion.strip()
     if type(content) is not Conversation:
         return False
-    texts, parts = content.texts, content.in_parts
-    has_all = texts and all(texts) and True not in map(str.isspace, texts)
-    if has_all and not (parts and 0 in parts[1]):  # as most, which need not be decoded
-        return False
+    texts = content.texts
+    if texts and all(texts) and True not in map(str.isspace, texts):  # as most, which need not be decoded
+        parts = content.in_parts
+        if not parts or 0 not in parts[1]:
+            return False
     answers = [content.messages[turn] for turn in trained_turns(content, resolve_loss(content, loss_on))]
     return any(not answer.get("tool_calls") and not has_text(answer) for answer in answers)

@@ -123,6 +123,11 @@ class TurnSearch:
                 return first, first + len(closing.rstrip())
         return None
 
+    def with_end(self, number: int, turn: Turn) -> Turn:
+        """Return a turn with what ends it, and whether the template leaves such turns open."""
+        is_open = find_ending(self._rendering.conversation, number) in self._facts.open_endings
+        return turn._replace(end=self.end(number, turn.spans[-1]), is_open=is_open)
+
     def divides(self, offset: int, first: int) -> bool:
         """Return whether an offset is between what was printed for the messages before one, and the texts after it."""
         before = [stop for _, stop, message in self._rendering.pieces if message is not None and message < first]

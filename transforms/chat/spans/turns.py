@@ -19,7 +19,7 @@ from transforms.chat.spans.loss import (
     trained_turns,
 )
 from transforms.chat.spans.stop_tokens import TurnRules
-from transforms.chat.spans.template_facts import Template, TemplateFacts, find_ending, find_settings
+from transforms.chat.spans.template_facts import Template, TemplateFacts, find_settings
 from transforms.chat.spans.turn_parts import split_by_part
 from transforms.chat.spans.turn_search import Turn, TurnSearch, merged
 from transforms.model.examples import Conversation, Example, Span, Text
@@ -137,14 +137,8 @@ class TurnFinder:
         Raises:
             RecordError: if the turns cannot be established.
         """
-        end, facts = self._search(rendering).end, self.facts(rendering.conversation)
-        return {
-            number: turn._replace(
-                end=end(number, turn.spans[-1]),
-                is_open=find_ending(rendering.conversation, number) in facts.open_endings,
-            )
-            for number, turn in self._turns(rendering, turns).items()
-        }
+        search, without_ends = self._search(rendering), self._turns(rendering, turns)
+        return {number: search.with_end(number, turn) for number, turn in without_ends.items()}
 
     def after_ends(self, conversation: Conversation, loss_on: str, rendering: Rendering | None = None) -> list[int]:
         """Find the trained turns of which a text follows the end of a turn, without a header, and is not trained on.
@@ -154,13 +148,15 @@ class TurnFinder:
             loss_on: one of LOSSES but auto, or `completion_turns`.
             rendering: its rendering, if there is one.
         """
+        if loss_on in ("all", "completion") or self.follows_blocks(conversation):
+            return []
         messages = conversation.messages
         numbers = [
             number
             for number in trained_turns(conversation, loss_on)
             if messages[number].get("tool_calls") or (number and messages[number - 1]["role"] != "user")
         ]
-        if not numbers or loss_on in ("all", "completion") or self.follows_blocks(conversation):
+        if not numbers:  # as most, which need not be rendered
             return []
         return self._search(rendering or self._template.rendering(conversation)).after_ends(numbers)
 
